@@ -1,0 +1,1 @@
+//! Competitors of single crates, kept out of their builds.

@@ -1,0 +1,2 @@
+//! Pollux and its peers, side by side.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `pollux` program.
+fn main() {}
