@@ -1,1 +1,58 @@
-//! x
+//! Disks, and the channels through which they are used.
+//!
+//! A [`Disk`] is shared; a [`Channel`] has one owner at a time and carries that owner's requests.
+//! The vocabulary is that of the rings, one layer up: hand over with [`Channel::queue`] and
+//! [`Channel::submit`], look with [`Channel::reap`], and before sleeping [`Channel::arm`].
+//! Nothing here knows of virtio, so stacks of disks are the same over files and over virtqueues.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod events;
+mod geometry;
+pub mod wait;
+
+pub use channel::{
+    Armed, Channel, Completion, Durability, Failure, Op, Queued, Request, Ticket, Unmap,
+};
+pub use events::{Event, Events, Subscription};
+pub use geometry::{Access, Geometry, RangeLimits};
+pub use wait::WaitPoint;
+
+use std::io;
+use std::sync::Arc;
+
+use pollux_memory::Region;
+
+/// Something that stores blocks.
+pub trait Disk: Send + Sync {
+    /// Its size, its block sizes and what it can do.
+    fn geometry(&self) -> Geometry;
+
+    /// Opens a channel whose completions wake `wait` once that has armed.
+    ///
+    /// # Errors
+    ///
+    /// What the machine lacks: file descriptors, threads, memory.
+    fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>>;
+
+    /// Announces memory that requests may point into from now on, until [`Disk::unmap`].
+    ///
+    /// For disks that register buffers with the kernel, a device or another daemon; to the others it
+    /// is nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the region cannot be registered. The requests that point into it must not be queued.
+    fn map(&self, region: &Arc<Region>) -> io::Result<()> {
+        let _ = region;
+        Ok(())
+    }
+
+    /// Takes [`Disk::map`] back. No request in flight points into the region any more.
+    fn unmap(&self, region: &Arc<Region>) {
+        let _ = region;
+    }
+
+    /// Where to subscribe to what happens to the disk itself.
+    fn events(&self) -> &Events;
+}

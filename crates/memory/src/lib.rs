@@ -1,1 +1,13 @@
-//! x
+//! Memory that another process may write at any moment: how it is mapped, found and copied.
+//!
+//! A virtio driver and its device share memory but not trust. No reference (`&T`, `&[T]`) to such
+//! memory is ever formed: it is named by a [`Span`] and copied. Which spans exist is decided by the
+//! session's [`Memory`], a table of mapped [`Region`]s.
+
+mod region;
+mod span;
+mod table;
+
+pub use region::{MapError, Region};
+pub use span::{Span, Spans};
+pub use table::{Memory, TableError};

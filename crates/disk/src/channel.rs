@@ -1,0 +1,145 @@
+//! Requests, completions, and the channel between them.
+
+use pollux_memory::Spans;
+use rustix::io::Errno;
+
+/// Names a request to whoever queued it. A channel hands it back and makes nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u64);
+
+/// When is a write complete?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Once it can be read back; a later flush makes it durable.
+    Volatile,
+    /// Once it is on stable storage: write-through.
+    Stable,
+}
+
+/// May zeroing a range give its blocks back?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmap {
+    /// The blocks stay allocated.
+    Forbidden,
+    /// The blocks may be given back to the storage.
+    Allowed,
+}
+
+/// What a request asks for. Offsets and lengths are in bytes and inside the disk.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// Fill `into` from the disk at `at`.
+    Read {
+        /// Where on the disk.
+        at: u64,
+        /// Where in memory.
+        into: Spans,
+    },
+    /// Store `from` on the disk at `at`.
+    Write {
+        /// Where on the disk.
+        at: u64,
+        /// Where in memory.
+        from: Spans,
+        /// When the write is complete.
+        durability: Durability,
+    },
+    /// Put every write that completed before this was queued on stable storage.
+    Flush,
+    /// The contents of the range are not needed any more; they read as anything from now on.
+    Discard {
+        /// Where on the disk.
+        at: u64,
+        /// How much.
+        len: u64,
+    },
+    /// The range reads as zeroes from now on.
+    WriteZeroes {
+        /// Where on the disk.
+        at: u64,
+        /// How much.
+        len: u64,
+        /// May the blocks be given back?
+        unmap: Unmap,
+        /// When the zeroes are complete.
+        durability: Durability,
+    },
+}
+
+/// One request. The memory it names is lent to the channel until the request has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Comes back in the [`Completion`].
+    pub ticket: Ticket,
+    /// What to do.
+    pub op: Op,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The machine said no. The disk has logged what it was doing, to what.
+    #[error("{0}")]
+    Io(Errno),
+    /// This disk has no such operation.
+    #[error("the disk has no such operation")]
+    Unsupported,
+    /// The request reaches beyond the end of the disk.
+    #[error("the request reaches beyond the end of the disk")]
+    OutOfRange,
+    /// The disk may not be written.
+    #[error("the disk is read-only")]
+    ReadOnly,
+}
+
+/// A request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which one.
+    pub ticket: Ticket,
+    /// How.
+    pub result: Result<(), Failure>,
+}
+
+/// What became of a request that was handed over.
+#[must_use = "a request that is done at once completes nowhere else"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// It will come out of [`Channel::reap`].
+    Pending,
+    /// It has ended already and will not come out of [`Channel::reap`].
+    Done(Result<(), Failure>),
+}
+
+/// May the owner of a channel sleep?
+#[must_use = "sleeping on `Pending` strands work"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// Nothing is there. The next completion wakes the wait point.
+    Idle,
+    /// There is something to reap.
+    Pending,
+    /// Completions of this channel wake nobody: its owner has to keep looking.
+    CannotSleep,
+}
+
+/// One owner's way into a disk.
+///
+/// Owned by one thread at a time, not by one for ever. It is dropped only when nothing is in flight.
+pub trait Channel: Send {
+    /// Hands over one request. Nothing needs to happen before [`Channel::submit`].
+    fn queue(&mut self, request: Request) -> Queued;
+
+    /// Starts all that was queued, at best with one system call. Follows every round of
+    /// [`Channel::queue`], and every [`Channel::reap`]: reaping may queue follow-ups of its own.
+    ///
+    /// A request that cannot be started ends with its failure in [`Channel::reap`].
+    fn submit(&mut self);
+
+    /// Hands every request that has ended to `done`; never waits.
+    fn reap(&mut self, done: &mut dyn FnMut(Completion));
+
+    /// Asks for the wait point to be woken by the next completion, then looks once more. The wait
+    /// point itself is armed before.
+    fn arm(&mut self) -> Armed;
+}

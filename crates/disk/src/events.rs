@@ -1,0 +1,84 @@
+//! What happens to a disk as a whole, told to whoever uses it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its geometry has changed: ask for it again.
+    Changed,
+    /// It is gone: requests fail from now on.
+    Lost,
+}
+
+type Listener = dyn Fn(Event) + Send + Sync;
+
+/// The listeners of one disk. A stacked disk listens to its legs and tells its own listeners.
+#[derive(Default)]
+pub struct Events {
+    listeners: Mutex<Vec<Weak<Listener>>>,
+}
+
+/// Keeps a listener subscribed until it is dropped.
+#[must_use = "a dropped subscription hears nothing"]
+pub struct Subscription(#[expect(dead_code, reason = "held for its drop")] Arc<Listener>);
+
+impl Events {
+    /// Calls `listener` on every event, on the thread that tells it, until the subscription is dropped.
+    pub fn subscribe(&self, listener: impl Fn(Event) + Send + Sync + 'static) -> Subscription {
+        let listener: Arc<Listener> = Arc::new(listener);
+        let mut listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(&listener));
+        Subscription(listener)
+    }
+
+    /// Tells every listener.
+    pub fn tell(&self, event: Event) {
+        let listeners = self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener(event);
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn listeners_hear_until_they_unsubscribe() {
+        let events = Events::default();
+        let heard = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&heard);
+        let subscription = events.subscribe(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        events.tell(Event::Changed);
+        drop(subscription);
+        events.tell(Event::Lost);
+        assert_eq!(heard.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! Is somebody asleep? The handshake of a sleep, without the descriptor that ends it.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// Set by a thread that is about to sleep, taken by the one that wakes it.
+///
+/// ```text
+/// sleeper:  arm();            look; nothing -> sleep
+/// waker:    publish;   take() -> true: write the descriptor
+/// ```
+/// Each side stores, passes a full fence, and loads what the other stored: one of them sees the other.
+#[derive(Debug, Default)]
+pub struct Flag {
+    asleep: AtomicBool,
+}
+
+impl Flag {
+    /// The owner is about to sleep: it looks once more after this.
+    pub fn arm(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `take`.
+        #[cfg(not(without_fence = "reader"))]
+        fence(Ordering::SeqCst);
+    }
+
+    /// The owner is awake.
+    pub fn disarm(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Must the caller, who has just published something, wake the owner? True for one caller only.
+    #[must_use = "a sleeper that nobody wakes sleeps for ever"]
+    pub fn take(&self) -> bool {
+        // Pairs with the fence in `arm`.
+        #[cfg(not(without_fence = "writer"))]
+        fence(Ordering::SeqCst);
+        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
+    }
+}

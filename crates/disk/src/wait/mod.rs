@@ -1,0 +1,244 @@
+//! The one place where a thread sleeps.
+//!
+//! Kicks, disk completions, thread pools and control messages all end a sleep here. A [`Sleeper`]
+//! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to everybody who may wake it.
+//! Waking somebody who is awake costs a fence and a load: only sleepers are woken.
+
+mod flag;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+pub use flag::Flag;
+
+/// What a watched descriptor is called when it ends a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch(pub u64);
+
+impl Watch {
+    /// For descriptors of a channel: their owner looks at every channel when it wakes, so they need
+    /// no name of their own.
+    pub const CHANNEL: Self = Self(u64::MAX - 1);
+    const WAKE: Self = Self(u64::MAX);
+}
+
+/// How many descriptors one wake-up reports at most; the others report at the next.
+const REPORTS: usize = 64;
+
+#[derive(Debug)]
+struct Point {
+    flag: Flag,
+    event: OwnedFd,
+    epoll: OwnedFd,
+}
+
+/// A handle on a sleeper: wakes it, and lets descriptors wake it.
+#[derive(Clone, Debug)]
+pub struct WaitPoint(Arc<Point>);
+
+impl WaitPoint {
+    /// Ends the sleep of the owner, if it sleeps or is about to.
+    ///
+    /// What it is to find must be published before.
+    pub fn wake(&self) {
+        if self.0.flag.take() {
+            // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
+            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Lets readability of `fd` end the owner's sleep until [`WaitPoint::unwatch`]. It stays readable
+    /// until somebody reads it: level-triggered.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says: `EEXIST` for a descriptor that is watched, `EPERM` for a file that is
+    /// always readable.
+    pub fn watch(&self, fd: BorrowedFd<'_>, name: Watch) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.0.epoll,
+            fd,
+            EventData::new_u64(name.0),
+            EventFlags::IN,
+        )?)
+    }
+
+    /// Takes [`WaitPoint::watch`] back.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` for a descriptor that is not watched.
+    pub fn unwatch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::delete(&self.0.epoll, fd)?)
+    }
+}
+
+/// The one descriptor that is readable when the owner, once armed, has a reason to wake: for owners
+/// that sleep in an event loop of their own.
+impl AsFd for WaitPoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.epoll.as_fd()
+    }
+}
+
+/// The sleeping side, one a thread.
+pub struct Sleeper {
+    point: WaitPoint,
+    reports: Vec<epoll::Event>,
+}
+
+impl Sleeper {
+    /// A new place to sleep.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            &event,
+            EventData::new_u64(Watch::WAKE.0),
+            EventFlags::IN,
+        )?;
+        let point = WaitPoint(Arc::new(Point {
+            flag: Flag::default(),
+            event,
+            epoll,
+        }));
+        Ok(Self {
+            point,
+            reports: Vec::with_capacity(REPORTS),
+        })
+    }
+
+    /// A handle for others.
+    #[must_use]
+    pub fn point(&self) -> &WaitPoint {
+        &self.point
+    }
+
+    /// Announces the sleep. After it the owner looks once more at everything it waits for, and then
+    /// either calls [`Sleeper::sleep`] or, having found something, [`Sleeper::disarm`].
+    pub fn arm(&self) {
+        self.point.0.flag.arm();
+    }
+
+    /// Takes [`Sleeper::arm`] back.
+    pub fn disarm(&self) {
+        self.point.0.flag.disarm();
+    }
+
+    /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to
+    /// `woken` each watched descriptor that is readable.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: a signal only ends the sleep early.
+    pub fn sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        mut woken: impl FnMut(Watch),
+    ) -> io::Result<()> {
+        let timeout = timeout.map(|t| Timespec::try_from(t).expect("nobody waits 2^63 seconds"));
+        self.reports.clear();
+        let reported = epoll::wait(
+            &self.point.0.epoll,
+            rustix::buffer::spare_capacity(&mut self.reports),
+            timeout.as_ref(),
+        );
+        self.disarm();
+        match reported {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for report in &self.reports {
+            match Watch(report.data.u64()) {
+                Watch::WAKE => {
+                    // Non-blocking; `EAGAIN` only where a wake-up was read before.
+                    let _ = rustix::io::read(&self.point.0.event, &mut [0; 8]);
+                }
+                Watch::CHANNEL => {}
+                name => woken(name),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleeper")
+            .field("point", &self.point)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleep(sleeper: &mut Sleeper) -> Vec<u64> {
+        let mut names = Vec::new();
+        sleeper.sleep(None, |name| names.push(name.0)).unwrap();
+        names
+    }
+
+    #[test]
+    fn a_wake_between_arming_and_sleeping_is_not_lost() {
+        let mut sleeper = Sleeper::new().unwrap();
+        sleeper.arm();
+        sleeper.point().wake();
+        assert!(sleep(&mut sleeper).is_empty());
+    }
+
+    #[test]
+    fn waking_somebody_awake_writes_nothing() {
+        let mut sleeper = Sleeper::new().unwrap();
+        sleeper.point().wake();
+        sleeper.arm();
+        let started = sleeper
+            .point()
+            .0
+            .event
+            .as_fd()
+            .try_clone_to_owned()
+            .unwrap();
+        assert_eq!(rustix::io::read(&started, &mut [0; 8]), Err(Errno::AGAIN));
+        sleeper.sleep(Some(Duration::ZERO), |_| ()).unwrap();
+    }
+
+    #[test]
+    fn a_watched_descriptor_ends_the_sleep_by_name() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let event = eventfd(1, EventfdFlags::empty()).unwrap();
+        sleeper.point().watch(event.as_fd(), Watch(7)).unwrap();
+        sleeper.arm();
+        assert_eq!(sleep(&mut sleeper), [7]);
+        sleeper.point().unwatch(event.as_fd()).unwrap();
+        sleeper.arm();
+        let mut names = Vec::new();
+        sleeper
+            .sleep(Some(Duration::ZERO), |name| names.push(name))
+            .unwrap();
+        assert!(names.is_empty());
+    }
+
+    #[test]
+    fn another_thread_ends_the_sleep() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let point = sleeper.point().clone();
+        sleeper.arm();
+        let waker = std::thread::spawn(move || point.wake());
+        sleep(&mut sleeper);
+        waker.join().unwrap();
+    }
+}

@@ -1,0 +1,193 @@
+//! One region of a peer's memory, mapped into this process.
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::fs::fstatfs;
+use rustix::mm::{MapFlags, ProtFlags};
+use vm_memory::{FileOffset, MmapRegion};
+
+use crate::Span;
+
+/// `f_type` of hugetlbfs, whose mappings start and end at multiples of its page size.
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// Why a region could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The peer described a region that cannot exist.
+    #[error(
+        "the region at {guest:#x} of {len:#x} bytes is empty or wraps around the address space"
+    )]
+    Extent {
+        /// Guest-physical address of its first byte.
+        guest: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// The file that backs it could not be mapped.
+    #[error("cannot map {len:#x} bytes at offset {offset:#x} of the region's file")]
+    Map {
+        /// The length asked for, in bytes.
+        len: u64,
+        /// Where in the file.
+        offset: u64,
+        /// What the kernel, or the check against the file's size, said.
+        source: io::Error,
+    },
+}
+
+/// One region of a peer's memory. It is unmapped when the last owner lets go.
+#[derive(Debug)]
+pub struct Region {
+    guest: u64,
+    user: u64,
+    len: u64,
+    /// What precedes the region in the mapping, which starts at a page of its file.
+    lead: usize,
+    mapping: MmapRegion,
+}
+
+impl Region {
+    /// Maps `len` bytes of `file` at `offset`, which the peer calls `guest` (guest-physical) in its
+    /// descriptors and `user` (its own virtual address) in vhost-user messages.
+    ///
+    /// # Errors
+    ///
+    /// When the region is empty, wraps, is longer than its file, or cannot be mapped.
+    pub fn map(file: File, offset: u64, guest: u64, user: u64, len: u64) -> Result<Self, MapError> {
+        let extent = MapError::Extent { guest, len };
+        let wraps = guest.checked_add(len).is_none() || user.checked_add(len).is_none();
+        if len == 0 || wraps || offset.checked_add(len).is_none() {
+            return Err(extent);
+        }
+        let failed = |source: io::Error| MapError::Map {
+            len,
+            offset,
+            source,
+        };
+        let there = file.metadata().map_err(failed)?;
+        if there.is_file() && there.len() < offset + len {
+            let message = format!("the file has only {:#x} bytes", there.len());
+            return Err(failed(io::Error::other(message)));
+        }
+        let page = page_size(&file).map_err(failed)?;
+        let lead = offset % page.offset;
+        let size = (lead + len).next_multiple_of(page.len);
+        let (Ok(lead), Ok(size)) = (usize::try_from(lead), usize::try_from(size)) else {
+            return Err(extent);
+        };
+        let mapping = MmapRegion::build(
+            Some(FileOffset::new(file, offset - lead as u64)),
+            size,
+            (ProtFlags::READ | ProtFlags::WRITE).bits().cast_signed(),
+            (MapFlags::SHARED | MapFlags::NORESERVE)
+                .bits()
+                .cast_signed(),
+        )
+        .map_err(|error| failed(io::Error::other(error)))?;
+        Ok(Self {
+            guest,
+            user,
+            len,
+            lead,
+            mapping,
+        })
+    }
+
+    /// Guest-physical address of its first byte.
+    #[must_use]
+    pub fn guest(&self) -> u64 {
+        self.guest
+    }
+
+    /// The peer's own virtual address of its first byte.
+    #[must_use]
+    pub fn user(&self) -> u64 {
+        self.user
+    }
+
+    /// Its length in bytes.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "an empty region cannot be made"
+    )]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The file behind it and where in the file it starts, to pass it on to another process.
+    #[must_use]
+    pub fn file(&self) -> (&File, u64) {
+        let backing = self
+            .mapping
+            .file_offset()
+            .expect("every region is mapped from a file");
+        (backing.file(), backing.start() + self.lead as u64)
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.slice(0, self.len).expect("a region contains itself")
+    }
+
+    /// The `len` bytes from `at`, if they lie inside.
+    #[inline]
+    #[must_use]
+    pub(crate) fn slice(&self, at: u64, len: u64) -> Option<Span> {
+        let end = at.checked_add(len)?;
+        if end > self.len {
+            return None;
+        }
+        // Both fit: the mapping, which is longer, has a `usize` length.
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "at and len are at most the mapping's usize length"
+        )]
+        let (at, len) = (at as usize, len as usize);
+        // SAFETY: `lead + at` is inside the mapping, or one past its end.
+        let base = unsafe { self.mapping.as_ptr().add(self.lead + at) };
+        let base = NonNull::new(base).expect("a mapping is never at address 0");
+        // SAFETY: mapped readable and writable until `self` is dropped; whoever lends the span to a
+        // request keeps the region (through its `Memory`) until that request has ended. All access
+        // is by spans: no reference into the mapping exists.
+        Some(unsafe { Span::new(base, len) })
+    }
+}
+
+/// What a mapping of a file must be a multiple of: where it starts, and how long it is.
+struct Granularity {
+    offset: u64,
+    len: u64,
+}
+
+fn page_size(file: &File) -> io::Result<Granularity> {
+    let filesystem = fstatfs(file)?;
+    let page = rustix::param::page_size() as u64;
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::cast_sign_loss,
+        reason = "the field's type differs between targets"
+    )]
+    let huge = filesystem.f_type as u64 == HUGETLBFS_MAGIC;
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::cast_sign_loss,
+        reason = "the field's type differs between targets"
+    )]
+    let block = filesystem.f_bsize as u64;
+    Ok(if huge && block.is_power_of_two() && block >= page {
+        Granularity {
+            offset: block,
+            len: block,
+        }
+    } else {
+        Granularity {
+            offset: page,
+            len: 1,
+        }
+    })
+}

@@ -1,0 +1,213 @@
+//! A stretch of shared memory, and a list of them: what a request reads into or writes from.
+//!
+//! One of the homes of `unsafe` (see DESIGN.md): everything that touches shared data goes through
+//! the few copies below, so every other crate can do without.
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+
+/// A stretch of memory that a peer may read and write at any moment.
+///
+/// Laid out like `struct iovec`, so that a list of spans is what `preadv` takes. A span is *lent*:
+/// whoever receives one inside a request uses it until the request has ended, and not later.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Span {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a span is an address and a length; every access through it is a raw copy that is as sound
+// (or unsound) from one thread as from another, by the promise made to `Span::new`.
+unsafe impl Send for Span {}
+// SAFETY: as for `Send`; a shared span offers nothing but the same raw copies.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Names `len` bytes at `base`.
+    ///
+    /// # Safety
+    ///
+    /// The bytes stay mapped, readable and writable for as long as the span is in use, that is until
+    /// the request it is lent to has ended. No Rust reference to them exists in that time.
+    #[must_use]
+    pub const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
+        Self { base, len }
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Is there nothing in it?
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it starts in this process; for system calls that fill or drain it.
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The first `at` bytes and the rest.
+    ///
+    /// # Panics
+    ///
+    /// When `at` is beyond the end.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        assert!(
+            at <= self.len,
+            "a span of {} bytes cannot be split at {at}",
+            self.len
+        );
+        // SAFETY: `at` is at most `len`, so the sum stays inside, or one past, the same mapping.
+        let tail = unsafe { self.base.add(at) };
+        (
+            Self {
+                base: self.base,
+                len: at,
+            },
+            Self {
+                base: tail,
+                len: self.len - at,
+            },
+        )
+    }
+
+    /// Copies all of it into `to`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn read(self, to: &mut [u8]) {
+        assert_eq!(
+            to.len(),
+            self.len,
+            "read takes a buffer of the span's length"
+        );
+        // SAFETY: the span's bytes are mapped (`Span::new`), `to` is as long, and memory of our own
+        // never overlaps memory that is only ever named by spans. A racing peer changes what is
+        // copied, never where to.
+        unsafe { ptr::copy_nonoverlapping(self.base.as_ptr(), to.as_mut_ptr(), self.len) }
+    }
+
+    /// Overwrites all of it with `from`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn write(self, from: &[u8]) {
+        assert_eq!(
+            from.len(),
+            self.len,
+            "write takes a buffer of the span's length"
+        );
+        // SAFETY: as in `read`, the other way round.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr(), self.len) }
+    }
+
+    /// Overwrites all of it with zeroes.
+    pub fn zero(self) {
+        // SAFETY: the span's bytes are mapped and writable (`Span::new`).
+        unsafe { ptr::write_bytes(self.base.as_ptr(), 0, self.len) }
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p}+{:#x}", self.base, self.len)
+    }
+}
+
+/// The list of spans of one request, lent with it.
+///
+/// It is a borrow without a lifetime: requests outlive every stack frame, their slot owns the list.
+#[derive(Clone, Copy)]
+pub struct Spans {
+    first: NonNull<Span>,
+    count: usize,
+}
+
+// SAFETY: a list of `Send` and `Sync` values that nobody changes while it is lent (`Spans::new`).
+unsafe impl Send for Spans {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Spans {}
+
+impl Spans {
+    /// The list without spans: of a flush, a discard.
+    pub const NONE: Self = Self {
+        first: NonNull::dangling(),
+        count: 0,
+    };
+
+    /// Lends `list`.
+    ///
+    /// # Safety
+    ///
+    /// The list neither moves nor changes until the request it is lent to has ended.
+    #[must_use]
+    pub const unsafe fn new(list: &[Span]) -> Self {
+        // `as_ptr` of a slice is never null, whatever its length.
+        let first = NonNull::new(list.as_ptr().cast_mut()).expect("a slice has an address");
+        Self {
+            first,
+            count: list.len(),
+        }
+    }
+
+    /// The sum of the lengths, in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.iter().map(|span| span.len() as u64).sum()
+    }
+}
+
+impl Deref for Spans {
+    type Target = [Span];
+
+    fn deref(&self) -> &[Span] {
+        // SAFETY: `Spans::new`'s caller keeps the list in place and unchanged while it is lent, and
+        // a span is plain data of our own memory: only what it names is shared.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+impl fmt::Debug for Spans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_copies_both_ways_and_splits() {
+        let mut bytes = *b"0123456789";
+        let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: `bytes` outlives the span and is not touched by name until the last copy.
+        let span = unsafe { Span::new(base, bytes.len()) };
+        let (head, tail) = span.split_at(4);
+        head.write(b"abcd");
+        tail.split_at(5).1.zero();
+        let mut seen = [0; 10];
+        span.read(&mut seen);
+        assert_eq!(&seen, b"abcd45678\0");
+        assert!(span.split_at(10).1.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be split")]
+    fn a_split_beyond_the_end_is_refused() {
+        let mut byte = 0u8;
+        // SAFETY: one byte that outlives the span.
+        let _ = unsafe { Span::new(NonNull::from(&mut byte), 1) }.split_at(2);
+    }
+}

@@ -1,0 +1,254 @@
+//! All regions of a session's memory, and how an address of the peer's becomes a [`Span`] of ours.
+//!
+//! The table never changes: a session that adds or removes a region makes a new table which shares
+//! the mappings, so that a worker holding the old one keeps what it points into.
+
+use std::sync::Arc;
+
+use crate::{Region, Span};
+
+/// Why a table cannot be changed as the peer asked.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// Two regions claim the same addresses.
+    #[error("the region at {guest:#x} of {len:#x} bytes overlaps one that is there already")]
+    Overlap {
+        /// Guest-physical address of the region that was to be added.
+        guest: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// There is no such region.
+    #[error("there is no region at {guest:#x} of {len:#x} bytes to remove")]
+    Absent {
+        /// Guest-physical address of the region that was to be removed.
+        guest: u64,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+/// The memory of one session.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Sorted by guest address; no two overlap, neither there nor in the peer's own address space.
+    regions: Vec<Arc<Region>>,
+}
+
+impl Memory {
+    /// This table and `region`.
+    ///
+    /// # Errors
+    ///
+    /// When the region overlaps one that is there, in guest or in user addresses.
+    pub fn with(&self, region: Arc<Region>) -> Result<Self, TableError> {
+        let overlap = |other: &Arc<Region>| {
+            let crosses = |a: u64, b: u64| a < b + other.len() && b < a + region.len();
+            crosses(region.guest(), other.guest()) || crosses(region.user(), other.user())
+        };
+        if self.regions.iter().any(overlap) {
+            return Err(TableError::Overlap {
+                guest: region.guest(),
+                len: region.len(),
+            });
+        }
+        let mut regions = self.regions.clone();
+        let at = regions.partition_point(|other| other.guest() < region.guest());
+        regions.insert(at, region);
+        Ok(Self { regions })
+    }
+
+    /// This table without the region at `guest` (known to the peer as `user`) of `len` bytes, and
+    /// that region.
+    ///
+    /// # Errors
+    ///
+    /// When there is none that matches in all three.
+    pub fn without(
+        &self,
+        guest: u64,
+        user: u64,
+        len: u64,
+    ) -> Result<(Self, Arc<Region>), TableError> {
+        let is_it = |region: &Arc<Region>| {
+            (region.guest(), region.user(), region.len()) == (guest, user, len)
+        };
+        let at = self
+            .regions
+            .iter()
+            .position(is_it)
+            .ok_or(TableError::Absent { guest, len })?;
+        let mut regions = self.regions.clone();
+        let region = regions.remove(at);
+        Ok((Self { regions }, region))
+    }
+
+    /// The regions, by rising guest address.
+    #[must_use]
+    pub fn regions(&self) -> &[Arc<Region>] {
+        &self.regions
+    }
+
+    /// The `len` bytes at guest-physical `address`, where one region holds them all.
+    #[inline]
+    #[must_use]
+    pub fn span(&self, address: u64, len: u64) -> Option<Span> {
+        let after = self
+            .regions
+            .partition_point(|region| region.guest() <= address);
+        let region = self.regions.get(after.checked_sub(1)?)?;
+        region.slice(address - region.guest(), len)
+    }
+
+    /// Hands the `len` bytes at guest-physical `address` to `each`, in as many spans as there are
+    /// regions they lie in: regions may touch, and a buffer may cross from one into the next.
+    ///
+    /// Returns whether all of them are memory; where not, `each` has seen some.
+    #[inline]
+    #[must_use]
+    pub fn spans(&self, address: u64, len: u32, mut each: impl FnMut(Span)) -> bool {
+        if let Some(span) = self.span(address, u64::from(len)) {
+            each(span);
+            return true;
+        }
+        self.crossing(address, u64::from(len), each)
+    }
+
+    #[cold]
+    fn crossing(&self, mut address: u64, mut len: u64, mut each: impl FnMut(Span)) -> bool {
+        while len > 0 {
+            let after = self
+                .regions
+                .partition_point(|region| region.guest() <= address);
+            let Some(region) = after.checked_sub(1).and_then(|at| self.regions.get(at)) else {
+                return false;
+            };
+            let at = address - region.guest();
+            if at >= region.len() {
+                return false;
+            }
+            let here = len.min(region.len() - at);
+            let Some(span) = region.slice(at, here) else {
+                return false;
+            };
+            each(span);
+            // No wrap: `Region::map` refuses a region that ends beyond the address space.
+            address += here;
+            len -= here;
+        }
+        true
+    }
+
+    /// The `len` bytes at the peer's own virtual `address`, where one region holds them all: the
+    /// rings of a vhost-user session.
+    #[must_use]
+    pub fn user_span(&self, address: u64, len: u64) -> Option<Span> {
+        let holds = |region: &&Arc<Region>| {
+            region.user() <= address && address - region.user() < region.len()
+        };
+        let region = self.regions.iter().find(holds)?;
+        region.slice(address - region.user(), len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::MapError;
+
+    fn file(bytes: u64) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        file
+    }
+
+    fn region(guest: u64, user: u64, len: u64) -> Arc<Region> {
+        Arc::new(Region::map(file(len), 0, guest, user, len).unwrap())
+    }
+
+    #[test]
+    fn an_address_is_found_in_its_region_only() {
+        let memory = Memory::default()
+            .with(region(0x10_0000, 0x7000_0000, 0x4000))
+            .unwrap();
+        let memory = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
+        assert!(memory.span(0x1000, 0x2000).is_some());
+        assert!(memory.span(0x0fff, 1).is_none());
+        assert!(memory.span(0x2fff, 2).is_none());
+        assert!(memory.span(0x10_3fff, 1).is_some());
+        assert!(memory.span(0x10_4000, 1).is_none());
+        assert!(memory.span(u64::MAX, 2).is_none());
+        assert!(memory.user_span(0x7000_3ff0, 0x10).is_some());
+        assert!(memory.user_span(0x7000_3ff1, 0x10).is_none());
+        assert!(memory.user_span(0x1000, 1).is_none());
+    }
+
+    #[test]
+    fn a_buffer_may_cross_into_a_region_that_touches() {
+        let memory = Memory::default()
+            .with(region(0x1000, 0x1000, 0x1000))
+            .unwrap();
+        let memory = memory.with(region(0x2000, 0x9000, 0x1000)).unwrap();
+        let mut lens = Vec::new();
+        assert!(memory.spans(0x1800, 0x1000, |span| lens.push(span.len())));
+        assert_eq!(lens, [0x800, 0x800]);
+        assert!(!memory.spans(0x2800, 0x1000, |_| ()));
+    }
+
+    #[test]
+    fn what_is_written_through_one_table_is_in_the_file() {
+        use std::os::unix::fs::FileExt;
+        let backing = file(0x3000);
+        let mapped = Region::map(backing.try_clone().unwrap(), 0x800, 0x5000, 0, 0x2000).unwrap();
+        assert_eq!(mapped.file().1, 0x800);
+        let memory = Memory::default().with(Arc::new(mapped)).unwrap();
+        memory.span(0x5010, 4).unwrap().write(b"abcd");
+        let mut seen = [0; 4];
+        backing.read_exact_at(&mut seen, 0x810).unwrap();
+        assert_eq!(&seen, b"abcd");
+    }
+
+    #[test]
+    fn regions_that_overlap_are_refused_and_absent_ones_not_removed() {
+        let memory = Memory::default()
+            .with(region(0x1000, 0x8000, 0x1000))
+            .unwrap();
+        assert!(matches!(
+            memory.with(region(0x1fff, 0x20000, 0x10)),
+            Err(TableError::Overlap { .. })
+        ));
+        assert!(matches!(
+            memory.with(region(0x9000, 0x7fff, 0x10)),
+            Err(TableError::Overlap { .. })
+        ));
+        assert!(matches!(
+            memory.without(0x1000, 0x8000, 0x800),
+            Err(TableError::Absent { .. })
+        ));
+        let (rest, gone) = memory.without(0x1000, 0x8000, 0x1000).unwrap();
+        assert!(rest.regions().is_empty());
+        assert_eq!(gone.guest(), 0x1000);
+    }
+
+    #[test]
+    fn a_region_that_wraps_is_empty_or_exceeds_its_file_is_refused() {
+        assert!(matches!(
+            Region::map(file(4096), 0, 0, 0, 0),
+            Err(MapError::Extent { .. })
+        ));
+        assert!(matches!(
+            Region::map(file(4096), 0, u64::MAX - 10, 0, 4096),
+            Err(MapError::Extent { .. })
+        ));
+        assert!(matches!(
+            Region::map(file(4096), u64::MAX, 0, 0, 4096),
+            Err(MapError::Extent { .. })
+        ));
+        assert!(matches!(
+            Region::map(file(4096), 0, 0, 0, 8192),
+            Err(MapError::Map { .. })
+        ));
+    }
+}
