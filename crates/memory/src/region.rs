@@ -131,30 +131,21 @@ impl Region {
     /// All of it.
     #[must_use]
     pub fn span(&self) -> Span {
-        self.slice(0, self.len).expect("a region contains itself")
-    }
-
-    /// The `len` bytes from `at`, if they lie inside.
-    #[inline]
-    #[must_use]
-    pub(crate) fn slice(&self, at: u64, len: u64) -> Option<Span> {
-        let end = at.checked_add(len)?;
-        if end > self.len {
-            return None;
-        }
-        // Both fit: the mapping, which is longer, has a `usize` length.
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "at and len are at most the mapping's usize length"
-        )]
-        let (at, len) = (at as usize, len as usize);
-        // SAFETY: `lead + at` is inside the mapping, or one past its end.
-        let base = unsafe { self.mapping.as_ptr().add(self.lead + at) };
+        let len = usize::try_from(self.len).expect("a mapping has a usize length");
+        // SAFETY: `lead` is less than the mapping's length.
+        let base = unsafe { self.mapping.as_ptr().add(self.lead) };
         let base = NonNull::new(base).expect("a mapping is never at address 0");
         // SAFETY: mapped readable and writable until `self` is dropped; whoever lends the span to a
         // request keeps the region (through its `Memory`) until that request has ended. All access
         // is by spans: no reference into the mapping exists.
-        Some(unsafe { Span::new(base, len) })
+        unsafe { Span::new(base, len) }
+    }
+
+    /// The `len` bytes from `at`, if they lie inside.
+    #[must_use]
+    pub(crate) fn slice(&self, at: u64, len: u64) -> Option<Span> {
+        self.span()
+            .slice(usize::try_from(at).ok()?, usize::try_from(len).ok()?)
     }
 }
 

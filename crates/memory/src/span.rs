@@ -61,23 +61,22 @@ impl Span {
     /// When `at` is beyond the end.
     #[must_use]
     pub fn split_at(self, at: usize) -> (Self, Self) {
-        assert!(
-            at <= self.len,
-            "a span of {} bytes cannot be split at {at}",
-            self.len
-        );
-        // SAFETY: `at` is at most `len`, so the sum stays inside, or one past, the same mapping.
-        let tail = unsafe { self.base.add(at) };
-        (
-            Self {
-                base: self.base,
-                len: at,
-            },
-            Self {
-                base: tail,
-                len: self.len - at,
-            },
-        )
+        let halves = self
+            .slice(0, at)
+            .zip(self.slice(at, self.len.wrapping_sub(at)));
+        halves.unwrap_or_else(|| panic!("a span of {} bytes cannot be split at {at}", self.len))
+    }
+
+    /// The `len` bytes from `at`, if they lie inside.
+    #[inline]
+    #[must_use]
+    pub fn slice(self, at: usize, len: usize) -> Option<Self> {
+        if at > self.len || len > self.len - at {
+            return None;
+        }
+        // SAFETY: `at` is inside the span or one past its end, so in the same mapping.
+        let base = unsafe { self.base.add(at) };
+        Some(Self { base, len })
     }
 
     /// Copies all of it into `to`.
@@ -110,6 +109,45 @@ impl Span {
         );
         // SAFETY: as in `read`, the other way round.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr(), self.len) }
+    }
+
+    /// The `N` bytes from `at`, read once: what the caller checks is what it uses, whatever the peer
+    /// writes meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// When they reach beyond the end.
+    #[inline]
+    #[must_use]
+    pub fn load<const N: usize>(self, at: usize) -> [u8; N] {
+        assert!(
+            at <= self.len && N <= self.len - at,
+            "{N} bytes at {at} of a span of {}",
+            self.len
+        );
+        // SAFETY: `at` is inside the span (checked above), so the address is inside its mapping.
+        let from = unsafe { self.base.add(at) };
+        // SAFETY: `N` bytes are mapped there; an array of bytes has no alignment and no invalid
+        // value. Volatile, so that the compiler cannot read a second time.
+        unsafe { from.cast::<[u8; N]>().read_volatile() }
+    }
+
+    /// Stores `bytes` at `at`.
+    ///
+    /// # Panics
+    ///
+    /// When they reach beyond the end.
+    #[inline]
+    pub fn store<const N: usize>(self, at: usize, bytes: [u8; N]) {
+        assert!(
+            at <= self.len && N <= self.len - at,
+            "{N} bytes at {at} of a span of {}",
+            self.len
+        );
+        // SAFETY: as in `load`.
+        let to = unsafe { self.base.add(at) };
+        // SAFETY: as in `load`; the peer may read it at any moment, hence volatile.
+        unsafe { to.cast::<[u8; N]>().write_volatile(bytes) }
     }
 
     /// Overwrites all of it with zeroes.

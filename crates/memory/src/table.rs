@@ -33,6 +33,15 @@ pub enum TableError {
 pub struct Memory {
     /// Sorted by guest address; no two overlap, neither there nor in the peer's own address space.
     regions: Vec<Arc<Region>>,
+    /// What [`Memory::span`] needs of each region, side by side: it runs for every descriptor.
+    windows: Vec<Window>,
+}
+
+/// Where one region lies for the peer, and where for us.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    guest: u64,
+    here: Span,
 }
 
 impl Memory {
@@ -55,7 +64,7 @@ impl Memory {
         let mut regions = self.regions.clone();
         let at = regions.partition_point(|other| other.guest() < region.guest());
         regions.insert(at, region);
-        Ok(Self { regions })
+        Ok(Self::of(regions))
     }
 
     /// This table without the region at `guest` (known to the peer as `user`) of `len` bytes, and
@@ -80,7 +89,16 @@ impl Memory {
             .ok_or(TableError::Absent { guest, len })?;
         let mut regions = self.regions.clone();
         let region = regions.remove(at);
-        Ok((Self { regions }, region))
+        Ok((Self::of(regions), region))
+    }
+
+    fn of(regions: Vec<Arc<Region>>) -> Self {
+        let window = |region: &Arc<Region>| Window {
+            guest: region.guest(),
+            here: region.span(),
+        };
+        let windows = regions.iter().map(window).collect();
+        Self { regions, windows }
     }
 
     /// The regions, by rising guest address.
@@ -93,11 +111,13 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn span(&self, address: u64, len: u64) -> Option<Span> {
-        let after = self
-            .regions
-            .partition_point(|region| region.guest() <= address);
-        let region = self.regions.get(after.checked_sub(1)?)?;
-        region.slice(address - region.guest(), len)
+        let window = self
+            .windows
+            .iter()
+            .rev()
+            .find(|window| window.guest <= address)?;
+        let at = usize::try_from(address - window.guest).ok()?;
+        window.here.slice(at, usize::try_from(len).ok()?)
     }
 
     /// Hands the `len` bytes at guest-physical `address` to `each`, in as many spans as there are
