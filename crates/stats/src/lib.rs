@@ -1,1 +1,14 @@
-//! x
+//! Counters for every kick, call, poll, turn and batch.
+//!
+//! A queue's worker counts into a [`QueueStats`] while anybody reads it; a reader takes a
+//! [`Snapshot`], and works with differences and sums of those. Counting costs a load and a store.
+#![forbid(unsafe_code)]
+
+mod counter;
+mod queue;
+mod report;
+mod snapshot;
+
+pub use counter::{Counter, Histogram};
+pub use queue::{Kind, Outcome, QueueStats};
+pub use snapshot::{Distribution, Outcomes, Requests, Snapshot};
