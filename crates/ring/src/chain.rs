@@ -1,0 +1,289 @@
+//! A descriptor chain, walked once: what the device end hands over (VIRTIO 1.3, 2.7.4 and 2.7.5).
+//!
+//! The walk reads each descriptor once and keeps what it found as spans. Nothing looks at the
+//! peer's descriptors again, so a peer that changes them afterwards changes nothing.
+
+use pollux_memory::{Memory, Span};
+
+use crate::descriptor::{Descriptor, DescriptorFlags};
+use crate::fault::PeerFault;
+use crate::wire::Head;
+
+/// The most descriptors one indirect table may have: a header, a status and 1024 segments. The
+/// specification bounds a chain by the ring's size, which drivers with indirect tables ignore.
+pub const MAX_CHAIN: u32 = 1026;
+
+/// The buffers of one chain: a readable part, then a writable one.
+///
+/// Reused from request to request, so that in the steady state no walk allocates. What a device takes
+/// off either end (a header, a status byte) is gone from the parts.
+#[derive(Debug)]
+pub struct Chain {
+    head: Head,
+    spans: Vec<Span>,
+    /// `spans[first..middle]` is the readable part, `spans[middle..last]` the writable one.
+    first: usize,
+    middle: usize,
+    last: usize,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            head: Head(0),
+            spans: Vec::new(),
+            first: 0,
+            middle: 0,
+            last: 0,
+        }
+    }
+}
+
+impl Chain {
+    /// The descriptor it starts at.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// What the device may read.
+    #[must_use]
+    pub fn readable(&self) -> &[Span] {
+        &self.spans[self.first..self.middle]
+    }
+
+    /// What the device may write.
+    #[must_use]
+    pub fn writable(&self) -> &[Span] {
+        &self.spans[self.middle..self.last]
+    }
+
+    /// Reads `N` bytes off the front of the readable part, however they are spread over descriptors,
+    /// or none if it is shorter.
+    #[inline]
+    pub fn take_front<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let span = *self.readable().first()?;
+        if span.len() >= N {
+            let bytes = span.load(0);
+            if span.len() == N {
+                self.first += 1;
+            } else {
+                self.spans[self.first] = span.split_at(N).1;
+            }
+            return Some(bytes);
+        }
+        self.gather()
+    }
+
+    #[cold]
+    fn gather<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let there: usize = self.readable().iter().map(|span| span.len()).sum();
+        if there < N {
+            return None;
+        }
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            let span = self.spans[self.first];
+            let (here, rest) = span.split_at(span.len().min(N - filled));
+            here.read(&mut bytes[filled..filled + here.len()]);
+            filled += here.len();
+            if rest.is_empty() {
+                self.first += 1;
+            } else {
+                self.spans[self.first] = rest;
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Takes the last byte off the writable part, if it has one.
+    #[inline]
+    pub fn take_last_byte(&mut self) -> Option<Span> {
+        let span = *self.writable().last()?;
+        let (rest, byte) = span.split_at(span.len() - 1);
+        if rest.is_empty() {
+            self.last -= 1;
+        } else {
+            self.spans[self.last - 1] = rest;
+        }
+        Some(byte)
+    }
+
+    /// Walks the chain that starts at `head` of the table `descriptors`.
+    #[inline]
+    pub(crate) fn walk(
+        &mut self,
+        head: Head,
+        descriptors: Span,
+        indirect: bool,
+        memory: &Memory,
+    ) -> Result<(), PeerFault> {
+        self.spans.clear();
+        self.head = head;
+        let mut walk = Walk {
+            head: head.0,
+            memory,
+            spans: &mut self.spans,
+            readable: None,
+        };
+        let table = Table::Ring(descriptors);
+        if let Some((address, bytes)) = walk.table(&table, head.0, indirect)? {
+            let inner = walk.indirect_table(address, bytes)?;
+            if walk.table(&inner, 0, false)?.is_some() {
+                return Err(PeerFault::IndirectMisplaced { head: head.0 });
+            }
+        }
+        let readable = walk.readable;
+        self.first = 0;
+        self.last = self.spans.len();
+        self.middle = readable.unwrap_or(self.last);
+        Ok(())
+    }
+}
+
+/// A table of descriptors.
+enum Table<'a> {
+    /// In one piece: the ring's own, and every sane indirect one.
+    Ring(Span),
+    /// An indirect table that crosses from one region of memory into the next.
+    Split {
+        memory: &'a Memory,
+        address: u64,
+        len: u32,
+    },
+}
+
+impl Table<'_> {
+    fn len(&self) -> u32 {
+        match self {
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "a ring or an indirect table is far below 2^32 bytes"
+            )]
+            Self::Ring(span) => (span.len() / Descriptor::SIZE) as u32,
+            Self::Split { len, .. } => *len,
+        }
+    }
+
+    /// Descriptor `at`, which is less than `len()`, read once.
+    #[inline]
+    fn get(&self, at: u16) -> Option<Descriptor> {
+        let offset = usize::from(at) * Descriptor::SIZE;
+        match self {
+            Self::Ring(span) => Some(Descriptor::parse(span.load(offset))),
+            Self::Split {
+                memory, address, ..
+            } => {
+                let mut bytes = [0; Descriptor::SIZE];
+                let mut filled = 0;
+                let whole = memory.spans(address + offset as u64, 16, |span| {
+                    span.read(&mut bytes[filled..filled + span.len()]);
+                    filled += span.len();
+                });
+                whole.then(|| Descriptor::parse(bytes))
+            }
+        }
+    }
+}
+
+/// A walk under way.
+struct Walk<'a> {
+    head: u16,
+    memory: &'a Memory,
+    spans: &'a mut Vec<Span>,
+    /// How many spans are readable, once the first writable one has been seen.
+    readable: Option<usize>,
+}
+
+impl<'a> Walk<'a> {
+    /// Walks one table from `next`. A descriptor for another table, which ends this one, is returned
+    /// where `indirect` ones may be.
+    #[inline]
+    fn table(
+        &mut self,
+        table: &Table<'_>,
+        mut next: u16,
+        indirect: bool,
+    ) -> Result<Option<(u64, u32)>, PeerFault> {
+        let head = self.head;
+        let len = table.len();
+        for _ in 0..len {
+            if u32::from(next) >= len {
+                return Err(PeerFault::NextOutOfRange { head, next, len });
+            }
+            let outside = PeerFault::NextOutOfRange { head, next, len };
+            let descriptor = table.get(next).ok_or(outside)?;
+            let flags = descriptor.flags;
+            if flags.has(DescriptorFlags::INDIRECT) {
+                if !indirect || flags.has(DescriptorFlags::NEXT) {
+                    return Err(PeerFault::IndirectMisplaced { head });
+                }
+                return Ok(Some((descriptor.address, descriptor.len)));
+            }
+            self.buffer(descriptor)?;
+            if !flags.has(DescriptorFlags::NEXT) {
+                return Ok(None);
+            }
+            next = descriptor.next;
+        }
+        Err(PeerFault::ChainLoop { head })
+    }
+
+    #[inline]
+    fn buffer(
+        &mut self,
+        Descriptor {
+            address,
+            len,
+            flags,
+            ..
+        }: Descriptor,
+    ) -> Result<(), PeerFault> {
+        match (flags.has(DescriptorFlags::WRITE), self.readable) {
+            (true, None) => self.readable = Some(self.spans.len()),
+            (false, Some(_)) => return Err(PeerFault::ReadableAfterWritable { head: self.head }),
+            _ => {}
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        if self
+            .memory
+            .spans(address, len, |span| self.spans.push(span))
+        {
+            Ok(())
+        } else {
+            Err(PeerFault::OutsideMemory {
+                head: self.head,
+                address,
+                len,
+            })
+        }
+    }
+
+    fn indirect_table(&self, address: u64, bytes: u32) -> Result<Table<'a>, PeerFault> {
+        let len = bytes / 16;
+        if !bytes.is_multiple_of(16) || len == 0 || len > MAX_CHAIN {
+            return Err(PeerFault::IndirectLength {
+                head: self.head,
+                bytes,
+            });
+        }
+        if let Some(span) = self.memory.span(address, u64::from(bytes)) {
+            return Ok(Table::Ring(span));
+        }
+        if self.memory.spans(address, bytes, |_| ()) {
+            return Ok(Table::Split {
+                memory: self.memory,
+                address,
+                len,
+            });
+        }
+        Err(PeerFault::OutsideMemory {
+            head: self.head,
+            address,
+            len: bytes,
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! The device's end of a virtqueue: takes chains, hands back used elements.
+
+use pollux_memory::{Memory, Span};
+
+use crate::areas::Areas;
+use crate::chain::Chain;
+use crate::descriptor::Descriptor;
+use crate::fault::PeerFault;
+use crate::index::RingIndex;
+use crate::lane::{Armed, Notify, Suppression};
+use crate::reader::Reader;
+use crate::sync::Ordering;
+use crate::wire::{Head, UsedElem};
+use crate::writer::Writer;
+
+/// The device's end.
+#[derive(Debug)]
+pub struct DeviceEnd {
+    available: Reader<Head>,
+    used: Writer<UsedElem>,
+    descriptors: Span,
+    size: u16,
+    indirect: bool,
+}
+
+impl DeviceEnd {
+    /// The end that takes entry `next` of the available ring first and goes on in the used ring where
+    /// that stands. `indirect`: was `VIRTIO_F_INDIRECT_DESC` negotiated?
+    #[must_use]
+    pub fn new(areas: &Areas, next: RingIndex, suppression: Suppression, indirect: bool) -> Self {
+        let used = areas.used(suppression);
+        let used_next = RingIndex(u16::from_le(used.idx().load(Ordering::Relaxed)));
+        let table = Descriptor::SIZE * usize::from(areas.size());
+        Self {
+            available: Reader::new(areas.available(suppression), next),
+            used: Writer::new(used, used_next),
+            descriptors: areas.descriptors.split_at(table).0,
+            size: areas.size(),
+            indirect,
+        }
+    }
+
+    /// How many entries the ring has.
+    #[must_use]
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Looks at the available ring's index, once: how many chains can be taken.
+    ///
+    /// # Errors
+    ///
+    /// When the driver broke the ring. It stays broken: the queue is to be stopped.
+    #[inline]
+    pub fn look(&mut self) -> Result<u16, PeerFault> {
+        self.available.look()
+    }
+
+    /// Takes the next of the chains that the last [`DeviceEnd::look`] saw, and walks it into `chain`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceEnd::look`].
+    #[inline]
+    pub fn take(&mut self, memory: &Memory, chain: &mut Chain) -> Result<Option<Head>, PeerFault> {
+        let Some(head) = self.available.take() else {
+            return Ok(None);
+        };
+        if head.0 >= self.size {
+            return Err(PeerFault::HeadOutOfRange {
+                head: head.0,
+                size: self.size,
+            });
+        }
+        chain.walk(head, self.descriptors, self.indirect, memory)?;
+        Ok(Some(head))
+    }
+
+    /// Hands back the chain at `head`, into which `written` bytes were written. The driver sees it once
+    /// it is published.
+    #[inline]
+    pub fn stage(&mut self, head: Head, written: u32) {
+        self.used.stage(UsedElem {
+            id: u32::from(head.0),
+            len: written,
+        });
+    }
+
+    /// How many used elements are staged and not published.
+    #[inline]
+    #[must_use]
+    pub fn staged(&self) -> u16 {
+        self.used.staged()
+    }
+
+    /// Shows the driver what is staged; tells whether it must be called.
+    #[inline]
+    pub fn publish(&mut self) -> Notify {
+        self.used.publish()
+    }
+
+    /// Asks for a kick by the next chain, then looks once more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceEnd::look`].
+    pub fn arm(&mut self) -> Result<Armed, PeerFault> {
+        self.available.arm()
+    }
+
+    /// Asks for no kicks: this end looks for itself.
+    #[inline]
+    pub fn disarm(&mut self) {
+        self.available.disarm();
+    }
+
+    /// The index of the chain to be taken next: what a stopped queue goes on with.
+    #[must_use]
+    pub fn next(&self) -> RingIndex {
+        self.available.next()
+    }
+}

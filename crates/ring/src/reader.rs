@@ -1,0 +1,100 @@
+//! The reading side of a lane: looks, takes, and says whether it wants to be woken.
+
+use crate::fault::PeerFault;
+use crate::index::RingIndex;
+use crate::lane::{Armed, Lane, Suppression};
+use crate::sync::{Ordering, fence};
+use crate::wire::Entry;
+
+/// Takes the entries of one lane.
+#[derive(Debug)]
+pub struct Reader<E: Entry> {
+    lane: Lane<E>,
+    next: RingIndex,
+    /// The writer's index as of the last look.
+    seen: RingIndex,
+    armed: bool,
+}
+
+impl<E: Entry> Reader<E> {
+    /// The reader of a lane, awake, which takes entry `next` first.
+    #[must_use]
+    pub fn new(lane: Lane<E>, next: RingIndex) -> Self {
+        // With EVENT_IDX the flags must be 0 (2.7.10.1), whatever the ring's memory held before.
+        if lane.suppression() == Suppression::EventIdx {
+            lane.clear_flags();
+        }
+        lane.decline(next);
+        Self {
+            lane,
+            next,
+            seen: next,
+            armed: false,
+        }
+    }
+
+    /// Loads the writer's index, once, and tells how many entries can be taken.
+    ///
+    /// # Errors
+    ///
+    /// When the index is further ahead than the ring is long.
+    #[inline]
+    pub fn look(&mut self) -> Result<u16, PeerFault> {
+        // The index before the entries: pairs with the release in `Writer::publish`.
+        self.seen = RingIndex(u16::from_le(self.lane.idx().load(Ordering::Acquire)));
+        let ahead = self.seen.since(self.next);
+        if ahead > self.lane.size() {
+            return Err(PeerFault::IndexJump {
+                jump: ahead,
+                size: self.lane.size(),
+            });
+        }
+        Ok(ahead)
+    }
+
+    /// Takes the next of the entries that the last [`Reader::look`] saw.
+    #[inline]
+    pub fn take(&mut self) -> Option<E> {
+        if self.next == self.seen {
+            return None;
+        }
+        let entry = E::load(self.lane.slot(self.next));
+        self.next = self.next.plus(1);
+        Some(entry)
+    }
+
+    /// Asks to be woken by the next entry, then looks once more.
+    ///
+    /// Whoever is told [`Armed::Pending`] takes what is there, and arms again before it sleeps: an
+    /// entry published before the wish was stored never fires it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::look`].
+    pub fn arm(&mut self) -> Result<Armed, PeerFault> {
+        self.lane.ask(self.next);
+        self.armed = true;
+        // Pairs with the fence in `Writer::publish`.
+        #[cfg(not(without_fence = "reader"))]
+        fence(Ordering::SeqCst);
+        Ok(if self.look()? > 0 {
+            Armed::Pending
+        } else {
+            Armed::Idle
+        })
+    }
+
+    /// Asks not to be woken. Costs nothing when it was not armed.
+    #[inline]
+    pub fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.lane.decline(self.next);
+        }
+    }
+
+    /// The index of the entry to be taken next.
+    #[must_use]
+    pub fn next(&self) -> RingIndex {
+        self.next
+    }
+}

@@ -1,0 +1,71 @@
+//! The writing side of a lane: stages entries, publishes them together.
+
+use crate::index::RingIndex;
+use crate::lane::{Lane, Notify};
+use crate::sync::{Ordering, fence};
+use crate::wire::Entry;
+
+/// Owns the entries and the index of one lane.
+#[derive(Debug)]
+pub struct Writer<E: Entry> {
+    lane: Lane<E>,
+    next: RingIndex,
+    published: RingIndex,
+}
+
+impl<E: Entry> Writer<E> {
+    /// The writer of a lane whose index stands at `next`.
+    #[must_use]
+    pub fn new(lane: Lane<E>, next: RingIndex) -> Self {
+        Self {
+            lane,
+            next,
+            published: next,
+        }
+    }
+
+    /// Puts `entry` into the next slot, where the reader does not look yet.
+    ///
+    /// The caller sees to it that the ring has room: no more than its size between what is staged and
+    /// what the reader has handed back.
+    #[inline]
+    pub fn stage(&mut self, entry: E) {
+        entry.store(self.lane.slot(self.next));
+        self.next = self.next.plus(1);
+    }
+
+    /// How many entries are staged and not published.
+    #[inline]
+    #[must_use]
+    pub fn staged(&self) -> u16 {
+        self.next.since(self.published)
+    }
+
+    /// Shows the reader everything that is staged, and tells whether it must be woken.
+    #[inline]
+    pub fn publish(&mut self) -> Notify {
+        let old = std::mem::replace(&mut self.published, self.next);
+        if old == self.next {
+            return Notify::Suppressed;
+        }
+        // The entries before the index: pairs with the acquire in `Reader::look`.
+        self.lane
+            .idx()
+            .store(self.next.0.to_le(), Ordering::Release);
+        // Pairs with the fence in `Reader::arm`: it stores its wish, then loads the index; we stored
+        // the index and now load its wish. With a full fence on both sides, one of us sees the other.
+        #[cfg(not(without_fence = "writer"))]
+        fence(Ordering::SeqCst);
+        if self.lane.wanted(old, self.next) {
+            Notify::Needed
+        } else {
+            Notify::Suppressed
+        }
+    }
+
+    /// The index of the next entry to be staged.
+    #[must_use]
+    pub fn next(&self) -> RingIndex {
+        self.next
+    }
+}
