@@ -1,3 +1,11 @@
 //! What the tests against real peers share: servers to start, guests to boot, clients to drive.
 
+// All errors here are the machine's or the peer's, and all of them fail a test.
+#![allow(clippy::missing_errors_doc, clippy::must_use_candidate)]
+
+pub mod client;
+pub mod load;
+pub mod model;
+pub mod random;
 pub mod server;
+pub mod subject;

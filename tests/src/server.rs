@@ -22,18 +22,7 @@ pub struct Server {
 impl Server {
     /// `pollux serve --socket-path SOCKET ARGS…`, from the release build.
     pub fn pollux(socket: &Path, args: &[&str]) -> io::Result<Self> {
-        let mut command = Command::new(pollux_binary());
-        command
-            .args(["serve", "--socket-path"])
-            .arg(socket)
-            .args(args);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let output = child.stderr.take().expect("stderr is piped");
-        Self::ready_when(child, socket, output, "serving")
+        Self::start(&mut pollux_command(socket, args), socket, Ready::LogLine)
     }
 
     /// `qemu-storage-daemon` (the program `daemon`) exporting `blockdev`, e.g. `driver=null-co,size=1G`.
@@ -43,23 +32,34 @@ impl Server {
         blockdev: &str,
         queues: u16,
     ) -> io::Result<Self> {
-        let mut command = Command::new(daemon);
-        command
-            .arg("--blockdev")
-            .arg(format!("{blockdev},node-name=disk"))
-            .arg("--export")
-            .arg(format!(
-                "type=vhost-user-blk,id=export,node-name=disk,writable=on,num-queues={queues},addr.type=unix,addr.path={}",
-                socket.display()
-            ))
-            .args(["--chardev", "stdio,id=monitor", "--monitor", "chardev=monitor"]);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()?;
-        let output = child.stdout.take().expect("stdout is piped");
-        Self::ready_when(child, socket, output, "QMP")
+        let export = format!("num-queues={queues},writable=on");
+        let mut command = qemu_storage_daemon_command(daemon, socket, blockdev, &export);
+        Self::start(&mut command, socket, Ready::Monitor)
+    }
+
+    /// Starts any server that will listen on `socket`, and returns once it says that it is `ready`.
+    pub fn start(command: &mut Command, socket: &Path, ready: Ready) -> io::Result<Self> {
+        match ready {
+            Ready::LogLine => command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped()),
+            Ready::Monitor => command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::inherit()),
+        };
+        let mut child = command.spawn()?;
+        match ready {
+            Ready::LogLine => {
+                let output = child.stderr.take().expect("stderr is piped");
+                Self::ready_when(child, socket, output, "serving")
+            }
+            Ready::Monitor => {
+                let output = child.stdout.take().expect("stdout is piped");
+                Self::ready_when(child, socket, output, "QMP")
+            }
+        }
     }
 
     fn ready_when(
@@ -118,8 +118,13 @@ impl Server {
     }
 
     /// Sends SIGTERM, waits for the end, and returns its status and everything it said.
-    pub fn terminate(mut self) -> io::Result<(ExitStatus, String)> {
-        self.signal(Signal::TERM)?;
+    pub fn terminate(self) -> io::Result<(ExitStatus, String)> {
+        self.end_by(Signal::TERM)
+    }
+
+    /// Sends `signal`, waits for the end, and returns the status and everything the server said.
+    pub fn end_by(mut self, signal: Signal) -> io::Result<(ExitStatus, String)> {
+        self.signal(signal)?;
         let status = self.child.wait()?;
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the reader does not panic");
@@ -133,6 +138,52 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How a server tells that it takes connections.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready {
+    /// A line with the word `serving` on its standard error: Pollux.
+    LogLine,
+    /// The greeting of its monitor on standard output: `qemu-storage-daemon`.
+    Monitor,
+}
+
+/// The command `pollux serve --socket-path SOCKET ARGS…`, not yet started.
+pub fn pollux_command(socket: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(pollux_binary());
+    command
+        .args(["serve", "--socket-path"])
+        .arg(socket)
+        .args(args);
+    command
+}
+
+/// The command of a `qemu-storage-daemon` with a monitor, not yet started. `export` holds what the
+/// export shall have beyond its socket, e.g. `num-queues=4,writable=on`.
+pub fn qemu_storage_daemon_command(
+    daemon: &Path,
+    socket: &Path,
+    blockdev: &str,
+    export: &str,
+) -> Command {
+    let mut command = Command::new(daemon);
+    command
+        .arg("--blockdev")
+        .arg(format!("{blockdev},node-name=disk"))
+        .arg("--export")
+        .arg(format!(
+            "type=vhost-user-blk,id=export,node-name=disk,{export},addr.type=unix,addr.path={}",
+            socket.display()
+        ))
+        // Last: these are set up in order, so the greeting means that the rest is there.
+        .args([
+            "--chardev",
+            "stdio,id=monitor",
+            "--monitor",
+            "chardev=monitor",
+        ]);
+    command
 }
 
 /// The release binary: `$POLLUX`, or `target/release/pollux` of this workspace.
