@@ -4,10 +4,13 @@
 //! memory is ever formed: it is named by a [`Span`] and copied. Which spans exist is decided by the
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
+pub mod io;
 mod region;
 mod span;
+mod sparse;
 mod table;
 
 pub use region::{MapError, Region};
 pub use span::{Span, Spans};
+pub use sparse::Sparse;
 pub use table::{Memory, TableError};
