@@ -119,7 +119,9 @@ impl Chain {
         indirect: bool,
         memory: &Memory,
     ) -> Result<(), PeerFault> {
+        // Empty until the walk is through: a chain that turns out broken has no parts.
         self.spans.clear();
+        (self.first, self.middle, self.last) = (0, 0, 0);
         self.head = head;
         let mut walk = Walk {
             head: head.0,
@@ -135,7 +137,6 @@ impl Chain {
             }
         }
         let readable = walk.readable;
-        self.first = 0;
         self.last = self.spans.len();
         self.middle = readable.unwrap_or(self.last);
         Ok(())

@@ -139,10 +139,9 @@ impl DriverEnd {
     ) -> Result<(), Refused> {
         let count = readable.len() + writable.len();
         let size = self.slots.len();
-        let table = self
-            .tables
-            .filter(|tables| count > 1 && count <= usize::from(tables.entries));
-        let most = if table.is_some() { count } else { size };
+        let entries = self.tables.map_or(0, |tables| usize::from(tables.entries));
+        let most = size.max(entries);
+        let table = self.tables.filter(|_| count > 1 && count <= entries);
         let needed = if table.is_some() {
             1
         } else {

@@ -41,14 +41,15 @@ impl<E: Entry> Reader<E> {
     #[inline]
     pub fn look(&mut self) -> Result<u16, PeerFault> {
         // The index before the entries: pairs with the release in `Writer::publish`.
-        self.seen = RingIndex(u16::from_le(self.lane.idx().load(Ordering::Acquire)));
-        let ahead = self.seen.since(self.next);
+        let idx = RingIndex(u16::from_le(self.lane.idx().load(Ordering::Acquire)));
+        let ahead = idx.since(self.next);
         if ahead > self.lane.size() {
             return Err(PeerFault::IndexJump {
                 jump: ahead,
                 size: self.lane.size(),
             });
         }
+        self.seen = idx;
         Ok(ahead)
     }
 
