@@ -6,6 +6,7 @@
 pub mod client;
 pub mod load;
 pub mod model;
+pub mod process;
 pub mod random;
 pub mod server;
 pub mod subject;

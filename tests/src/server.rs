@@ -6,8 +6,9 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Server {
     child: Child,
     socket: PathBuf,
-    log: Arc<Mutex<String>>,
+    log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -68,33 +69,31 @@ impl Server {
         output: impl Read + Send + 'static,
         word: &'static str,
     ) -> io::Result<Self> {
-        let log = Arc::new(Mutex::new(String::new()));
-        let (ready, is_ready) = std::sync::mpsc::channel();
+        let log = Arc::new(Log::default());
         let sink = Arc::clone(&log);
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let mut log = sink.lock().expect("no reader panics");
-                log.push_str(&line);
-                log.push('\n');
-                drop(log);
-                if line.contains(word) {
-                    let _ = ready.send(());
-                }
+                sink.append(&line);
             }
+            sink.close();
         });
-        let server = Self {
+        let mut server = Self {
             child,
             socket: socket.to_owned(),
             log,
             reader: Some(reader),
         };
-        match is_ready.recv() {
-            Ok(()) => Ok(server),
-            Err(_) => Err(io::Error::other(format!(
-                "the server ended before it was ready:\n{}",
-                server.log()
-            ))),
+        if server.log.wait_for(word) {
+            return Ok(server);
         }
+        if !server.log.is_complete() {
+            server.child.kill()?; // it had a minute
+        }
+        let status = server.child.wait()?;
+        Err(io::Error::other(format!(
+            "the server ended with {status} before it was ready:\n{}",
+            server.log()
+        )))
     }
 
     /// The socket a frontend connects to.
@@ -109,7 +108,12 @@ impl Server {
 
     /// What the server has said so far.
     pub fn log(&self) -> String {
-        self.log.lock().expect("no reader panics").clone()
+        self.log.text()
+    }
+
+    /// Waits until the server has said `words`; false if it ended without, or a minute has passed.
+    pub fn says(&self, words: &str) -> bool {
+        self.log.wait_for(words)
     }
 
     /// Sends `signal` to the server.
@@ -137,6 +141,49 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// How long a server may take to say what is expected of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a server says, as it says it.
+#[derive(Default)]
+struct Log {
+    /// The text so far, and whether it is complete.
+    state: Mutex<(String, bool)>,
+    changed: Condvar,
+}
+
+impl Log {
+    fn append(&self, line: &str) {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        state.0.push_str(line);
+        state.0.push('\n');
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn close(&self) {
+        self.state.lock().expect("nobody panics with it").1 = true;
+        self.changed.notify_all();
+    }
+
+    fn text(&self) -> String {
+        let state = self.state.lock().expect("nobody panics with it");
+        state.0.clone()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.state.lock().expect("nobody panics with it").1
+    }
+
+    fn wait_for(&self, words: &str) -> bool {
+        let state = self.state.lock().expect("nobody panics with it");
+        let unseen = |(text, complete): &mut (String, bool)| !text.contains(words) && !*complete;
+        let waited = self.changed.wait_timeout_while(state, PATIENCE, unseen);
+        let (state, _) = waited.expect("nobody panics with it");
+        state.0.contains(words)
     }
 }
 

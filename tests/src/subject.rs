@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::client::Access;
@@ -36,6 +37,8 @@ impl Program {
 /// What is behind the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
+    /// Nothing: reads complete untouched, writes are dropped.
+    Null,
     /// The server's own memory; for `qemu-storage-daemon`, which has no such disk, a file on tmpfs.
     Memory,
     /// A regular file on the file system of temporary files.
@@ -68,6 +71,15 @@ impl Disk {
         }
     }
 
+    /// A writable disk of `size` bytes with nothing behind it, with `queues` queues.
+    pub const fn null(size: u64, queues: u16) -> Self {
+        let backing = Backing::Null;
+        Self {
+            backing,
+            ..Self::memory(size, queues)
+        }
+    }
+
     /// A writable disk of `size` bytes in a file, with `queues` queues.
     pub const fn file(size: u64, queues: u16) -> Self {
         let backing = Backing::File;
@@ -97,7 +109,7 @@ impl Subject {
     pub fn start(disk: Disk, options: &[&str]) -> io::Result<Self> {
         let folder = match disk.backing {
             Backing::Memory => TempDir::new_in("/dev/shm")?,
-            Backing::File => TempDir::new()?,
+            Backing::Null | Backing::File => TempDir::new()?,
         };
         let (mut command, ready) = match Program::chosen() {
             Program::Pollux => (pollux(&folder, disk, options)?, Ready::LogLine),
@@ -110,6 +122,11 @@ impl Subject {
     /// Where clients connect.
     pub fn socket(&self) -> &Path {
         self.server.socket()
+    }
+
+    /// Sends `signal` and waits for the end: the status, and everything the server said.
+    pub fn end_by(self, signal: Signal) -> io::Result<(ExitStatus, String)> {
+        self.server.end_by(signal)
     }
 
     /// The file behind a disk that has one.
@@ -134,6 +151,7 @@ fn make_image(folder: &TempDir, size: u64) -> io::Result<String> {
 
 fn pollux(folder: &TempDir, disk: Disk, options: &[&str]) -> io::Result<Command> {
     let spec = match disk.backing {
+        Backing::Null => format!("null:size={}", disk.size),
         Backing::Memory => format!("memory:size={}", disk.size),
         Backing::File => format!("file:path={}", make_image(folder, disk.size)?),
     };
@@ -147,12 +165,17 @@ fn pollux(folder: &TempDir, disk: Disk, options: &[&str]) -> io::Result<Command>
 }
 
 fn qemu_storage_daemon(folder: &TempDir, disk: Disk) -> io::Result<Command> {
-    let image = make_image(folder, disk.size)?;
     let (writable, read_only) = match disk.access {
         Access::ReadWrite => ("on", "off"),
         Access::ReadOnly => ("off", "on"),
     };
-    let blockdev = format!("driver=file,filename={image},discard=unmap,read-only={read_only}");
+    let driver = match disk.backing {
+        Backing::Null => format!("driver=null-co,size={}", disk.size),
+        Backing::Memory | Backing::File => {
+            format!("driver=file,filename={}", make_image(folder, disk.size)?)
+        }
+    };
+    let blockdev = format!("{driver},discard=unmap,read-only={read_only}");
     let export = format!("num-queues={},writable={writable}", disk.queues);
     let program = Path::new("qemu-storage-daemon");
     Ok(qemu_storage_daemon_command(

@@ -1,0 +1,113 @@
+//! What the kernel says about a process: its descriptors, threads, memory, and how often it woke.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long something that must come may take before a test gives up on it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process, seen through `/proc`.
+#[derive(Clone, Copy, Debug)]
+pub struct Process(u32);
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Open file descriptors.
+    pub fds: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// How often each thread went to sleep, by thread id. Whoever wakes goes to sleep again.
+pub type Sleeps = BTreeMap<u32, u64>;
+
+impl Process {
+    /// The process with this id.
+    pub const fn new(pid: u32) -> Self {
+        Self(pid)
+    }
+
+    fn path(self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.0)
+    }
+
+    /// Its open descriptors and its threads.
+    pub fn holdings(self) -> io::Result<Holdings> {
+        let fds = fs::read_dir(self.path("fd"))?.count();
+        let threads = self.threads()?.len();
+        Ok(Holdings { fds, threads })
+    }
+
+    /// The ids of its threads.
+    pub fn threads(self) -> io::Result<Vec<u32>> {
+        let entries = fs::read_dir(self.path("task"))?;
+        let id = |entry: io::Result<fs::DirEntry>| {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|text| text.parse().ok());
+            number.ok_or_else(|| io::Error::other("a thread without a number"))
+        };
+        entries.map(id).collect()
+    }
+
+    /// Bytes of anonymous memory (`RssAnon`): heap and stacks, but nothing mapped from files.
+    pub fn anonymous_memory(self) -> io::Result<u64> {
+        let status = fs::read_to_string(self.path("status"))?;
+        Ok(1024 * field(&status, "RssAnon:")?)
+    }
+
+    /// How often each of its threads went to sleep by its own will.
+    pub fn sleeps(self) -> io::Result<Sleeps> {
+        let of_thread = |id: u32| {
+            let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
+            Ok((id, field(&status, "voluntary_ctxt_switches:")?))
+        };
+        self.threads()?.into_iter().map(of_thread).collect()
+    }
+
+    /// Nanoseconds that its living threads have spent on a processor.
+    pub fn cpu_ns(self) -> io::Result<u64> {
+        let of_thread = |id: u32| {
+            let stat = fs::read_to_string(self.path(&format!("task/{id}/schedstat")))?;
+            let first = stat
+                .split(' ')
+                .next()
+                .and_then(|text| text.parse::<u64>().ok());
+            first.ok_or_else(|| io::Error::other(format!("no time in schedstat {stat:?}")))
+        };
+        self.threads()?.into_iter().map(of_thread).sum()
+    }
+
+    /// Are all of its threads asleep?
+    pub fn is_asleep(self) -> io::Result<bool> {
+        for id in self.threads()? {
+            let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
+            let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+            if !state.is_some_and(|state| state.trim_start().starts_with('S')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn field(status: &str, name: &str) -> io::Result<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = value.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| io::Error::other(format!("no {name} in the status of a process")))
+}
+
+/// Waits until `reached`, looking again and again: for what `/proc` shows there is no event.
+///
+/// # Panics
+/// With what `description` says, if it does not come to be for a minute.
+pub fn eventually(mut reached: impl FnMut() -> bool, description: impl FnOnce() -> String) {
+    let start = Instant::now();
+    while !reached() {
+        let patient = start.elapsed() < PATIENCE;
+        assert!(patient, "after a minute still: {}", description());
+        std::thread::yield_now();
+    }
+}

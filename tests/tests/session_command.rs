@@ -1,0 +1,207 @@
+//! The command: how it starts, what it refuses, and how it ends.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pollux_tests::client::{Client, Shape};
+use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::subject::{Disk, Subject};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+const SIZE: u64 = 64 << 20;
+
+/// Keeps a queue full of reads until `over`, and never waits: the server may end at any moment.
+fn read_without_end(socket: &Path, busy: &AtomicBool, over: &AtomicBool) {
+    const EACH: usize = 1 << 16;
+    let (client, mut queues) = Client::connect(socket, Shape::polling(1, 128)).unwrap();
+    let memory = client.memory(32 * EACH).unwrap();
+    let queue = &mut queues[0];
+    let mut idle: Vec<usize> = (0..32).collect();
+    while !over.load(Ordering::Relaxed) {
+        for token in idle.drain(..) {
+            let range = token * EACH..(token + 1) * EACH;
+            queue.read(range.start as u64, &memory, range, token);
+        }
+        queue.wait(0).unwrap();
+        while let Some(done) = queue.take() {
+            done.result.unwrap();
+            idle.push(done.token);
+            busy.store(true, Ordering::Relaxed);
+        }
+    }
+    memory.abandon();
+}
+
+fn ends_cleanly_by(signal: Signal) {
+    let subject = Subject::start(Disk::memory(SIZE, 1), &[]).unwrap();
+    let socket = subject.socket().to_owned();
+    let (busy, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_without_end(&socket, &busy, &over));
+        while !busy.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        let (status, log) = subject.end_by(signal).unwrap();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(status.code(), Some(0), "{status}, {log}");
+    });
+    assert!(!socket.exists(), "the socket is left behind");
+}
+
+#[test]
+fn sigterm_in_the_middle_of_io_is_a_clean_end() {
+    ends_cleanly_by(Signal::TERM);
+}
+
+#[test]
+fn sigint_in_the_middle_of_io_is_a_clean_end() {
+    ends_cleanly_by(Signal::INT);
+}
+
+/// A memory disk on `socket`, by Pollux alone: these are promises about its command line.
+fn serve(socket: &Path) -> std::io::Result<Server> {
+    Server::pollux(socket, &["--disk", "memory:size=1M"])
+}
+
+#[test]
+fn sigusr1_prints_the_counters() {
+    let folder = TempDir::new().unwrap();
+    let server = serve(&folder.path().join("disk.sock")).unwrap();
+    let (_client, mut queues) = Client::connect(server.socket(), Shape::blocking(1, 64)).unwrap();
+    for _ in 0..7 {
+        queues[0].flush(0);
+        queues[0].finish().unwrap().unwrap();
+    }
+    server.signal(Signal::USR1).unwrap();
+    assert!(server.says("sleeps"), "no counters in {}", server.log());
+    let log = server.log();
+    let flushes = log
+        .lines()
+        .find(|line| line.trim_start().starts_with("flush"));
+    let count = flushes.and_then(|line| line.split_whitespace().nth(1));
+    assert_eq!(count, Some("7"), "{log}");
+}
+
+#[test]
+fn a_stale_socket_is_replaced() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists(), "nobody listens, but the file is there");
+    let server = serve(&socket).unwrap();
+    Client::connect(server.socket(), Shape::blocking(1, 64)).unwrap();
+}
+
+#[test]
+fn a_live_socket_is_refused_by_name_and_keeps_serving() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let _first = serve(&socket).unwrap();
+    let refusal = serve(&socket)
+        .err()
+        .expect("the socket is taken")
+        .to_string();
+    assert!(refusal.contains(socket.to_str().unwrap()), "{refusal}");
+    assert!(!refusal.contains("status: 0"), "{refusal}");
+    Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+}
+
+#[test]
+fn a_file_in_place_of_the_socket_is_refused_and_kept() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.sock");
+    std::fs::write(&path, "precious").unwrap();
+    let refusal = serve(&path).err().expect("this is no socket").to_string();
+    assert!(refusal.contains(path.to_str().unwrap()), "{refusal}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_bad_option_is_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let disk = ["--disk", "memory:size=1M"];
+    let bad: &[(&str, &[&str])] = &[
+        ("--num-queues", &["--num-queues", "0"]),
+        ("--num-queues", &["--num-queues", "many"]),
+        ("--queue-size", &["--queue-size", "100"]),
+        ("--queue-size", &["--queue-size", "2048"]),
+        ("--block-size", &["--block-size", "1000"]),
+        ("--threads", &["--threads", "0"]),
+        ("--cpus", &["--cpus", "one"]),
+        ("--cpus", &["--cpus", "4000"]),
+        ("--poll", &["--poll", "sometimes"]),
+        ("--poll-max-us", &["--poll-max-us", "-1"]),
+        ("--signal", &["--signal", "never"]),
+        ("--kicks", &["--kicks", "never"]),
+        ("--socket-mode", &["--socket-mode", "0999"]),
+        (
+            "--serial",
+            &["--serial", "more than the twenty bytes it may have"],
+        ),
+        ("--fd", &["--fd", "3"]),
+        ("--blk-file", &["--blk-file", "/dev/null"]),
+        ("/no/such.toml", &["--config", "/no/such.toml"]),
+        ("--no-such-option", &["--no-such-option"]),
+    ];
+    for (name, options) in bad {
+        refuses(&socket, &[&disk, *options].concat(), name);
+    }
+}
+
+#[test]
+fn a_bad_disk_is_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    for (name, spec) in [
+        ("floppy", "floppy:size=1M"),
+        ("size", "memory"),
+        ("12Q", "memory:size=12Q"),
+        ("size", "null:size=0"),
+        ("colour", "memory:size=1M,colour=red"),
+        ("sometimes", "file:path=/dev/zero,cache=sometimes"),
+        ("/no/such/file", "file:path=/no/such/file"),
+    ] {
+        refuses(&socket, &["--disk", spec], name);
+    }
+    refuses(&socket, &[], "--disk");
+}
+
+fn refuses(socket: &Path, args: &[&str], name: &str) {
+    let Err(refusal) = Server::pollux(socket, args) else {
+        panic!("{args:?} is served");
+    };
+    let message = refusal.to_string();
+    assert!(
+        message.contains(name),
+        "{args:?} is refused without naming {name}: {message}"
+    );
+    assert!(!message.contains("status: 0"), "{args:?}: {message}");
+    assert!(!message.contains("panicked"), "{args:?}: {message}");
+    assert_eq!(
+        socket.metadata().unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "{args:?}"
+    );
+}
+
+#[test]
+fn the_capabilities_are_those_of_a_block_device() {
+    let output = Command::new(pollux_binary())
+        .args(["serve", "--print-capabilities"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let text: String = text.split_whitespace().collect();
+    assert_eq!(
+        text,
+        r#"{"type":"block","features":["read-only","blk-file"]}"#
+    );
+}
