@@ -1,0 +1,234 @@
+#!/bin/bash
+# Installs and fetches the real peers that the tests run Pollux against.
+#
+#   tests/setup.sh              everything; a second run finds it all there and takes a second
+#   POLLUX_PEERS_DIR=DIR        where the peers go (default: target/peers)
+#
+# On a fresh Debian 12, as root or through sudo. It installs Debian packages (QEMU 7.2, fio, …) and
+# puts under the peers' directory, without installing them:
+#
+#   linux61/{vmlinuz,initrd}    Debian's 6.1 cloud kernel, and what a guest needs besides it
+#   linux612/{vmlinuz,initrd}   the 6.12 one, from backports
+#   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
+#   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
+#
+# Each item leaves a stamp when it is complete; delete the directory to fetch anew. Nothing is asked of
+# the network once all stamps are there.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+peers=${POLLUX_PEERS_DIR:-$here/../target/peers}
+mkdir -p "$peers/stamps"
+peers=$(cd "$peers" && pwd)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# --- Debian packages of this machine ---------------------------------------------------------------
+
+packages=(
+    qemu-system-x86 qemu-utils                       # the guest's machine; qemu-storage-daemon
+    fio strace e2fsprogs util-linux                  # drives, watches, checks
+    busybox-static cpio kmod xz-utils zstd           # the initrd
+    build-essential pkg-config dpkg-dev libaio-dev   # the static fio
+)
+
+install_packages() {
+    local missing=() package
+    for package in "${packages[@]}"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    if [ ${#missing[@]} = 0 ]; then
+        say "Debian packages: all there"
+        return
+    fi
+    say "installing Debian packages: ${missing[*]}"
+    as_root timeout 300 apt-get -qq update
+    as_root env DEBIAN_FRONTEND=noninteractive timeout 1200 \
+        apt-get -qq -y --no-install-recommends install "${missing[@]}"
+}
+
+# --- apt with lists of its own, so that backports never show up in the machine's --------------------
+
+private_apt=(
+    -o "Dir::State::Lists=$peers/apt/lists"
+    -o "Dir::Cache=$peers/apt/cache"
+    -o "Dir::Etc::SourceList=$peers/apt/sources.list"
+    -o "Dir::Etc::SourceParts=/dev/null"
+    -o "Dir::Etc::Preferences=/dev/null"
+    -o "Dir::Etc::PreferencesParts=/dev/null"
+    -o "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"
+    -o "Acquire::Retries=3"
+    -o "Acquire::http::Timeout=30"
+    -o "APT::Sandbox::User=$(id -un)"
+    -o "Debug::NoLocking=1" # nothing of the system is written
+)
+
+# Prepares the private lists, once a run, and only if something has to be fetched.
+lists_ready=no
+refresh_lists() {
+    [ "$lists_ready" = no ] || return 0
+    local mirror suite key=/usr/share/keyrings/debian-archive-keyring.gpg
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
+        awk '$2 == "bookworm" || $2 == "stable" || $2 == "oldstable" { print $1; exit }')
+    [ -n "$mirror" ] || die "apt knows no mirror of Debian 12: add bookworm to its sources"
+    mkdir -p "$peers/apt/lists/partial" "$peers/apt/cache/archives/partial"
+    for suite in bookworm bookworm-backports; do
+        echo "deb [signed-by=$key] $mirror $suite main"
+    done >"$peers/apt/sources.list"
+    echo "deb-src [signed-by=$key] $mirror bookworm main" >>"$peers/apt/sources.list"
+    say "reading the package lists of bookworm and bookworm-backports"
+    timeout 300 apt-get -qq "${private_apt[@]}" update
+    lists_ready=yes
+}
+
+# has_stamp ITEM FILE…: ITEM was completed, and its files are still there.
+has_stamp() {
+    local item=$1 file
+    [ -e "$peers/stamps/$item" ] || return 1
+    shift
+    for file in "$@"; do [ -e "$peers/$file" ] || return 1; done
+    say "$item: there"
+}
+
+stamp() { touch "$peers/stamps/$1"; }
+
+# scratch ITEM: an empty folder for ITEM, printed.
+scratch() {
+    rm -rf "$peers/scratch/$1"
+    mkdir -p "$peers/scratch/$1"
+    echo "$peers/scratch/$1"
+}
+
+# --- kernels ---------------------------------------------------------------------------------------
+
+# fetch_kernel ITEM SUITE: unpacks SUITE's cloud kernel into ITEM/{vmlinuz,lib/modules/VERSION}.
+fetch_kernel() {
+    local item=$1 suite=$2 package into
+    has_stamp "$item" "$item/vmlinuz" "$item/lib/modules" && return
+    refresh_lists
+    package=$(apt-cache "${private_apt[@]}" depends "linux-image-cloud-amd64/$suite" |
+        awk '$1 == "Depends:" { print $2 }')
+    [ -n "$package" ] || die "$suite has no cloud kernel"
+    say "$item: fetching $package"
+    into=$(scratch "$item")
+    (cd "$into" && timeout 600 apt-get -qq "${private_apt[@]}" download "$package")
+    dpkg -x "$into"/*.deb "$into/root"
+    rm -rf "${peers:?}/$item"
+    mkdir -p "$peers/$item/lib"
+    mv "$into"/root/boot/vmlinuz-* "$peers/$item/vmlinuz"
+    # Newer packages keep their modules below /usr.
+    mv "$(find "$into/root" -path '*lib/modules' -prune)" "$peers/$item/lib/"
+    rm -rf "$into"
+    stamp "$item"
+}
+
+# --- QEMU 10, beside the installed one -------------------------------------------------------------
+
+fetch_qemu10() {
+    local item=qemu10 into deb program
+    has_stamp "$item" "$item/bin/qemu-system-x86_64" "$item/bin/qemu-storage-daemon" && return
+    refresh_lists
+    say "$item: fetching from bookworm-backports, with the libraries this machine lacks"
+    into=$(scratch "$item")
+    mkdir -p "$into/archives/partial"
+    timeout 600 apt-get -qq -y "${private_apt[@]}" -o "Dir::Cache::Archives=$into/archives" \
+        --no-install-recommends -t bookworm-backports --download-only \
+        install qemu-system-x86 qemu-utils
+    rm -rf "${peers:?}/$item"
+    mkdir -p "$peers/$item/root" "$peers/$item/bin"
+    for deb in "$into"/archives/*.deb; do dpkg -x "$deb" "$peers/$item/root"; done
+    rm -rf "$into"
+    for program in qemu-system-x86_64 qemu-storage-daemon qemu-img; do
+        write_wrapper "$peers/$item/bin/$program" "$program"
+    done
+    stamp "$item"
+}
+
+# write_wrapper FILE PROGRAM: a script that runs the unpacked PROGRAM with its own libraries and data.
+write_wrapper() {
+    local data=''
+    # The firmware: QEMU's own files, SeaBIOS, and the option ROMs (which Debian packages apart).
+    [ "$2" != qemu-system-x86_64 ] || data='-L "$root/share/qemu" -L "$root/share/seabios" '
+    cat >"$1" <<END
+#!/bin/sh
+# Written by tests/setup.sh: $2 from bookworm-backports, unpacked but not installed.
+root=\$(cd "\$(dirname "\$0")/../root/usr" && pwd)
+libraries=\$root/lib/x86_64-linux-gnu
+export LD_LIBRARY_PATH="\$libraries:\$libraries/pulseaudio\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+export QEMU_MODULE_DIR="\$libraries/qemu"
+exec "\$root/bin/$2" $data"\$@"
+END
+    chmod +x "$1"
+}
+
+# --- fio, static -----------------------------------------------------------------------------------
+
+build_fio() {
+    local item=fio into
+    has_stamp "$item" fio/fio && return
+    refresh_lists
+    say "$item: building a static one from Debian's source (half a minute)"
+    into=$(scratch "$item")
+    (
+        cd "$into"
+        timeout 300 apt-get -qq "${private_apt[@]}" source --download-only fio
+        dpkg-source -x ./*.dsc source >log 2>&1
+        cd source
+        # Only what a guest uses: libaio, io_uring (which fio calls without a library), sync.
+        timeout 300 ./configure --build-static --disable-native --disable-numa --disable-rdma \
+            --disable-rados --disable-rbd --disable-gfapi --disable-http --disable-pmem \
+            --disable-libnfs --disable-xnvme >>../log 2>&1
+        timeout 900 make -s -j"$(nproc)" fio >>../log 2>&1
+    ) || die "fio does not build; see $into/log"
+    mkdir -p "$peers/fio"
+    strip -o "$peers/fio/fio" "$into/source/fio"
+    rm -rf "$into"
+    stamp "$item"
+}
+
+# --- initrds ---------------------------------------------------------------------------------------
+
+# build_initrd ITEM: ITEM/initrd for ITEM/vmlinuz, again whenever the recipe or a part of it changed.
+build_initrd() {
+    local item=$1 recipe=$here/guest/build-initrd.sh key
+    key=$(cat "$recipe" "$peers/fio/fio" "$peers/$item/vmlinuz" | sha256sum)
+    if [ -s "$peers/$item/initrd" ] && [ "$key" = "$(cat "$peers/stamps/$item-initrd" 2>/dev/null)" ]; then
+        say "$item-initrd: there"
+        return
+    fi
+    "$recipe" "$peers/$item/lib/modules" "$peers/fio/fio" "$peers/$item/initrd"
+    echo "$key" >"$peers/stamps/$item-initrd"
+    say "$item-initrd: $(du -h "$peers/$item/initrd" | cut -f1)"
+}
+
+# --- all of it -------------------------------------------------------------------------------------
+
+# verify PROGRAM VERSION: PROGRAM runs and is of VERSION.
+verify() {
+    local answer
+    answer=$(timeout 60 "$1" --version 2>&1 | head -n 1) || die "$1 does not run: $answer"
+    case $answer in
+    *"version $2"*) say "runs: $answer" ;;
+    *) die "$1 is not version $2: $answer" ;;
+    esac
+}
+
+[ "$(uname -m)" = x86_64 ] || die "the guests are x86-64 ones; this machine is $(uname -m)"
+install_packages
+fetch_kernel linux61 bookworm
+fetch_kernel linux612 bookworm-backports
+fetch_qemu10
+build_fio
+build_initrd linux61
+build_initrd linux612
+verify qemu-system-x86_64 7.
+verify qemu-storage-daemon 7.
+verify "$peers/qemu10/bin/qemu-system-x86_64" 10.
+verify "$peers/qemu10/bin/qemu-storage-daemon" 10.
+rm -rf "$peers/scratch"
+say "everything is there"
