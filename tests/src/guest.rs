@@ -1,0 +1,234 @@
+//! A Linux guest in QEMU, booted for one shell script.
+//!
+//! The guest is a Debian cloud kernel with an initrd of ours: `tests/guest/init` loads the modules, runs
+//! the test's script, tells its exit status and powers off. Everything it says comes over the serial
+//! console, which the host reads line by line; that is also how a test waits for something to happen in
+//! the guest. The machines that run this have no usable KVM, so guests are emulated (TCG): right for
+//! data and for counts, useless for speed.
+
+mod export;
+mod lab;
+mod overlay;
+mod running;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub use export::Export;
+pub use lab::Lab;
+pub use running::{Outcome, Running};
+
+use crate::peers;
+
+const INIT: &str = include_str!("../guest/init");
+const LIBRARY: &str = include_str!("../guest/lib.sh");
+
+/// How long a guest may take before it counts as stuck: many times what any of ours needs, even beside
+/// a compiler that takes both CPUs.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A kernel, with the QEMU that runs it: QEMU 7.2 crashes 6.12 guests at random.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// Debian 12's, under the installed QEMU (7.2).
+    Linux61,
+    /// From backports, under QEMU 10, also from there.
+    Linux612,
+}
+
+/// The files that boot a [`Kernel`].
+#[derive(Clone, Debug)]
+pub struct Machine {
+    qemu: PathBuf,
+    kernel: PathBuf,
+    initrd: PathBuf,
+}
+
+impl Kernel {
+    /// Finds what boots this kernel; `None` (and `SKIP` on the output) if a part is missing.
+    pub fn machine(self) -> Option<Machine> {
+        let (qemu, folder) = match self {
+            Self::Linux61 => (peers::installed("qemu-system-x86_64"), "linux61"),
+            Self::Linux612 => (peers::fetched("qemu10/bin/qemu-system-x86_64"), "linux612"),
+        };
+        Some(Machine {
+            qemu: qemu?,
+            kernel: peers::fetched(&format!("{folder}/vmlinuz"))?,
+            initrd: peers::fetched(&format!("{folder}/initrd"))?,
+        })
+    }
+
+    /// The qemu-storage-daemon of the same version as this kernel's QEMU.
+    pub fn storage_daemon(self) -> Option<PathBuf> {
+        match self {
+            Self::Linux61 => peers::installed("qemu-storage-daemon"),
+            Self::Linux612 => peers::fetched("qemu10/bin/qemu-storage-daemon"),
+        }
+    }
+}
+
+/// A `vhost-user-blk-pci` device: the guest's view of an [`Export`].
+#[derive(Clone, Debug)]
+pub struct VhostUserBlk {
+    socket: PathBuf,
+    properties: String,
+}
+
+impl VhostUserBlk {
+    /// The disk served on `socket`, with one queue of QEMU's default size.
+    pub fn new(socket: &Path) -> Self {
+        Self {
+            socket: socket.to_owned(),
+            properties: String::new(),
+        }
+    }
+
+    /// Sets a property of the device, e.g. `num-queues=2` or `event_idx=off`.
+    #[must_use]
+    pub fn with(mut self, property: &str) -> Self {
+        self.properties.push(',');
+        self.properties.push_str(property);
+        self
+    }
+}
+
+/// What a reset of the machine does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reset {
+    /// QEMU ends, so that a panicking kernel does not start over.
+    Ends,
+    /// The machine boots again, as a real one does.
+    Reboots,
+}
+
+/// A guest about to be started.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    machine: Machine,
+    script: String,
+    cpus: u8,
+    memory_mib: u32,
+    disks: Vec<VhostUserBlk>,
+    kernel_arguments: Vec<String>,
+    reset: Reset,
+    patience: Duration,
+}
+
+impl Guest {
+    /// A guest with two CPUs that runs `script` (see `tests/guest/lib.sh` for what it may call).
+    pub fn new(machine: &Machine, script: &str) -> Self {
+        Self {
+            machine: machine.clone(),
+            script: script.to_owned(),
+            cpus: 2,
+            memory_mib: 384,
+            disks: Vec::new(),
+            kernel_arguments: Vec::new(),
+            reset: Reset::Ends,
+            patience: PATIENCE,
+        }
+    }
+
+    /// The number of virtual CPUs.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u8) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Adds a disk: the first becomes `/dev/vda`, and so on.
+    #[must_use]
+    pub fn disk(mut self, disk: VhostUserBlk) -> Self {
+        self.disks.push(disk);
+        self
+    }
+
+    /// Adds several disks.
+    #[must_use]
+    pub fn disks(mut self, disks: impl IntoIterator<Item = VhostUserBlk>) -> Self {
+        self.disks.extend(disks);
+        self
+    }
+
+    /// Adds to the kernel's command line, e.g. a module's parameter `virtio_blk.poll_queues=1`.
+    #[must_use]
+    pub fn kernel_argument(mut self, argument: &str) -> Self {
+        self.kernel_arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Sets the variable `name` for the script.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.script = format!("{name}='{value}'\n{}", self.script);
+        self
+    }
+
+    /// A `reboot` in the guest boots it again in the same QEMU, with the same connection to its disks.
+    #[must_use]
+    pub fn reboots(mut self) -> Self {
+        self.reset = Reset::Reboots;
+        self
+    }
+
+    /// Waits no longer than `patience` for the whole run.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Boots the guest and waits until it has powered off.
+    pub fn run(self) -> io::Result<Outcome> {
+        self.start()?.finish()
+    }
+
+    /// Boots the guest and returns at once.
+    pub fn start(self) -> io::Result<Running> {
+        let folder = tempfile::tempdir()?;
+        let initrd = folder.path().join("initrd");
+        let script = format!("{LIBRARY}\n{}", self.script);
+        let base = std::fs::read(&self.machine.initrd)?;
+        let files = [("init", 0o755, INIT), ("test.sh", 0o755, script.as_str())];
+        std::fs::write(&initrd, overlay::append(&base, &files))?;
+        Running::start(&mut self.command(&initrd), folder, self.patience)
+    }
+
+    fn command(&self, initrd: &Path) -> Command {
+        // QEMU must not outlive a test that is itself killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        command.arg(&self.machine.qemu);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-M", "q35"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+        command.args(["-serial", "stdio"]);
+        if self.reset == Reset::Ends {
+            command.arg("-no-reboot");
+        }
+        command.args(["-smp", &self.cpus.to_string()]);
+        // A vhost-user server maps the guest's memory, so it has to be shared.
+        let mib = self.memory_mib;
+        command.args(["-m", &format!("{mib}M"), "-numa", "node,memdev=memory"]);
+        let memory = format!("memory-backend-memfd,id=memory,size={mib}M,share=on");
+        command.args(["-object", &memory]);
+        command.arg("-kernel").arg(&self.machine.kernel);
+        command.arg("-initrd").arg(initrd);
+        // loglevel=5: warnings are worth seeing, the boot messages are not.
+        let kernel_arguments = format!(
+            "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off {}",
+            self.kernel_arguments.join(" ")
+        );
+        command.args(["-append", &kernel_arguments]);
+        for (index, disk) in self.disks.iter().enumerate() {
+            let socket = disk.socket.display();
+            let chardev = format!("socket,id=disk{index},path={socket}");
+            let device = format!("vhost-user-blk-pci,chardev=disk{index}{}", disk.properties);
+            command.args(["-chardev", &chardev, "-device", &device]);
+        }
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}

@@ -1,0 +1,152 @@
+//! What a guest test holds: the servers it started and the folder with their sockets and files.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+use super::running::Console;
+use super::{Export, Guest, Kernel, Machine, Outcome, Running, VhostUserBlk};
+use crate::server::Server;
+use crate::subject::Program;
+
+/// Servers and guests of one test. Whatever goes wrong in it panics, with the console and the servers' logs.
+pub struct Lab {
+    machine: Machine,
+    program: Program,
+    storage_daemon: Option<PathBuf>,
+    // Before the folder: the servers end before their sockets and files go.
+    servers: Vec<Server>,
+    folder: TempDir,
+}
+
+impl Lab {
+    /// A lab for guests with `kernel`; `None` (and `SKIP` on the output) if a peer is missing.
+    pub fn open(kernel: Kernel) -> Option<Self> {
+        let program = Program::chosen();
+        let storage_daemon = match program {
+            Program::Pollux => None,
+            Program::QemuStorageDaemon => Some(kernel.storage_daemon()?),
+        };
+        Some(Self {
+            machine: kernel.machine()?,
+            program,
+            storage_daemon,
+            servers: Vec::new(),
+            folder: tempfile::tempdir().expect("the folder of temporary files is writable"),
+        })
+    }
+
+    /// Who serves the disks.
+    pub fn program(&self) -> Program {
+        self.program
+    }
+
+    /// A file in the lab's folder, which goes with it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a server for `export`, and returns the device by which a guest attaches it.
+    pub fn serve(&mut self, export: &Export) -> VhostUserBlk {
+        let socket = self.path(&format!("{}.sock", self.servers.len()));
+        let server = match &self.storage_daemon {
+            None => export.by_pollux(&socket),
+            Some(daemon) => export.by_qemu(daemon, &socket),
+        };
+        let server = server.unwrap_or_else(|error| panic!("cannot serve {export:?}: {error}"));
+        self.servers.push(server);
+        export.device(&socket)
+    }
+
+    /// The server started as number `index`.
+    pub fn server(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
+
+    /// A guest about to run `script`.
+    pub fn guest(&self, script: &str) -> Guest {
+        Guest::new(&self.machine, script)
+    }
+
+    /// Boots `guest`; its script must end with status 0 and its kernel must have nothing to complain of.
+    pub fn passes(&self, guest: Guest) -> Outcome {
+        let guest = self.starts(guest);
+        self.ends_well(guest)
+    }
+
+    /// Boots `guest`, not waiting for anything.
+    pub fn starts(&self, guest: Guest) -> Running {
+        guest
+            .start()
+            .unwrap_or_else(|error| panic!("cannot start QEMU: {error}"))
+    }
+
+    /// Waits until `guest` says `words`.
+    pub fn hears(&self, guest: &mut Running, words: &str) {
+        guest
+            .wait_for(words)
+            .unwrap_or_else(|error| self.fail(&error.to_string()));
+    }
+
+    /// Types `line` on the console of `guest`, for its script's `hear`.
+    pub fn tells(&self, guest: &mut Running, line: &str) {
+        guest
+            .tell(line)
+            .unwrap_or_else(|error| self.fail(&format!("QEMU takes no input: {error}")));
+    }
+
+    /// Says that the test is skipped, and why. For what a peer cannot do; a missing peer is another matter.
+    pub fn skip(&self, why: &str) {
+        // Not `println!`, of which a test that passes shows nothing.
+        let _ = writeln!(io::stderr(), "SKIP {why}");
+    }
+
+    /// Waits until `guest` has powered off; its script must have ended with status 0.
+    pub fn ends_well(&self, guest: Running) -> Outcome {
+        let outcome = guest
+            .finish()
+            .unwrap_or_else(|error| self.fail(&error.to_string()));
+        let Outcome { console, status } = &outcome;
+        if *status != 0 {
+            self.fail(&format!(
+                "the guest's script ended with status {status}\n{}",
+                Console(console)
+            ));
+        }
+        if let Some(complaint) = complaint(console) {
+            self.fail(&format!(
+                "the guest's kernel complains: {complaint}\n{}",
+                Console(console)
+            ));
+        }
+        outcome
+    }
+
+    /// Panics with `what` and the logs of all servers.
+    pub fn fail(&self, what: &str) -> ! {
+        let mut text = what.to_owned();
+        for server in &self.servers {
+            let socket = server.socket().display();
+            let log = server.log();
+            write!(text, "\n--- server of {socket} ---\n{log}").expect("a String takes everything");
+        }
+        panic!("{text}\n--- served by {:?} ---", self.program);
+    }
+}
+
+/// The first line of `console` by which a kernel says that something is broken.
+fn complaint(console: &str) -> Option<&str> {
+    const SIGNS: [&str; 6] = [
+        "I/O error",
+        "WARNING:",
+        "BUG:",
+        "Oops",
+        "blocked for more than",
+        "self-detected stall",
+    ];
+    console
+        .lines()
+        .find(|line| SIGNS.iter().any(|sign| line.contains(sign)))
+}

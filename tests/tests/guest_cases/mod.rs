@@ -1,0 +1,211 @@
+//! What a Linux guest must find true of our disks, whichever its kernel.
+//!
+//! Each case starts servers, boots one guest (or two) and lets a script of `tests/guest/cases` check
+//! from within; what only the host can see is checked here. One boot serves several checks, since a boot
+//! takes longer than most of them.
+
+mod survival;
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::subject::Program;
+
+pub use survival::{a_guest_reboots, qemu_is_killed};
+
+const MIB: u64 = 1 << 20;
+
+/// The driver binds to devices of 1, 2 and 4 queues, and requests and calls go over each queue.
+pub fn queues_bind_and_carry(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let disks = [1, 2, 4].map(|queues| lab.serve(&Export::memory(64).queues(queues)));
+    let guest = lab.guest(include_str!("../../guest/cases/queues.sh"));
+    let guest = guest.cpus(4).set("QUEUES", "1 2 4").disks(disks);
+    lab.passes(guest);
+}
+
+/// fio verifies what it wrote: libaio and `io_uring`, several jobs, depth 32.
+pub fn fio_verifies(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let disk = lab.serve(&Export::memory(512).queues(2));
+    let guest = lab.guest(include_str!("../../guest/cases/verify.sh"));
+    lab.passes(guest.disk(disk));
+}
+
+/// ext4 keeps a tree of files over unmounting, and `e2fsck` and `fstrim` find it whole.
+pub fn a_file_system_keeps_its_files(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let disk = lab.serve(&Export::memory(256).queues(2));
+    let guest = lab.guest(include_str!("../../guest/cases/filesystem.sh"));
+    lab.passes(guest.disk(disk));
+}
+
+/// Discarded and zeroed ranges read as zeroes, and the server gives their space back.
+pub fn discard_gives_space_back(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let image = lab.path("image");
+    make_image(&image, 128 * MIB);
+    let disks = [Export::file(&image), Export::memory(128)].map(|export| lab.serve(&export));
+    let guest = lab.guest(include_str!("../../guest/cases/discard.sh"));
+    let mut guest = lab.starts(guest.disks(disks));
+
+    lab.hears(&mut guest, "written");
+    let file_before = allocated(&image);
+    let memory_before = resident(lab.server(1).pid());
+    lab.tells(&mut guest, "now discard");
+    lab.hears(&mut guest, "discarded");
+    let file_freed = file_before.saturating_sub(allocated(&image));
+    let memory_freed = memory_before.saturating_sub(resident(lab.server(1).pid()));
+    lab.tells(&mut guest, "go on");
+    lab.ends_well(guest);
+
+    // The guest discards 96 MiB; a file system may keep a block at either end.
+    let enough = 90 * MIB;
+    assert!(
+        file_freed >= enough,
+        "the file gave back {file_freed} bytes"
+    );
+    // qemu-storage-daemon has no disk in memory: there it is a file, too.
+    if lab.program() == Program::Pollux {
+        assert!(
+            memory_freed >= enough,
+            "the memory disk gave back {memory_freed} bytes"
+        );
+    }
+    let mut discarded = Vec::new();
+    let mut file = File::open(&image).expect("the image is ours");
+    file.seek(SeekFrom::Start(8 * MIB))
+        .and_then(|_| file.take(112 * MIB).read_to_end(&mut discarded))
+        .expect("the image is 128 MiB long");
+    assert!(
+        discarded.iter().all(|&byte| byte == 0),
+        "the file behind the disk holds other bytes than zeroes where the guest saw zeroes"
+    );
+}
+
+/// Read-only, serial number, block size, size and cache mode arrive in the guest as configured.
+pub fn the_configuration_arrives(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let image = lab.path("image");
+    let mut random = File::open("/dev/urandom")
+        .expect("every Linux has /dev/urandom")
+        .take(16 * MIB);
+    let mut file = File::create(&image).expect("the lab's folder is ours");
+    std::io::copy(&mut random, &mut file).expect("the lab's folder takes 16 MiB");
+    let contents = sha256(&image);
+
+    let (serial, cache) = match lab.program() {
+        Program::Pollux => ("Castor-0123456789abc", "write back"), // all the 20 bytes there are
+        Program::QemuStorageDaemon => ("vhost_user_blk", "write through"), // its own, whatever it is told
+    };
+    let read_only = lab.serve(&Export::file(&image).read_only().serial(serial));
+    let large_blocks = lab.serve(&Export::memory(64).block_size(4096));
+    let guest = lab
+        .guest(include_str!("../../guest/cases/configuration.sh"))
+        .set("SERIAL", serial)
+        .set("CONTENTS", &contents)
+        .set("CACHE", cache)
+        .disk(read_only)
+        .disk(large_blocks);
+    lab.passes(guest);
+    assert_eq!(sha256(&image), contents, "a read-only disk changed");
+}
+
+/// A queue that the driver polls has no call fd, and completes without interrupts.
+pub fn polled_queues_complete(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    if lab.program() == Program::QemuStorageDaemon {
+        lab.skip("qemu-storage-daemon hangs with a queue that has no call fd");
+        return;
+    }
+    let disk = lab.serve(&Export::memory(64).queues(2));
+    let guest = lab.guest(include_str!("../../guest/cases/poll.sh"));
+    let guest = guest.kernel_argument("virtio_blk.poll_queues=1");
+    lab.passes(guest.disk(disk));
+}
+
+/// What the frontend leaves out is done without: `EVENT_IDX`, `INDIRECT_DESC`, both.
+pub fn features_can_be_left_out(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    // Without indirect descriptors, a request must fit the ring. Pollux offers no more segments than
+    // that; qemu-storage-daemon offers 126 whatever the ring.
+    let small = match lab.program() {
+        Program::Pollux => 16,
+        Program::QemuStorageDaemon => 128,
+    };
+    let export = Export::memory(64).queue_size(small);
+    let no_event_idx = lab.serve(&Export::memory(64)).with("event_idx=off");
+    let no_indirect = lab.serve(&export).with("indirect_desc=off");
+    let neither = lab.serve(&export).with("indirect_desc=off");
+    let guest = lab
+        .guest(include_str!("../../guest/cases/features.sh"))
+        .set("FEATURES", "1:0 0:1 0:0")
+        .disks([no_event_idx, no_indirect, neither.with("event_idx=off")]);
+    lab.passes(guest);
+}
+
+/// Queues of 16 to 1024 entries, each filled to the brim.
+pub fn queues_of_every_size_work(kernel: Kernel) {
+    let Some(mut lab) = Lab::open(kernel) else {
+        return;
+    };
+    let disks = [16, 64, 256, 1024].map(|size| lab.serve(&Export::memory(64).queue_size(size)));
+    let guest = lab.guest(include_str!("../../guest/cases/sizes.sh"));
+    lab.passes(guest.set("SIZES", "16 64 256 1024").disks(disks));
+}
+
+fn make_image(path: &Path, bytes: u64) {
+    File::create(path)
+        .and_then(|file| file.set_len(bytes))
+        .expect("the lab's folder is ours");
+}
+
+/// Bytes of `path` that take up space on its file system.
+fn allocated(path: &Path) -> u64 {
+    const UNIT: u64 = 512; // stat(2): st_blocks counts these, whatever the file system's blocks are
+    let metadata = path.metadata().expect("the image is ours");
+    metadata.blocks() * UNIT
+}
+
+/// Bytes of the process `pid` that are in memory, those shared with the guest included.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .expect("the server runs as long as its lab");
+    let kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB"))
+        .and_then(|number| number.trim().parse().ok())
+        .expect("proc(5): VmRSS is a number of kB");
+    kib << 10
+}
+
+fn sha256(path: &Path) -> String {
+    let output = Command::new("sha256sum")
+        .arg(path)
+        .output()
+        .expect("coreutils are there");
+    let text = String::from_utf8(output.stdout).expect("sha256sum prints ASCII");
+    text.split_whitespace()
+        .next()
+        .expect("sha256sum prints a sum")
+        .to_owned()
+}

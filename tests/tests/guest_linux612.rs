@@ -1,0 +1,64 @@
+//! A Debian 6.12 guest under QEMU 10: a smoke test always, all the rest with `--include-ignored`.
+
+mod guest_cases;
+
+use pollux_tests::guest::Kernel;
+
+#[test]
+fn queues_bind_and_carry() {
+    guest_cases::queues_bind_and_carry(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn fio_verifies() {
+    guest_cases::fio_verifies(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_file_system_keeps_its_files() {
+    guest_cases::a_file_system_keeps_its_files(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn discard_gives_space_back() {
+    guest_cases::discard_gives_space_back(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn the_configuration_arrives() {
+    guest_cases::the_configuration_arrives(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn polled_queues_complete() {
+    guest_cases::polled_queues_complete(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn features_can_be_left_out() {
+    guest_cases::features_can_be_left_out(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn queues_of_every_size_work() {
+    guest_cases::queues_of_every_size_work(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_guest_reboots() {
+    guest_cases::a_guest_reboots(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn qemu_is_killed() {
+    guest_cases::qemu_is_killed(Kernel::Linux612);
+}
