@@ -1,5 +1,6 @@
 //! Each way in which a peer can break a ring, provoked precisely: one test for each `PeerFault`.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Our driver end against our device end, on one mapping.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
 

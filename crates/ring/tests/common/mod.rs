@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 
+pub mod ops;
+
 use std::fs::File;
 use std::sync::Arc;
 
