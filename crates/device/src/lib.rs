@@ -1,1 +1,28 @@
-//! x
+//! The device end: a disk served to virtual machines over vhost-user.
+//!
+//! [`Workers`] are the threads that move requests; [`serve`] runs one frontend's session over a
+//! [`Device`]. The hot path is `worker: turn` → `share: turn` → `queue: take` → the disk's channel →
+//! `queue: finish` → `queue: publish`. Nothing on it allocates, locks or logs, and it reads the clock
+//! only when there is nothing to do.
+
+mod call;
+mod config;
+mod device;
+mod poll;
+mod queue;
+mod refusal;
+mod request;
+mod server;
+mod session;
+mod share;
+mod tuning;
+mod vring;
+mod worker;
+mod workers;
+
+pub use device::{Device, Options};
+pub use poll::{Policy, Polling, Progress, Wait};
+pub use refusal::Refusal;
+pub use server::serve;
+pub use tuning::{Kicks, Signal, Tuning};
+pub use workers::Workers;

@@ -6,8 +6,8 @@
 
 mod flag;
 
-use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,19 +54,20 @@ impl WaitPoint {
         }
     }
 
-    /// Lets readability of `fd` end the owner's sleep until [`WaitPoint::unwatch`]. It stays readable
-    /// until somebody reads it: level-triggered.
+    /// Lets `fd` end the owner's sleep each time it becomes readable anew (edge-triggered), until
+    /// [`WaitPoint::unwatch`]. One that is never read, or whose other end is closed, wakes once.
     ///
     /// # Errors
     ///
     /// What `epoll_ctl` says: `EEXIST` for a descriptor that is watched, `EPERM` for a file that is
     /// always readable.
     pub fn watch(&self, fd: BorrowedFd<'_>, name: Watch) -> io::Result<()> {
+        let edges = EventFlags::IN | EventFlags::ET;
         Ok(epoll::add(
             &self.0.epoll,
             fd,
             EventData::new_u64(name.0),
-            EventFlags::IN,
+            edges,
         )?)
     }
 
@@ -89,9 +90,9 @@ impl AsFd for WaitPoint {
 }
 
 /// The sleeping side, one a thread.
+#[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
-    reports: Vec<epoll::Event>,
 }
 
 impl Sleeper {
@@ -114,10 +115,7 @@ impl Sleeper {
             event,
             epoll,
         }));
-        Ok(Self {
-            point,
-            reports: Vec::with_capacity(REPORTS),
-        })
+        Ok(Self { point })
     }
 
     /// A handle for others.
@@ -149,18 +147,15 @@ impl Sleeper {
         mut woken: impl FnMut(Watch),
     ) -> io::Result<()> {
         let timeout = timeout.map(|t| Timespec::try_from(t).expect("nobody waits 2^63 seconds"));
-        self.reports.clear();
-        let reported = epoll::wait(
-            &self.point.0.epoll,
-            rustix::buffer::spare_capacity(&mut self.reports),
-            timeout.as_ref(),
-        );
+        let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
+        let reported = epoll::wait(&self.point.0.epoll, &mut reports, timeout.as_ref());
         self.disarm();
-        match reported {
-            Ok(_) | Err(Errno::INTR) => {}
+        let reported = match reported {
+            Ok((reported, _)) => reported,
+            Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
-        }
-        for report in &self.reports {
+        };
+        for report in reported {
             match Watch(report.data.u64()) {
                 Watch::WAKE => {
                     // Non-blocking; `EAGAIN` only where a wake-up was read before.
@@ -171,14 +166,6 @@ impl Sleeper {
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Sleeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleeper")
-            .field("point", &self.point)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,175 @@
+//! A disk as a virtio-blk device presents it: features and configuration (VIRTIO 1.3, 5.2.3 and 5.2.4).
+
+use pollux_blk::{Cache, Config, DiscardLimits, SECTOR, Topology, WriteZeroesLimits, feature};
+use pollux_disk::{Access, Geometry};
+
+/// The longest segment we take, in bytes. A limit for the driver, so that one descriptor cannot hold
+/// the worker for long.
+pub const SIZE_MAX: u32 = 4 << 20;
+
+/// The most ranges one DISCARD or `WRITE_ZEROES` may have.
+pub const MAX_RANGES: u32 = 64;
+
+/// The ring size that `SEG_MAX` is made for where the ring's real size is not known yet: the default
+/// of QEMU. The configuration is read before the rings are set up, and a driver without indirect
+/// descriptors must fit `SEG_MAX` segments, a header and a status into its ring.
+const USUAL_RING: u16 = 128;
+
+/// Every feature we can offer for a disk of this geometry.
+pub fn features(geometry: &Geometry) -> u64 {
+    let always = feature::SIZE_MAX
+        | feature::SEG_MAX
+        | feature::BLK_SIZE
+        | feature::FLUSH
+        | feature::TOPOLOGY
+        | feature::CONFIG_WCE
+        | feature::MQ
+        | feature::INDIRECT_DESC
+        | feature::EVENT_IDX
+        | feature::PROTOCOL_FEATURES
+        | feature::VERSION_1;
+    let access = match geometry.access {
+        Access::ReadOnly => feature::RO,
+        Access::ReadWrite => {
+            let discard = geometry.discard.map_or(0, |_| feature::DISCARD);
+            discard | geometry.write_zeroes.map_or(0, |_| feature::WRITE_ZEROES)
+        }
+    };
+    always | access
+}
+
+/// What is negotiated or configured beside the geometry.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    pub num_queues: u16,
+    /// The largest ring the device takes.
+    pub queue_size: u16,
+    /// The smallest ring set up so far, where the driver refused indirect descriptors.
+    pub smallest_direct_ring: Option<u16>,
+    pub writeback: bool,
+}
+
+/// The configuration space.
+pub fn config(geometry: &Geometry, context: &Context) -> Config {
+    let block = geometry.block;
+    let sectors = |bytes: u64| u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX);
+    let ring = context
+        .smallest_direct_ring
+        .unwrap_or(USUAL_RING)
+        .min(context.queue_size);
+    let discard = geometry.discard.map(|limits| DiscardLimits {
+        max_sectors: sectors(limits.max_bytes),
+        max_seg: MAX_RANGES,
+        sector_alignment: sectors(u64::from(limits.alignment)).max(1),
+    });
+    let write_zeroes = geometry.write_zeroes.map(|limits| WriteZeroesLimits {
+        max_sectors: sectors(limits.max_bytes),
+        max_seg: MAX_RANGES,
+        may_unmap: true,
+    });
+    Config {
+        capacity: geometry.bytes / SECTOR,
+        size_max: SIZE_MAX,
+        // A header and a status take a descriptor each.
+        seg_max: u32::from(ring.saturating_sub(2)).max(1),
+        blk_size: block,
+        topology: Topology {
+            physical_block_exp: u8::try_from((geometry.physical_block / block).max(1).ilog2())
+                .unwrap_or(0),
+            alignment_offset: 0,
+            min_io_size: u16::try_from(geometry.min_io / block).unwrap_or(0),
+            opt_io_size: geometry.optimal_io / block,
+        },
+        writeback: if context.writeback {
+            Cache::Writeback
+        } else {
+            Cache::Writethrough
+        },
+        num_queues: context.num_queues,
+        discard: discard.unwrap_or_default(),
+        write_zeroes: write_zeroes.unwrap_or_default(),
+    }
+}
+
+/// The `len` bytes at `offset` of the configuration space as a frontend asks for them. Some count from
+/// its start, others from 0x100, where it lies behind a virtio-mmio register block. What is beyond the
+/// fields we know reads as zeroes.
+pub fn window(config: &Config, offset: u32, len: u32) -> Vec<u8> {
+    let bytes = config.to_bytes();
+    let start = local(offset) as usize;
+    (start..start + len as usize)
+        .map(|at| bytes.get(at).copied().unwrap_or(0))
+        .collect()
+}
+
+/// An offset counted from the start of the configuration space.
+pub fn local(offset: u32) -> u32 {
+    if offset >= 0x100 {
+        offset - 0x100
+    } else {
+        offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTEXT: Context = Context {
+        num_queues: 4,
+        queue_size: 1024,
+        smallest_direct_ring: None,
+        writeback: true,
+    };
+
+    #[test]
+    fn a_ring_without_indirect_descriptors_holds_the_longest_request() {
+        let geometry = Geometry::plain(1 << 20);
+        for (ring, expected) in [
+            (None, 126),
+            (Some(4), 2),
+            (Some(256), 254),
+            (Some(2), 1),
+            (Some(1), 1),
+        ] {
+            let context = Context {
+                smallest_direct_ring: ring,
+                ..CONTEXT
+            };
+            assert_eq!(config(&geometry, &context).seg_max, expected);
+        }
+        assert_eq!(
+            config(
+                &geometry,
+                &Context {
+                    queue_size: 64,
+                    ..CONTEXT
+                }
+            )
+            .seg_max,
+            62
+        );
+    }
+
+    #[test]
+    fn the_configuration_is_found_at_both_offsets_and_ends_in_zeroes() {
+        let config = config(&Geometry::plain(0x1234 * 512), &CONTEXT);
+        assert_eq!(window(&config, 0, 2), [0x34, 0x12]);
+        assert_eq!(window(&config, 0x100, 2), [0x34, 0x12]);
+        assert_eq!(window(&config, 0x20, 1), [1]);
+        assert_eq!(window(&config, 200, 56), [0; 56]);
+    }
+
+    #[test]
+    fn a_read_only_disk_offers_nothing_that_changes_it() {
+        let geometry = Geometry {
+            access: Access::ReadOnly,
+            ..Geometry::plain(512)
+        };
+        let offered = features(&geometry);
+        assert_eq!(
+            offered & (feature::RO | feature::DISCARD | feature::WRITE_ZEROES),
+            feature::RO
+        );
+    }
+}

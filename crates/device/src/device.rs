@@ -1,0 +1,75 @@
+//! A disk as it is offered to frontends, one after the other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pollux_blk::SERIAL_BYTES;
+use pollux_disk::Disk;
+use pollux_stats::{QueueStats, Snapshot};
+
+/// How a disk is offered.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the log calls it: its socket, usually.
+    pub name: String,
+    /// How many queues a frontend may use, 1 to 256.
+    pub num_queues: u16,
+    /// The largest ring a frontend may set up: a power of two.
+    pub queue_size: u16,
+    /// The serial number, of at most 20 bytes.
+    pub serial: String,
+}
+
+/// A disk, how it is offered, and what its queues have counted.
+pub struct Device {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    stats: Vec<Arc<QueueStats>>,
+}
+
+impl Device {
+    /// Offers `disk` as `options` say.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, options: Options) -> Self {
+        let stats = (0..options.num_queues).map(|_| Arc::default()).collect();
+        Self {
+            disk,
+            options,
+            stats,
+        }
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// How it is offered.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What each queue has counted since the device exists, over all sessions.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.stats.iter().map(|stats| stats.snapshot()).collect()
+    }
+
+    pub(crate) fn stats(&self, index: u16) -> &Arc<QueueStats> {
+        &self.stats[usize::from(index)]
+    }
+
+    pub(crate) fn serial(&self) -> [u8; SERIAL_BYTES] {
+        pollux_blk::serial(&self.options.serial)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,434 @@
+//! One virtqueue as its worker sees it: chains become requests, completions become used elements.
+//!
+//! A request lives in a [`Slot`] from `take` to `stage`. The slot keeps the chain's spans, so the
+//! guest's descriptors are never walked twice, and whoever must know which guest memory a request
+//! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pollux_blk::{Kind, SERIAL_BYTES, Status};
+use pollux_disk::{Channel, Durability, Failure, Op, Queued, Request, Ticket};
+use pollux_memory::{Memory, Span, Spans};
+use pollux_ring::{Armed, Chain, DeviceEnd, Head, Notify, PeerFault};
+use pollux_stats::{Outcome, QueueStats};
+
+use crate::call::Call;
+use crate::poll::Progress;
+use crate::request::{Parsed, Range, Rules, parse};
+use crate::tuning::Signal;
+
+/// How many chains one turn takes from one queue: a driver that recycles heads for ever must not
+/// hold the worker, nor a deep queue its neighbours.
+const BUDGET: u16 = 64;
+
+/// How many requests that ended at once are staged before the driver sees them: it works on these
+/// while the device copies the next.
+const PUBLISH_EVERY: u16 = 8;
+
+/// What a frontend set up and a worker needs to run a queue.
+pub struct Setup {
+    /// The queue's number in its session.
+    pub index: u16,
+    pub ring: DeviceEnd,
+    pub memory: Arc<Memory>,
+    /// `None`: the frontend sends no kicks, the worker has to look.
+    pub kick: Option<OwnedFd>,
+    /// `None`: the driver wants no calls.
+    pub call: Option<Call>,
+    /// Told when the ring is broken.
+    pub error: Option<Call>,
+    pub rules: Rules,
+    pub serial: [u8; SERIAL_BYTES],
+    /// Was FLUSH negotiated?
+    pub flush: bool,
+    /// The session's cache mode, which `CONFIG_WCE` switches at run time: true is write-back.
+    pub writeback: Arc<AtomicBool>,
+    pub stats: Arc<QueueStats>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// Takes nothing more; ends once nothing is in flight.
+    Draining,
+    /// As draining, because the driver broke the ring; ends when it is stopped.
+    Broken,
+}
+
+/// One request in flight.
+struct Slot {
+    head: Head,
+    chain: Chain,
+    status: Option<Span>,
+    kind: Kind,
+    /// Bytes of data that move when it succeeds.
+    bytes: u64,
+    /// Sub-requests that have not ended.
+    pending: u16,
+    outcome: Status,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            head: Head(0),
+            chain: Chain::default(),
+            status: None,
+            kind: Kind::Flush,
+            bytes: 0,
+            pending: 0,
+            outcome: Status::Ok,
+        }
+    }
+}
+
+/// A running queue.
+pub struct Queue {
+    setup: Setup,
+    state: State,
+    /// Never grows: requests in flight point into it.
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    ranges: Vec<Range>,
+    publish_every: u16,
+}
+
+impl Queue {
+    pub fn new(setup: Setup, signal: Signal) -> Self {
+        let size = setup.ring.size();
+        Self {
+            slots: (0..size).map(|_| Slot::default()).collect(),
+            free: (0..size).rev().collect(),
+            ranges: Vec::with_capacity(setup.rules.max_ranges as usize),
+            state: State::Running,
+            publish_every: match signal {
+                Signal::CompletionsFirst => PUBLISH_EVERY,
+                Signal::AfterSubmissions => u16::MAX,
+            },
+            setup,
+        }
+    }
+
+    pub fn index(&self) -> u16 {
+        self.setup.index
+    }
+
+    pub fn stats(&self) -> &QueueStats {
+        &self.setup.stats
+    }
+
+    /// Takes what the driver made available, up to the budget, and hands it to `channel` with tickets
+    /// of `position`.
+    pub fn take(&mut self, position: u16, channel: &mut dyn Channel) -> Progress {
+        if self.state != State::Running {
+            return Progress::None;
+        }
+        let available = match self.setup.ring.look() {
+            Ok(available) => available,
+            Err(fault) => return self.broken(fault),
+        };
+        let room = u16::try_from(self.free.len()).unwrap_or(u16::MAX);
+        let batch = available.min(BUDGET).min(room);
+        if batch == 0 {
+            self.setup.stats.turns_idle.add(1);
+            return Progress::None;
+        }
+        for _ in 0..batch {
+            let Some(at) = self.free.pop() else { break };
+            let slot = &mut self.slots[usize::from(at)];
+            match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
+                Ok(Some(head)) => slot.head = head,
+                Ok(None) => {
+                    self.free.push(at);
+                    break;
+                }
+                Err(fault) => {
+                    self.free.push(at);
+                    return self.broken(fault);
+                }
+            }
+            self.begin(at, position, channel);
+            if self.setup.ring.staged() >= self.publish_every {
+                self.publish();
+            }
+        }
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        Progress::Made
+    }
+
+    /// Starts the request in slot `at`, or ends it where that can be done at once.
+    #[inline]
+    fn begin(&mut self, at: u16, position: u16, channel: &mut dyn Channel) {
+        let slot = &mut self.slots[usize::from(at)];
+        slot.status = slot.chain.take_last_byte();
+        slot.outcome = Status::Ok;
+        slot.bytes = 0;
+        let (kind, parsed) = parse(&mut slot.chain, &self.setup.rules, &mut self.ranges);
+        slot.kind = kind;
+        let parsed = match parsed {
+            Ok(parsed) => parsed,
+            Err(status) => return self.finish(at, status),
+        };
+        let op = match parsed {
+            Parsed::Read { bytes: 0, .. } | Parsed::Write { bytes: 0, .. } => {
+                return self.finish(at, Status::Ok);
+            }
+            Parsed::Read { at: from, bytes } => {
+                slot.bytes = bytes;
+                // SAFETY: the slot's chain is not touched until the request is finished, and slots
+                // never move; a queue is dropped only when nothing is in flight (`Queue::drained`).
+                let into = unsafe { Spans::new(slot.chain.writable()) };
+                Op::Read { at: from, into }
+            }
+            Parsed::Write { at: to, bytes } => {
+                slot.bytes = bytes;
+                // SAFETY: as for a read.
+                let from = unsafe { Spans::new(slot.chain.readable()) };
+                Op::Write {
+                    at: to,
+                    from,
+                    durability: self.durability(),
+                }
+            }
+            Parsed::Flush => Op::Flush,
+            Parsed::GetId => return self.identify(at),
+            Parsed::Discard | Parsed::WriteZeroes => {
+                return self.begin_ranges(at, parsed, position, channel);
+            }
+        };
+        slot_of(&mut self.slots, at).pending = 1;
+        self.queue(at, op, position, channel);
+    }
+
+    fn begin_ranges(&mut self, at: u16, parsed: Parsed, position: u16, channel: &mut dyn Channel) {
+        let durability = self.durability();
+        let ranges = std::mem::take(&mut self.ranges);
+        // The slot must not end before its last range is queued.
+        let slot = slot_of(&mut self.slots, at);
+        slot.pending = u16::try_from(ranges.len()).expect("the number of ranges is limited");
+        for Range {
+            at: from,
+            len,
+            unmap,
+        } in &ranges
+        {
+            let (from, len, unmap) = (*from, *len, *unmap);
+            let op = match parsed {
+                Parsed::Discard => Op::Discard { at: from, len },
+                _ => Op::WriteZeroes {
+                    at: from,
+                    len,
+                    unmap,
+                    durability,
+                },
+            };
+            self.queue(at, op, position, channel);
+        }
+        self.ranges = ranges;
+    }
+
+    #[inline]
+    fn queue(&mut self, at: u16, op: Op, position: u16, channel: &mut dyn Channel) {
+        let ticket = Ticket(u64::from(position) << 16 | u64::from(at));
+        match channel.queue(Request { ticket, op }) {
+            Queued::Pending => {}
+            Queued::Done(result) => self.complete(at, result),
+        }
+    }
+
+    /// Which queue and slot a ticket stands for.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a ticket is a position and a slot of 16 bits each"
+    )]
+    pub fn of_ticket(ticket: Ticket) -> (u16, u16) {
+        ((ticket.0 >> 16) as u16, ticket.0 as u16)
+    }
+
+    /// A sub-request of the request in slot `at` has ended.
+    #[inline]
+    pub fn complete(&mut self, at: u16, result: Result<(), Failure>) {
+        let slot = slot_of(&mut self.slots, at);
+        debug_assert!(slot.pending > 0, "a request ends once");
+        match result {
+            Ok(()) => {}
+            Err(Failure::Unsupported) => slot.outcome = Status::Unsupp,
+            Err(_) => slot.outcome = Status::IoErr,
+        }
+        slot.pending -= 1;
+        if slot.pending == 0 {
+            let outcome = slot.outcome;
+            self.finish(at, outcome);
+        }
+    }
+
+    /// Answers `GET_ID`.
+    #[cold]
+    fn identify(&mut self, at: u16) {
+        let slot = slot_of(&mut self.slots, at);
+        let mut rest = &self.setup.serial[..];
+        for span in slot.chain.writable() {
+            let (here, later) = rest.split_at(rest.len().min(span.len()));
+            span.split_at(here.len()).0.write(here);
+            rest = later;
+        }
+        slot.bytes = (SERIAL_BYTES - rest.len()) as u64;
+        self.finish(at, Status::Ok);
+    }
+
+    /// Writes the status, stages the chain, and frees the slot.
+    #[inline]
+    fn finish(&mut self, at: u16, status: Status) {
+        let slot = slot_of(&mut self.slots, at);
+        let (kind, read) = match slot.kind {
+            Kind::In => (pollux_stats::Kind::Read, slot.bytes),
+            Kind::Out => (pollux_stats::Kind::Write, 0),
+            Kind::Flush => (pollux_stats::Kind::Flush, 0),
+            Kind::GetId => (pollux_stats::Kind::GetId, slot.bytes),
+            Kind::Discard => (pollux_stats::Kind::Discard, 0),
+            Kind::WriteZeroes => (pollux_stats::Kind::WriteZeroes, 0),
+            Kind::Unknown(_) => (pollux_stats::Kind::Unknown, 0),
+        };
+        let counters = &self.setup.stats;
+        let (outcome, data) = match status {
+            Status::Ok => {
+                match slot.kind {
+                    Kind::In => counters.bytes_read.add(slot.bytes),
+                    Kind::Out => counters.bytes_written.add(slot.bytes),
+                    _ => {}
+                }
+                (Outcome::Ok, read)
+            }
+            Status::IoErr => (Outcome::IoErr, 0),
+            Status::Unsupp => (Outcome::Unsupp, 0),
+        };
+        counters.request(kind, outcome);
+        // A chain without a writable byte has no place for a status: it goes back with length 0.
+        let mut written = 0;
+        if let Some(byte) = slot.status.take() {
+            byte.store(0, [status as u8]);
+            written = u32::try_from(data + 1).unwrap_or(u32::MAX);
+        }
+        self.setup.ring.stage(slot.head, written);
+        self.free.push(at);
+    }
+
+    /// When a write is complete (5.2.6.2): without FLUSH, or with write-back switched off, once it is
+    /// stable.
+    fn durability(&self) -> Durability {
+        if self.setup.flush && self.setup.writeback.load(Ordering::Relaxed) {
+            Durability::Volatile
+        } else {
+            Durability::Stable
+        }
+    }
+
+    /// Shows the driver what is staged, and calls it if it asked for that.
+    #[inline]
+    pub fn publish(&mut self) {
+        let staged = self.setup.ring.staged();
+        if staged == 0 {
+            return;
+        }
+        let stats = &self.setup.stats;
+        match (self.setup.ring.publish(), &self.setup.call) {
+            (Notify::Needed, Some(call)) => {
+                call.call();
+                stats.calls_sent.add(1);
+            }
+            _ => stats.calls_suppressed.add(1),
+        }
+        stats.completions_per_publish.record(u64::from(staged));
+    }
+
+    /// Is there anything staged that is not published?
+    #[inline]
+    pub fn staged(&self) -> bool {
+        self.setup.ring.staged() > 0
+    }
+
+    /// Asks for kicks, then looks once more.
+    pub fn arm(&mut self) -> Armed {
+        // Without a free slot there is nothing to take: a completion comes first.
+        if self.state != State::Running || self.free.is_empty() {
+            return Armed::Idle;
+        }
+        match self.setup.ring.arm() {
+            Ok(armed) if self.setup.kick.is_some() => armed,
+            Ok(_) => Armed::Pending,
+            Err(fault) => {
+                self.broken(fault);
+                Armed::Idle
+            }
+        }
+    }
+
+    /// Asks for no kicks.
+    #[inline]
+    pub fn disarm(&mut self) {
+        self.setup.ring.disarm();
+    }
+
+    /// The descriptor that carries kicks.
+    pub fn kick(&self) -> Option<&OwnedFd> {
+        self.setup.kick.as_ref()
+    }
+
+    /// Reads the kicks off their descriptor and counts them.
+    pub fn drain_kicks(&self) {
+        let Some(kick) = &self.setup.kick else { return };
+        let mut count = [0; 8];
+        // Non-blocking. Whatever is not an eventfd counts as one kick a read.
+        match rustix::io::read(kick, &mut count) {
+            Ok(8) => self.setup.stats.kicks.add(u64::from_ne_bytes(count)),
+            Ok(_) => self.setup.stats.kicks.add(1),
+            Err(_) => {}
+        }
+    }
+
+    /// Uses `call` from now on. A descriptor that is newly installed is called once: what was
+    /// published before it came may be unseen.
+    pub fn set_call(&mut self, call: Option<Call>) {
+        if let Some(call) = &call {
+            call.call();
+            self.setup.stats.calls_sent.add(1);
+        }
+        self.setup.call = call;
+    }
+
+    /// Resolves addresses in `memory` from now on, which holds all that the old one held.
+    pub fn set_memory(&mut self, memory: Arc<Memory>) {
+        self.setup.memory = memory;
+    }
+
+    /// Takes nothing more.
+    pub fn drain(&mut self) {
+        self.state = State::Draining;
+    }
+
+    /// Has it been told to drain, and is nothing in flight? If so, the index of the chain that would
+    /// have been taken next.
+    pub fn drained(&self) -> Option<u16> {
+        let done = self.state == State::Draining && self.free.len() == self.slots.len();
+        done.then(|| self.setup.ring.next().0)
+    }
+
+    #[cold]
+    fn broken(&mut self, fault: PeerFault) -> Progress {
+        tracing::warn!(queue = self.setup.index, %fault, "the driver broke the ring: the queue stops");
+        self.setup.stats.peer_faults.add(1);
+        self.state = State::Broken;
+        if let Some(error) = &self.setup.error {
+            error.call();
+        }
+        Progress::Made
+    }
+}
+
+/// The slot `at`, borrowed apart from the rest of the queue.
+fn slot_of(slots: &mut [Slot], at: u16) -> &mut Slot {
+    &mut slots[usize::from(at)]
+}

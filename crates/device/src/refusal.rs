@@ -1,0 +1,104 @@
+//! Why a frontend's message is refused. Each ends its session, never the process.
+
+use pollux_memory::{MapError, TableError};
+use pollux_ring::AreaError;
+
+/// The frontend asked for something that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// A queue that was never offered.
+    #[error(
+        "there is no queue {index}: the device has {queues}; start pollux with a larger --num-queues"
+    )]
+    NoQueue {
+        /// The queue's number.
+        index: u32,
+        /// How many there are.
+        queues: u16,
+    },
+    /// A ring size that no ring can have, or that this device does not take.
+    #[error(
+        "queue {index} cannot have {size} entries; it takes a power of two up to {most} (--queue-size)"
+    )]
+    RingSize {
+        /// The queue's number.
+        index: u16,
+        /// The size asked for.
+        size: u32,
+        /// The largest one.
+        most: u16,
+    },
+    /// A running queue must be stopped first.
+    #[error("queue {index} runs; its {what} cannot change before GET_VRING_BASE stops it")]
+    Running {
+        /// The queue's number.
+        index: u16,
+        /// What was to change.
+        what: &'static str,
+    },
+    /// A queue is started before it is described.
+    #[error("queue {index} is started, but {what} is missing")]
+    Incomplete {
+        /// The queue's number.
+        index: u16,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A part of a ring is not in the shared memory.
+    #[error("the {area} area of queue {index} at {address:#x} is not in the shared memory")]
+    RingOutside {
+        /// The queue's number.
+        index: u16,
+        /// Which part.
+        area: &'static str,
+        /// Where it was said to be, in the frontend's address space.
+        address: u64,
+    },
+    /// The parts of a ring do not fit its size.
+    #[error("queue {index} has no valid ring")]
+    Ring {
+        /// The queue's number.
+        index: u16,
+        /// What is wrong.
+        source: AreaError,
+    },
+    /// A feature that was not offered.
+    #[error("the frontend accepts features {0:#x}, which were not offered")]
+    Features(u64),
+    /// A configuration field that cannot be written, or not to this value.
+    #[error(
+        "the frontend writes {bytes:?} at offset {offset} of the configuration; only the cache byte can be written"
+    )]
+    Config {
+        /// Where.
+        offset: u32,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A region that cannot be mapped.
+    #[error("a memory region is refused")]
+    Map(#[from] MapError),
+    /// A region that does not fit among the others, or is not there.
+    #[error("a memory region is refused")]
+    Table(#[from] TableError),
+    /// More regions than were offered.
+    #[error("the frontend shares more than {0} memory regions")]
+    TooManyRegions(usize),
+    /// The machine failed.
+    #[error("cannot {doing}")]
+    Machine {
+        /// What we were doing.
+        doing: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A request of the protocol that was not offered.
+    #[error("the frontend asks for {0}, which was not offered")]
+    NotOffered(&'static str),
+}
+
+impl From<Refusal> for vhost::vhost_user::Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::ReqHandlerError(std::io::Error::other(refusal))
+    }
+}

@@ -1,0 +1,57 @@
+//! Sessions, one after the other, over connected sockets.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pollux_stats::Snapshot;
+use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
+
+use crate::device::Device;
+use crate::session::Session;
+use crate::tuning::Tuning;
+use crate::workers::Workers;
+
+/// Serves one frontend on `stream` until it disconnects, breaks the protocol, or the stream is shut
+/// down from this side. Everything it had in flight has ended when this returns.
+///
+/// # Errors
+///
+/// When the frontend was refused or broke the protocol. The device is ready for the next one all the
+/// same.
+pub fn serve(
+    stream: UnixStream,
+    device: &Arc<Device>,
+    workers: &Arc<Workers>,
+    tuning: Tuning,
+) -> io::Result<()> {
+    let started = Instant::now();
+    let before: Snapshot = device.snapshots().into_iter().sum();
+    let session = Arc::new(Session::new(
+        Arc::clone(device),
+        Arc::clone(workers),
+        tuning.signal,
+    ));
+    tracing::info!(disk = device.options().name, "a frontend connected");
+    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
+    let ended = loop {
+        match handler.handle_request() {
+            Ok(()) | Err(ProtocolError::SocketRetry(_)) => {}
+            Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    session.lock().expect("a handler does not panic").end();
+    let counted = device
+        .snapshots()
+        .into_iter()
+        .sum::<Snapshot>()
+        .since(before);
+    tracing::info!(disk = device.options().name, after = ?started.elapsed(), "the session ended\n{counted}");
+    ended.map_err(|error| match error {
+        // Only the cause: that it was refused, the caller says.
+        ProtocolError::ReqHandlerError(refusal) => refusal,
+        error => io::Error::other(error),
+    })
+}

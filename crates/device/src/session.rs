@@ -1,0 +1,496 @@
+//! One frontend's session: its messages, one after the other, on a thread of their own.
+//!
+//! The protocol itself is the crate `vhost`'s. Here is what the messages mean: memory comes and goes,
+//! queues are described, started and stopped. A queue belongs to its worker while it runs; to change
+//! what it stands on (addresses, removed memory) it is stopped, which ends what it has in flight, and
+//! started again.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use pollux_blk::{Cache, Config, feature};
+use pollux_memory::{Memory, Region};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Backend, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+
+use crate::config;
+use crate::device::Device;
+use crate::refusal::Refusal;
+use crate::tuning::Signal;
+use crate::vring::{Addresses, Context, Kick, Vring};
+use crate::worker::{Command, SessionId};
+use crate::workers::{Handle, Workers};
+
+/// How many memory regions a frontend may share: what other back ends allow, and QEMU uses at most.
+const MAX_REGIONS: usize = 509;
+
+/// The state of one session.
+pub struct Session {
+    id: SessionId,
+    device: Arc<Device>,
+    workers: Arc<Workers>,
+    signal: Signal,
+    memory: Arc<Memory>,
+    vrings: Vec<Vring>,
+    features: u64,
+    writeback: Arc<AtomicBool>,
+    /// Which workers have a share of this session.
+    shares: Vec<bool>,
+    /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
+    backend: Option<Backend>,
+}
+
+impl Session {
+    pub fn new(device: Arc<Device>, workers: Arc<Workers>, signal: Signal) -> Mutex<Self> {
+        Mutex::new(Self {
+            id: workers.new_session(),
+            vrings: (0..device.options().num_queues).map(Vring::new).collect(),
+            shares: vec![false; workers.count()],
+            device,
+            workers,
+            signal,
+            memory: Arc::default(),
+            features: 0,
+            writeback: Arc::new(AtomicBool::new(true)),
+            backend: None,
+        })
+    }
+
+    /// The queue and its worker.
+    fn vring(&mut self, index: u32) -> std::result::Result<(&mut Vring, &Handle), Refusal> {
+        let queues = self.device.options().num_queues;
+        let number = u16::try_from(index).ok().filter(|index| *index < queues);
+        let number = number.ok_or(Refusal::NoQueue { index, queues })?;
+        let worker = self.workers.get(self.workers.number_for(self.id, number));
+        Ok((&mut self.vrings[usize::from(number)], worker))
+    }
+
+    /// Starts queue `index` if all that it needs is there.
+    fn start(&mut self, index: u32) -> std::result::Result<(), Refusal> {
+        let (vring, _) = self.vring(index)?;
+        if vring.kick.is_none() || vring.running() {
+            return Ok(());
+        }
+        let index = u16::try_from(index).expect("checked by `vring`");
+        let number = self.workers.number_for(self.id, index);
+        self.open_share(number)?;
+        let context = Context {
+            session: self.id,
+            device: &self.device,
+            memory: &self.memory,
+            features: self.features,
+            writeback: &self.writeback,
+            signal: self.signal,
+        };
+        self.vrings[usize::from(index)].start(self.workers.get(number), &context)
+    }
+
+    /// Gives worker `number` a channel into the disk, once.
+    fn open_share(&mut self, number: usize) -> std::result::Result<(), Refusal> {
+        if self.shares[number] {
+            return Ok(());
+        }
+        let worker = self.workers.get(number);
+        let channel = self
+            .device
+            .disk()
+            .open_channel(worker.point())
+            .map_err(|source| Refusal::Machine {
+                doing: "open a channel into the disk",
+                source,
+            })?;
+        worker.send(Command::Open {
+            session: self.id,
+            channel,
+        });
+        self.shares[number] = true;
+        Ok(())
+    }
+
+    /// Stops queue `index`, if it runs.
+    fn stop(&mut self, index: u32) -> std::result::Result<(), Refusal> {
+        let id = self.id;
+        let (vring, worker) = self.vring(index)?;
+        vring.stop(worker, id);
+        Ok(())
+    }
+
+    /// Changes what queues stand on: stops those that run, changes, and starts them again.
+    fn at_rest(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> std::result::Result<(), Refusal>,
+    ) -> std::result::Result<(), Refusal> {
+        let all = 0u32..;
+        let ran: Vec<u32> = all
+            .zip(&self.vrings)
+            .filter(|(_, vring)| vring.running())
+            .map(|(at, _)| at)
+            .collect();
+        for index in &ran {
+            self.stop(*index)?;
+        }
+        let changed = change(self);
+        for index in ran {
+            self.start(index)?;
+        }
+        changed
+    }
+
+    fn add_region(
+        &self,
+        memory: &Memory,
+        region: &VhostUserMemoryRegion,
+        file: File,
+    ) -> std::result::Result<Memory, Refusal> {
+        if memory.regions().len() == MAX_REGIONS {
+            return Err(Refusal::TooManyRegions(MAX_REGIONS));
+        }
+        let (offset, guest, user, len) = (
+            region.mmap_offset,
+            region.guest_phys_addr,
+            region.user_addr,
+            region.memory_size,
+        );
+        let region = Arc::new(Region::map(file, offset, guest, user, len)?);
+        let memory = memory.with(Arc::clone(&region))?;
+        let failed = |source| Refusal::Machine {
+            doing: "announce a memory region to the disk",
+            source,
+        };
+        self.device.disk().map(&region).map_err(failed)?;
+        Ok(memory)
+    }
+
+    fn forget_regions<'a>(&self, regions: impl IntoIterator<Item = &'a Arc<Region>>) {
+        for region in regions {
+            self.device.disk().unmap(region);
+        }
+    }
+
+    /// Ends the session: everything in flight has ended, and nothing of it is left, when this returns.
+    pub fn end(&mut self) {
+        for index in 0..self.vrings.len() {
+            let index = u32::try_from(index).expect("queues have small numbers");
+            self.stop(index).expect("these queues exist");
+        }
+        for (number, open) in self.shares.iter_mut().enumerate() {
+            if std::mem::take(open) {
+                let (done, is_done) = crossbeam_channel::bounded(1);
+                self.workers.get(number).send(Command::Close {
+                    session: self.id,
+                    done,
+                });
+                // Disconnected only when the worker is gone, and its channels with it.
+                let _ = is_done.recv();
+            }
+        }
+        let memory = std::mem::take(&mut self.memory);
+        self.forget_regions(memory.regions());
+    }
+
+    fn config(&self) -> Config {
+        let direct = self.features != 0 && self.features & feature::INDIRECT_DESC == 0;
+        let smallest = || self.vrings.iter().filter_map(|vring| vring.size).min();
+        let options = self.device.options();
+        let context = config::Context {
+            num_queues: options.num_queues,
+            queue_size: options.queue_size,
+            smallest_direct_ring: direct.then(smallest).flatten(),
+            writeback: self.writeback.load(Ordering::Relaxed),
+        };
+        config::config(&self.device.disk().geometry(), &context)
+    }
+}
+
+impl VhostUserBackendReqHandlerMut for Session {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Deprecated by the protocol, which lets a back end ignore it.
+    fn reset_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        Err(Refusal::NotOffered("RESET_DEVICE").into())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(config::features(&self.device.disk().geometry()))
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !config::features(&self.device.disk().geometry());
+        if unknown != 0 {
+            return Err(Refusal::Features(unknown).into());
+        }
+        if features == self.features {
+            return Ok(());
+        }
+        tracing::debug!(
+            features = format_args!("{features:#x}"),
+            "features accepted"
+        );
+        Ok(self.at_rest(|session| {
+            session.features = features;
+            Ok(())
+        })?)
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        self.at_rest(|session| {
+            let old = std::mem::take(&mut session.memory);
+            session.forget_regions(old.regions());
+            let mut memory = Memory::default();
+            for (region, file) in regions.iter().zip(files) {
+                memory = session.add_region(&memory, region, file)?;
+                session.memory = Arc::new(memory.clone());
+            }
+            Ok(())
+        })?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let most = self.device.options().queue_size;
+        let (vring, _) = self.vring(index)?;
+        vring.must_rest("size")?;
+        let size = u16::try_from(num)
+            .ok()
+            .filter(|size| size.is_power_of_two() && *size <= most);
+        let index = u16::try_from(index).expect("checked by `vring`");
+        vring.size = Some(size.ok_or(Refusal::RingSize {
+            index,
+            size: num,
+            most,
+        })?);
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let addresses = Addresses {
+            descriptors: descriptor,
+            driver: available,
+            device: used,
+        };
+        let (vring, _) = self.vring(index)?;
+        let moved = vring.addresses.replace(addresses) != Some(addresses);
+        if moved && vring.running() {
+            self.stop(index)?;
+            self.start(index)?;
+        }
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let (vring, _) = self.vring(index)?;
+        vring.must_rest("base")?;
+        // The lower half of the word, for a split ring.
+        vring.base = u16::try_from(base & 0xffff).expect("masked");
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.stop(index)?;
+        let (vring, _) = self.vring(index)?;
+        // It runs again once it is given a kick again.
+        vring.kick = None;
+        vring.call = None;
+        Ok(VhostUserVringState::new(index, u32::from(vring.base)))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let kick = Kick::new(fd)?;
+        if matches!(kick, Kick::Poll) {
+            tracing::warn!(
+                queue = index,
+                "the frontend sends no kicks: this queue's worker will not sleep"
+            );
+        }
+        self.stop(u32::from(index))?;
+        let (vring, _) = self.vring(u32::from(index))?;
+        vring.kick = Some(kick);
+        Ok(self.start(u32::from(index))?)
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let session = self.id;
+        let (vring, worker) = self.vring(u32::from(index))?;
+        vring.call = fd;
+        if vring.running() {
+            let call = vring.call()?;
+            worker.send(Command::SetCall {
+                session,
+                index: u16::from(index),
+                call,
+            });
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let (vring, _) = self.vring(u32::from(index))?;
+        vring.error = fd;
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+            | VhostUserProtocolFeatures::BACKEND_REQ
+            | VhostUserProtocolFeatures::BACKEND_SEND_FD)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let offered = self.get_protocol_features()?.bits();
+        match features & !offered {
+            0 => Ok(()),
+            unknown => Err(Refusal::Features(unknown).into()),
+        }
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(u64::from(self.device.options().num_queues))
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        let (vring, _) = self.vring(index)?;
+        vring.enabled = enable;
+        let changed = if enable {
+            self.start(index)
+        } else {
+            self.stop(index)
+        };
+        Ok(changed?)
+    }
+
+    fn get_config(
+        &mut self,
+        offset: u32,
+        size: u32,
+        _flags: VhostUserConfigFlags,
+    ) -> Result<Vec<u8>> {
+        Ok(config::window(&self.config(), offset, size))
+    }
+
+    fn set_config(
+        &mut self,
+        offset: u32,
+        bytes: &[u8],
+        _flags: VhostUserConfigFlags,
+    ) -> Result<()> {
+        let at_cache = config::local(offset) as usize == Config::WRITEBACK_OFFSET;
+        let cache = match bytes {
+            [byte] if at_cache && self.features & feature::CONFIG_WCE != 0 => Cache::parse(*byte),
+            _ => None,
+        };
+        let cache = cache.ok_or_else(|| Refusal::Config {
+            offset,
+            bytes: bytes.to_vec(),
+        })?;
+        self.writeback
+            .store(cache == Cache::Writeback, Ordering::Relaxed);
+        tracing::info!(?cache, "the driver switched the cache mode");
+        Ok(())
+    }
+
+    fn set_backend_req_fd(&mut self, backend: Backend) {
+        self.backend = Some(backend);
+    }
+
+    fn set_gpu_socket(&mut self, _gpu_backend: GpuBackend) -> Result<()> {
+        Err(Refusal::NotOffered("GPU_SET_SOCKET").into())
+    }
+
+    fn get_shared_object(&mut self, _uuid: VhostUserSharedMsg) -> Result<File> {
+        Err(Refusal::NotOffered("GET_SHARED_OBJECT").into())
+    }
+
+    fn get_inflight_fd(
+        &mut self,
+        _inflight: &VhostUserInflight,
+    ) -> Result<(VhostUserInflight, File)> {
+        Err(Refusal::NotOffered("GET_INFLIGHT_FD").into())
+    }
+
+    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
+        Err(Refusal::NotOffered("SET_INFLIGHT_FD").into())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_REGIONS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        // Nothing that is in flight moves: the new table holds all that the old one holds.
+        self.memory = Arc::new(self.add_region(&self.memory, region, file)?);
+        for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
+            let (done, is_done) = crossbeam_channel::bounded(1);
+            let memory = Arc::clone(&self.memory);
+            self.workers.get(number).send(Command::SetMemory {
+                session: self.id,
+                memory,
+                done,
+            });
+            let _ = is_done.recv();
+        }
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
+        Ok(self.at_rest(|session| {
+            let (memory, region) = session.memory.without(guest, user, len)?;
+            session.memory = Arc::new(memory);
+            session.device.disk().unmap(&region);
+            Ok(())
+        })?)
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _direction: VhostTransferStateDirection,
+        _phase: VhostTransferStatePhase,
+        _file: File,
+    ) -> Result<Option<File>> {
+        Err(Refusal::NotOffered("SET_DEVICE_STATE_FD").into())
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Refusal::NotOffered("CHECK_DEVICE_STATE").into())
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Refusal::NotOffered("GET_SHMEM_CONFIG").into())
+    }
+
+    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
+        Err(Refusal::NotOffered("SET_LOG_BASE").into())
+    }
+}

@@ -1,0 +1,218 @@
+//! One session's share of a worker: a channel into its disk, and those of its queues that run here.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use pollux_disk::wait::{WaitPoint, Watch};
+use pollux_disk::{Armed, Channel, Completion};
+use pollux_memory::Memory;
+
+use crate::call::Call;
+use crate::poll::Progress;
+use crate::queue::Queue;
+use crate::tuning::{Kicks, Signal, Tuning};
+use crate::worker::SessionId;
+
+/// A session's share.
+pub struct Share {
+    session: SessionId,
+    channel: Box<dyn Channel>,
+    /// The worker's, where kicks are watched.
+    point: WaitPoint,
+    /// By position, which tickets carry; a stopped queue leaves its place to the next.
+    queues: Vec<Option<Box<Queue>>>,
+    /// Positions with completions that are staged and not published.
+    touched: Vec<u16>,
+    /// Positions of queues that are to stop, and who waits for it.
+    stopping: Vec<(u16, Sender<u16>)>,
+}
+
+impl Share {
+    pub fn new(session: SessionId, channel: Box<dyn Channel>, point: WaitPoint) -> Self {
+        Self {
+            session,
+            channel,
+            point,
+            queues: Vec::new(),
+            touched: Vec::new(),
+            stopping: Vec::new(),
+        }
+    }
+
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().flatten().map(|queue| &**queue)
+    }
+
+    /// One turn: completions first, then new chains.
+    pub fn turn(&mut self, tuning: Tuning) -> Progress {
+        let early = tuning.signal == Signal::CompletionsFirst;
+        let mut progress = self.reap();
+        if early {
+            self.publish_touched();
+        }
+        for (position, queue) in (0u16..).zip(&mut self.queues) {
+            let Some(queue) = queue else { continue };
+            if tuning.kicks == Kicks::PerTurn {
+                queue.disarm();
+            }
+            progress = progress.or(queue.take(position, &mut *self.channel));
+            if early {
+                queue.publish();
+            }
+        }
+        if progress == Progress::Made {
+            self.channel.submit();
+        }
+        if !early {
+            self.publish_all();
+        }
+        if tuning.kicks == Kicks::PerTurn {
+            // What arming finds is found by the next turn as well.
+            let _ = self.arm();
+        }
+        if !self.stopping.is_empty() {
+            self.finish_stopping();
+        }
+        progress
+    }
+
+    fn reap(&mut self) -> Progress {
+        let mut progress = Progress::None;
+        let (queues, touched) = (&mut self.queues, &mut self.touched);
+        self.channel.reap(&mut |Completion { ticket, result }| {
+            progress = Progress::Made;
+            let (position, slot) = Queue::of_ticket(ticket);
+            let queue = queues[usize::from(position)]
+                .as_mut()
+                .expect("a queue stays until nothing is in flight");
+            if !queue.staged() {
+                touched.push(position);
+            }
+            queue.complete(slot, result);
+        });
+        progress
+    }
+
+    fn publish_touched(&mut self) {
+        for position in self.touched.drain(..) {
+            if let Some(queue) = &mut self.queues[usize::from(position)] {
+                queue.publish();
+            }
+        }
+    }
+
+    fn publish_all(&mut self) {
+        self.touched.clear();
+        for queue in self.queues.iter_mut().flatten() {
+            queue.publish();
+        }
+    }
+
+    /// Turns the kicks of all queues on, and looks at them and at the channel once more. Is there
+    /// nothing?
+    pub fn arm(&mut self) -> bool {
+        let mut idle = true;
+        for queue in self.queues.iter_mut().flatten() {
+            idle &= queue.arm() == pollux_ring::Armed::Idle;
+        }
+        // Queues that stop wait for their last completion, which the channel announces.
+        idle & (self.channel.arm() == Armed::Idle)
+    }
+
+    /// Turns the kicks of all queues off.
+    pub fn disarm(&mut self) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.disarm();
+        }
+    }
+
+    /// Runs `queue`. It is looked at in the next turn, whether it was kicked or not.
+    pub fn start(&mut self, queue: Box<Queue>) {
+        let position = self
+            .queues
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.queues.push(None);
+                self.queues.len() - 1
+            });
+        if let Some(kick) = queue.kick() {
+            let name = watch_of(self.session, position);
+            if let Err(error) = self.point.watch(kick.as_fd(), name) {
+                tracing::warn!(queue = queue.index(), %error, "kicks of this queue wake nobody: its descriptor cannot be waited for");
+            }
+        }
+        self.queues[position] = Some(queue);
+    }
+
+    /// Lets queue `index` end what it has taken; tells `stopped` the index of the next chain then.
+    pub fn stop(&mut self, index: u16, stopped: Sender<u16>) {
+        for (position, queue) in (0u16..).zip(&mut self.queues) {
+            if let Some(queue) = queue.as_mut().filter(|queue| queue.index() == index) {
+                queue.drain();
+                self.stopping.push((position, stopped));
+                break;
+            }
+        }
+        self.finish_stopping();
+    }
+
+    fn finish_stopping(&mut self) {
+        let (queues, point) = (&mut self.queues, &self.point);
+        self.stopping.retain(|(position, stopped)| {
+            let place = &mut queues[usize::from(*position)];
+            let queue = place
+                .as_mut()
+                .expect("a queue that stops is there until it has stopped");
+            let Some(next) = queue.drained() else {
+                return true;
+            };
+            queue.publish();
+            queue.drain_kicks();
+            if let Some(kick) = queue.kick() {
+                // It was not watched if that failed when it started.
+                let _ = point.unwatch(kick.as_fd());
+            }
+            *place = None;
+            // A session that has gone does not wait for the answer.
+            let _ = stopped.send(next);
+            false
+        });
+    }
+
+    pub fn set_call(&mut self, index: u16, call: Option<Call>) {
+        if let Some(queue) = self
+            .queues
+            .iter_mut()
+            .flatten()
+            .find(|queue| queue.index() == index)
+        {
+            queue.set_call(call);
+        }
+    }
+
+    pub fn set_memory(&mut self, memory: &Arc<Memory>) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.set_memory(Arc::clone(memory));
+        }
+    }
+}
+
+/// What the kicks of a queue are called at the worker's wait point.
+fn watch_of(session: SessionId, position: usize) -> Watch {
+    Watch(u64::from(session.0) << 16 | position as u64)
+}
+
+/// The queue whose kicks are called `watch`.
+pub fn queue_of(shares: &[Share], watch: Watch) -> Option<&Queue> {
+    let share = shares
+        .iter()
+        .find(|share| u64::from(share.session.0) == watch.0 >> 16)?;
+    let position = usize::try_from(watch.0 & 0xffff).ok()?;
+    share.queues.get(position)?.as_deref()
+}

@@ -1,0 +1,49 @@
+//! The mechanisms as values, so that each can be measured on and off in one run.
+
+use std::time::Duration;
+
+use crate::poll::{Policy, Polling};
+
+/// When are completions shown to the driver?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signal {
+    /// Before new chains are looked at: the driver handles them meanwhile.
+    #[default]
+    CompletionsFirst,
+    /// After new chains were submitted: once a turn.
+    AfterSubmissions,
+}
+
+/// When may the driver kick?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kicks {
+    /// Only while the worker sleeps.
+    #[default]
+    OffWhileAwake,
+    /// Between the turns of the loop.
+    PerTurn,
+}
+
+/// How a worker works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// When does it look in vain?
+    pub polling: Polling,
+    /// For how long at most, when that is [`Polling::Adaptive`]?
+    pub poll_max: Duration,
+    /// When are completions shown?
+    pub signal: Signal,
+    /// When are kicks on?
+    pub kicks: Kicks,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            polling: Polling::default(),
+            poll_max: Policy::DEFAULT_MAX,
+            signal: Signal::default(),
+            kicks: Kicks::default(),
+        }
+    }
+}

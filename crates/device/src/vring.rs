@@ -1,0 +1,243 @@
+//! What a frontend has said about one queue, and the start and stop of that queue on its worker.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use pollux_blk::feature;
+use pollux_memory::Memory;
+use pollux_ring::{Areas, DeviceEnd, Layout, RingIndex, Suppression};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::call::Call;
+use crate::config;
+use crate::device::Device;
+use crate::queue::{Queue, Setup};
+use crate::refusal::Refusal;
+use crate::request::Rules;
+use crate::tuning::Signal;
+use crate::worker::{Command, SessionId};
+use crate::workers::Handle;
+
+/// Where the frontend says a ring is, in its own address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    pub descriptors: u64,
+    pub driver: u64,
+    pub device: u64,
+}
+
+/// How a queue is kicked.
+#[derive(Debug)]
+pub enum Kick {
+    /// Through this descriptor.
+    Fd(OwnedFd),
+    /// Not at all: the device is to look.
+    Poll,
+}
+
+impl Kick {
+    pub fn new(file: Option<File>) -> Result<Self, Refusal> {
+        let Some(file) = file else {
+            return Ok(Self::Poll);
+        };
+        let fd = OwnedFd::from(file);
+        // A kick is read only after the wait point reported it, but another process may have read it
+        // first: that must not hold the worker.
+        fcntl_getfl(&fd)
+            .and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
+            .map_err(|error| Refusal::Machine {
+                doing: "use the kick descriptor",
+                source: error.into(),
+            })?;
+        Ok(Self::Fd(fd))
+    }
+}
+
+/// What a queue shares with its session.
+pub struct Context<'a> {
+    pub session: SessionId,
+    pub device: &'a Device,
+    pub memory: &'a Arc<Memory>,
+    pub features: u64,
+    pub writeback: &'a Arc<AtomicBool>,
+    pub signal: Signal,
+}
+
+/// One queue as the frontend describes it.
+#[derive(Debug)]
+pub struct Vring {
+    index: u16,
+    pub size: Option<u16>,
+    pub addresses: Option<Addresses>,
+    /// The next available index.
+    pub base: u16,
+    pub kick: Option<Kick>,
+    pub call: Option<File>,
+    pub error: Option<File>,
+    pub enabled: bool,
+    running: bool,
+}
+
+impl Vring {
+    pub fn new(index: u16) -> Self {
+        Self {
+            index,
+            size: None,
+            addresses: None,
+            base: 0,
+            kick: None,
+            call: None,
+            error: None,
+            enabled: false,
+            running: false,
+        }
+    }
+
+    pub fn running(&self) -> bool {
+        self.running
+    }
+
+    /// Fails while the queue runs, for what cannot change then.
+    pub fn must_rest(&self, what: &'static str) -> Result<(), Refusal> {
+        if self.running {
+            Err(Refusal::Running {
+                index: self.index,
+                what,
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Runs the queue on `worker`, if it is enabled and was given a kick and does not run yet.
+    pub fn start(&mut self, worker: &Handle, context: &Context<'_>) -> Result<(), Refusal> {
+        let enabled = self.enabled || context.features & feature::PROTOCOL_FEATURES == 0;
+        let Some(kick) = self.kick.as_ref().filter(|_| enabled && !self.running) else {
+            return Ok(());
+        };
+        let geometry = context.device.disk().geometry();
+        let kick = match kick {
+            Kick::Fd(fd) => Some(duplicate(fd)?),
+            Kick::Poll => None,
+        };
+        let accepted = |bit: u64| context.features & bit != 0;
+        let setup = Setup {
+            index: self.index,
+            ring: self.device_end(context)?,
+            memory: Arc::clone(context.memory),
+            kick,
+            call: self.call()?,
+            error: self
+                .error
+                .as_ref()
+                .map(call_through)
+                .transpose()?,
+            rules: Rules {
+                geometry,
+                size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
+                max_ranges: config::MAX_RANGES,
+            },
+            serial: context.device.serial(),
+            flush: accepted(feature::FLUSH),
+            writeback: Arc::clone(context.writeback),
+            stats: Arc::clone(context.device.stats(self.index)),
+        };
+        let queue = Box::new(Queue::new(setup, context.signal));
+        worker.send(Command::Start {
+            session: context.session,
+            queue,
+        });
+        self.running = true;
+        Ok(())
+    }
+
+    /// The call descriptor as a running queue takes it.
+    pub fn call(&self) -> Result<Option<Call>, Refusal> {
+        self.call
+            .as_ref()
+            .map(call_through)
+            .transpose()
+    }
+
+    fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {
+        let index = self.index;
+        let missing = |what| Refusal::Incomplete { index, what };
+        let size = self.size.ok_or(missing("its size (SET_VRING_NUM)"))?;
+        let at = self
+            .addresses
+            .ok_or(missing("its addresses (SET_VRING_ADDR)"))?;
+        let layout = Layout::of(size);
+        let area = |area, address, len: usize| {
+            let outside = Refusal::RingOutside {
+                index,
+                area,
+                address,
+            };
+            context.memory.user_span(address, len as u64).ok_or(outside)
+        };
+        let descriptors = area("descriptor", at.descriptors, layout.descriptor)?;
+        let driver = area("driver", at.driver, layout.driver)?;
+        let device = area("device", at.device, layout.device)?;
+        let areas = Areas::new(u32::from(size), descriptors, driver, device)
+            .map_err(|source| Refusal::Ring { index, source })?;
+        let suppression = if context.features & feature::EVENT_IDX != 0 {
+            Suppression::EventIdx
+        } else {
+            Suppression::Flags
+        };
+        let indirect = context.features & feature::INDIRECT_DESC != 0;
+        Ok(DeviceEnd::new(
+            &areas,
+            RingIndex(self.base),
+            suppression,
+            indirect,
+        ))
+    }
+
+    /// Stops the queue, if it runs: it takes nothing more, and what it has taken has ended, and is in
+    /// the used ring, when this returns.
+    pub fn stop(&mut self, worker: &Handle, session: SessionId) {
+        if !std::mem::take(&mut self.running) {
+            return;
+        }
+        let (stopped, is_stopped) = crossbeam_channel::bounded(1);
+        worker.send(Command::Stop {
+            session,
+            index: self.index,
+            stopped,
+        });
+        loop {
+            match is_stopped.recv_timeout(Duration::from_secs(10)) {
+                Ok(next) => {
+                    self.base = next;
+                    return;
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => {
+                    tracing::warn!(
+                        queue = self.index,
+                        "still waiting for the disk to end the requests in flight"
+                    );
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+fn call_through(file: &File) -> Result<Call, Refusal> {
+    let failed = |source| Refusal::Machine {
+        doing: "use the call descriptor",
+        source,
+    };
+    Call::new(file.try_clone().map_err(failed)?).map_err(failed)
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Refusal> {
+    fd.try_clone().map_err(|source| Refusal::Machine {
+        doing: "use the kick descriptor",
+        source,
+    })
+}
