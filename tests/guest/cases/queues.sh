@@ -10,17 +10,20 @@ for disk in vda vdb vdc; do
 
     # One job on each CPU, hence requests on every queue.
     echo 2 >"/sys/block/$disk/queue/nomerges" # one request for each read
+    for queue in $(seq 0 $((wanted - 1))); do interrupts "$disk" "$queue"; done >/tmp/calls
     before=$(ios "$disk")
     drive "$disk" --ioengine=libaio --rw=randread --bs=4k --iodepth=8 --size=4M --offset_increment=16M \
         --numjobs=4 --cpus_allowed=0-3 --cpus_allowed_policy=split
     completed=$(($(ios "$disk") - before))
     between "the number of requests completed" "$completed" 4096 4200
 
-    # A call tells of at least one completion; a few more come when a device starts.
+    # A call tells of at least one completion.
     queue=0
-    while [ $queue -lt "$wanted" ]; do
-        between "the number of calls of queue $queue" "$(interrupts "$disk" $queue)" 1 $((completed + 16))
+    while read -r calls; do
+        calls=$(($(interrupts "$disk" $queue) - calls))
+        between "the number of calls of queue $queue" "$calls" 1 "$completed"
         queue=$((queue + 1))
-    done
+    done </tmp/calls
+    # A few more calls come when a device starts.
     between "the number of all calls" "$(all_interrupts "$disk")" "$wanted" $(($(ios "$disk") + 16))
 done

@@ -13,6 +13,8 @@ use std::path::Path;
 use std::process::Command;
 
 use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::process::Process;
+use pollux_tests::server::Server;
 use pollux_tests::subject::Program;
 
 pub use survival::{a_guest_reboots, qemu_is_killed};
@@ -63,11 +65,11 @@ pub fn discard_gives_space_back(kernel: Kernel) {
 
     lab.hears(&mut guest, "written");
     let file_before = allocated(&image);
-    let memory_before = resident(lab.server(1).pid());
+    let memory_before = anonymous_memory(lab.server(1));
     lab.tells(&mut guest, "now discard");
     lab.hears(&mut guest, "discarded");
     let file_freed = file_before.saturating_sub(allocated(&image));
-    let memory_freed = memory_before.saturating_sub(resident(lab.server(1).pid()));
+    let memory_freed = memory_before.saturating_sub(anonymous_memory(lab.server(1)));
     lab.tells(&mut guest, "go on");
     lab.ends_well(guest);
 
@@ -185,17 +187,11 @@ fn allocated(path: &Path) -> u64 {
     metadata.blocks() * UNIT
 }
 
-/// Bytes of the process `pid` that are in memory, those shared with the guest included.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-        .expect("the server runs as long as its lab");
-    let kib: u64 = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.trim().strip_suffix(" kB"))
-        .and_then(|number| number.trim().parse().ok())
-        .expect("proc(5): VmRSS is a number of kB");
-    kib << 10
+/// Bytes of memory that are the server's own: what it shares with a guest does not count.
+fn anonymous_memory(server: &Server) -> u64 {
+    Process::new(server.pid())
+        .anonymous_memory()
+        .expect("the server runs as long as its lab")
 }
 
 fn sha256(path: &Path) -> String {

@@ -1,6 +1,7 @@
 //! The frontend goes away, politely or not, and the disk stays.
 
 use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::process::{Holdings, Process};
 use pollux_tests::subject::Program;
 
 /// A guest reboots within one QEMU: once when idle, once with writes in flight.
@@ -24,7 +25,7 @@ pub fn qemu_is_killed(kernel: Kernel) {
     let guest = lab.guest(include_str!("../../guest/cases/killed.sh"));
     let mut guest = lab.starts(guest.disk(disk.clone()));
     lab.hears(&mut guest, "steady");
-    let before = Holdings::of(&lab);
+    let before = holdings(&lab);
     lab.tells(&mut guest, "now write");
     lab.hears(&mut guest, "writing");
     let console = guest.kill().unwrap_or_else(|error| panic!("{error}"));
@@ -36,43 +37,19 @@ pub fn qemu_is_killed(kernel: Kernel) {
     let guest = lab.guest(include_str!("../../guest/cases/survivor.sh"));
     let mut guest = lab.starts(guest.disk(disk));
     lab.hears(&mut guest, "steady");
-    let after = Holdings::of(&lab);
+    let after = holdings(&lab);
     lab.tells(&mut guest, "that was all");
     lab.ends_well(guest);
-    assert_eq!(before.fds, after.fds, "open fds of the server, by target");
+    assert_eq!(before.fds, after.fds, "open fds of the server");
     // qemu-storage-daemon starts and ends threads of its pool as it likes.
     if lab.program() == Program::Pollux {
         assert_eq!(before.threads, after.threads, "threads of the server");
     }
 }
 
-/// What the lab's first server holds: its open fds by what they refer to, sorted, and its threads.
-struct Holdings {
-    fds: Vec<String>,
-    threads: usize,
-}
-
-impl Holdings {
-    fn of(lab: &Lab) -> Self {
-        let process = format!("/proc/{}", lab.server(0).pid());
-        let list = |folder: &str| {
-            std::fs::read_dir(format!("{process}/{folder}"))
-                .expect("the server runs as long as its lab")
-                .map(|entry| entry.expect("proc(5) can be listed").path())
-        };
-        let mut fds: Vec<String> = list("fd")
-            .filter_map(|fd| std::fs::read_link(fd).ok())
-            .map(|target| kind(&target.display().to_string()).to_owned())
-            .collect();
-        fds.sort_unstable();
-        Self {
-            fds,
-            threads: list("task").count(),
-        }
-    }
-}
-
-/// `socket:[4711]` and `socket:[4712]` are the same kind of thing.
-fn kind(target: &str) -> &str {
-    target.split_once(":[").map_or(target, |(kind, _)| kind)
+/// What the lab's first server holds.
+fn holdings(lab: &Lab) -> Holdings {
+    Process::new(lab.server(0).pid())
+        .holdings()
+        .expect("the server runs as long as its lab")
 }
