@@ -70,7 +70,10 @@ impl Process {
     /// Nanoseconds that its living threads have spent on a processor.
     pub fn cpu_ns(self) -> io::Result<u64> {
         let of_thread = |id: u32| {
-            let stat = fs::read_to_string(self.path(&format!("task/{id}/schedstat")))?;
+            let stat = match fs::read_to_string(self.path(&format!("task/{id}/schedstat"))) {
+                Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(0),
+                stat => stat?,
+            };
             let first = stat
                 .split(' ')
                 .next()

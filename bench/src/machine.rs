@@ -1,0 +1,94 @@
+//! Where and with what the numbers were made.
+
+use std::fs;
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::contender::Contender;
+
+/// What a reader needs to judge the numbers, or to make them again.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// The processor, and how many there are.
+    pub processor: String,
+    /// Whether this is a virtual machine.
+    pub virtualization: String,
+    /// The kernel.
+    pub kernel: String,
+    /// The commit of the workspace, with `+changes` if it is not all.
+    pub commit: String,
+    /// What the two servers call themselves.
+    pub versions: [String; 2],
+    /// The command that was run.
+    pub command: String,
+}
+
+impl Setting {
+    /// Asks the machine.
+    pub fn here(contenders: &[Contender; 2]) -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let of = |name: &str| {
+            let line = cpuinfo.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(": "))
+                .map_or("", |(_, value)| value)
+        };
+        let count = cpuinfo
+            .lines()
+            .filter(|line| line.starts_with("processor"))
+            .count();
+        let virtual_machine = of("flags").split(' ').any(|flag| flag == "hypervisor");
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            processor: format!(
+                "{count} × {} (family {}, model {})",
+                of("model name"),
+                of("cpu family"),
+                of("model\t")
+            ),
+            virtualization: if virtual_machine {
+                "a virtual machine"
+            } else {
+                "no virtual machine"
+            }
+            .into(),
+            kernel: format!("Linux {}", kernel.trim()),
+            commit: commit(),
+            versions: contenders.each_ref().map(Contender::version),
+            command: command(),
+        }
+    }
+}
+
+fn commit() -> String {
+    let git = || {
+        let mut git = Command::new("git");
+        git.args(["-C", env!("CARGO_MANIFEST_DIR")]);
+        git
+    };
+    let mut commit = first_line(git().args(["rev-parse", "--short", "HEAD"]));
+    if !first_line(git().args(["status", "--porcelain", "--untracked-files=no"])).is_empty() {
+        commit.push_str("+changes");
+    }
+    commit
+}
+
+fn command() -> String {
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    format!(
+        "cargo run --release -p pollux-bench -- {}",
+        options.join(" ")
+    )
+    .trim_end_matches(" -- ")
+    .to_owned()
+}
+
+/// The first line that a command prints; empty if it cannot be run.
+pub fn first_line(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
+    text.lines().next().unwrap_or_default().to_owned()
+}
