@@ -130,11 +130,7 @@ impl Vring {
             memory: Arc::clone(context.memory),
             kick,
             call: self.call()?,
-            error: self
-                .error
-                .as_ref()
-                .map(call_through)
-                .transpose()?,
+            error: self.error.as_ref().map(call_through).transpose()?,
             rules: Rules {
                 geometry,
                 size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
@@ -156,10 +152,7 @@ impl Vring {
 
     /// The call descriptor as a running queue takes it.
     pub fn call(&self) -> Result<Option<Call>, Refusal> {
-        self.call
-            .as_ref()
-            .map(call_through)
-            .transpose()
+        self.call.as_ref().map(call_through).transpose()
     }
 
     fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {

@@ -98,16 +98,17 @@ impl Worker {
 
     /// Turns until it is told to end.
     pub fn run(mut self) {
-        while !self.ended {
+        let epoch = self.epoch;
+        loop {
             let progress = self.turn();
-            let epoch = self.epoch;
-            match self.policy.after_turn(progress, || epoch.elapsed()) {
-                Wait::Spin if !self.shares.is_empty() => {
-                    if progress == Progress::None {
-                        std::hint::spin_loop();
-                    }
-                }
-                _ => self.rest(),
+            if self.ended {
+                return;
+            }
+            let wait = self.policy.after_turn(progress, || epoch.elapsed());
+            if wait == Wait::Block || self.shares.is_empty() {
+                self.rest();
+            } else if progress == Progress::None {
+                std::hint::spin_loop();
             }
         }
     }
@@ -206,7 +207,10 @@ impl Worker {
         self.policy.woke(now);
         for queue in self.shares.iter().flat_map(Share::queues) {
             queue.stats().sleeps.add(1);
-            queue.stats().asleep_ns.add(nanoseconds(now.saturating_sub(before)));
+            queue
+                .stats()
+                .asleep_ns
+                .add(nanoseconds(now.saturating_sub(before)));
         }
     }
 }

@@ -1,1 +1,27 @@
-//! Pollux.
+//! Pollux: a virtio-blk stack with both ends of the ring.
+//!
+//! This crate is the facade: the layers under their short names. [`disk`] and [`device`] are where to
+//! start; the program `pollux serve` is a thin shell around them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pollux::device::{Device, Options, Tuning, Workers};
+//! use pollux::disk::Spec;
+//!
+//! let disk = "memory:size=64M".parse::<Spec>()?.open(&pollux::disk::Options::default())?;
+//! let name = "scratch".to_owned();
+//! let options = Options { name, num_queues: 4, queue_size: 256, serial: "scratch-1".to_owned() };
+//! let device = Arc::new(Device::new(disk, options));
+//! let workers = Arc::new(Workers::start(1, &[], Tuning::default())?);
+//! // For each frontend that connects to a socket of yours:
+//! //     pollux::device::serve(stream, &device, &workers, Tuning::default())?;
+//! # let _ = (device, workers);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub use pollux_blk as blk;
+pub use pollux_device as device;
+pub use pollux_disk as disk;
+pub use pollux_memory as memory;
+pub use pollux_ring as ring;
+pub use pollux_stats as stats;

@@ -1,0 +1,57 @@
+# Pollux. `make run` serves a disk; `make test` runs every test, real peers included.
+# Both install what they need: Debian packages by apt-get (as root, or with sudo), nothing else.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+SOCKET ?= pollux.sock
+DISK ?= memory:size=1G
+export CARGO_TERM_COLOR ?= auto
+CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-stats -p pollux
+LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
+
+.PHONY: help run build setup test test-full lint unit loom peers peers-full bench clean
+
+help: ## What there is to do
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: build ## Build Pollux and serve a 1 GiB memory disk on ./pollux.sock (SOCKET=…, DISK=…)
+	./target/release/pollux serve --socket-path '$(SOCKET)' --disk '$(DISK)' --show-attach
+
+build: ## Build target/release/pollux
+	./tests/setup.sh build
+	cargo build --release --locked
+
+setup: ## Install and fetch all that the tests need
+	./tests/setup.sh
+
+test: setup lint unit loom peers ## Every test, real peers included
+	@echo "make test: all passed"
+
+test-full: test peers-full ## The tests, and what takes longer: the full set on a second kernel
+	@echo "make test-full: all passed"
+
+lint: ## Formatting, clippy, documentation
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet $(CRATES)
+
+unit: ## Unit, model and documentation tests of the crates, and each benchmark once
+	cargo test --locked $(CRATES)
+	cargo test --locked -p pollux-bench -p pollux-compare
+
+loom: ## Every interleaving of sleep and wake; and proof that the proof bites
+	$(LOOM) -p pollux-ring -p pollux-disk
+
+peers: build ## Linux guests under QEMU, libblkio
+	REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
+
+peers-full: build
+	REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1 --ignored
+
+bench: build ## Pollux beside its peers; writes bench/RESULTS.md
+	./tests/setup.sh
+	cargo run --release --locked -p pollux-bench
+
+clean: ## Remove what was built, fetched peers included
+	cargo clean

@@ -1,0 +1,203 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pollux_device::{Kicks, Policy, Polling, Signal, Tuning};
+use serde::Deserialize;
+
+use crate::export::ExportArgs;
+use crate::log::Format;
+
+/// A virtio-blk stack with both ends of the ring.
+#[derive(Debug, Parser)]
+#[command(version, about, long_about = None)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve disks to virtual machines over vhost-user
+    Serve(Box<ServeArgs>),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  pollux serve --socket-path /run/disk.sock --blk-file disk.img
+  pollux serve --socket-path /run/disk.sock --disk memory:size=1G --show-attach
+  pollux serve --config /etc/pollux.toml
+
+Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not
+wait. SIGUSR1 prints the counters of all queues to the log. POLLUX_LOG=debug makes the log longer.";
+
+#[derive(Args, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub export: ExportArgs,
+
+    #[command(flatten)]
+    pub process: ProcessArgs,
+
+    /// Serve the disks that this file describes, in one process (see dist/pollux.toml)
+    #[arg(
+        long,
+        value_name = "FILE.toml",
+        conflicts_with = "disk-options",
+        help_heading = "Which disk"
+    )]
+    pub config: Option<PathBuf>,
+
+    /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
+    #[arg(long, help_heading = "What it says")]
+    pub show_attach: bool,
+
+    /// Print what this back end can do, as QEMU's conventions ask, and exit
+    #[arg(long, help_heading = "What it says")]
+    pub print_capabilities: bool,
+
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
+    pub log_format: Format,
+}
+
+/// What holds for the whole process, whichever disks it serves.
+#[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[command(next_help_heading = "How it works")]
+pub struct ProcessArgs {
+    /// Worker threads; queues are spread over them [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+
+    /// CPUs for the workers, one each in turn: 0,2-3 [default: wherever the kernel puts them]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+
+    /// Look for work before sleeping: for as long as that has paid lately, never, or always (one core
+    /// per worker) [default: adaptive]
+    #[arg(long, value_enum)]
+    pub poll: Option<Poll>,
+
+    /// The longest time to look in vain, in microseconds, with --poll adaptive [default: 250]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub poll_max_us: Option<u32>,
+
+    /// Show completions to the driver before new requests are taken, or after [default:
+    /// completions-first]
+    #[arg(long, value_enum)]
+    pub signal: Option<SignalWhen>,
+
+    /// Let the driver kick only while the worker sleeps, or between any two turns [default:
+    /// off-while-awake]
+    #[arg(long, value_enum)]
+    pub kicks: Option<KicksWhen>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Poll {
+    Adaptive,
+    Never,
+    Always,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignalWhen {
+    CompletionsFirst,
+    AfterSubmissions,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum KicksWhen {
+    OffWhileAwake,
+    PerTurn,
+}
+
+impl ProcessArgs {
+    /// These, and where one is absent, that of `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.or(other.threads),
+            cpus: self.cpus.or(other.cpus),
+            poll: self.poll.or(other.poll),
+            poll_max_us: self.poll_max_us.or(other.poll_max_us),
+            signal: self.signal.or(other.signal),
+            kicks: self.kicks.or(other.kicks),
+        }
+    }
+
+    pub fn tuning(&self) -> Tuning {
+        Tuning {
+            polling: match self.poll {
+                None | Some(Poll::Adaptive) => Polling::Adaptive,
+                Some(Poll::Never) => Polling::Never,
+                Some(Poll::Always) => Polling::Always,
+            },
+            poll_max: self
+                .poll_max_us
+                .map_or(Policy::DEFAULT_MAX, |us| Duration::from_micros(us.into())),
+            signal: match self.signal {
+                None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
+                Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,
+            },
+            kicks: match self.kicks {
+                None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
+                Some(KicksWhen::PerTurn) => Kicks::PerTurn,
+            },
+        }
+    }
+
+    /// The CPUs of `--cpus`, in its order.
+    pub fn cpu_list(&self) -> Result<Vec<usize>, BadCpus> {
+        self.cpus.as_deref().map_or(Ok(Vec::new()), cpu_list)
+    }
+}
+
+/// `--cpus` is no list of CPUs.
+#[derive(Debug, thiserror::Error)]
+#[error("--cpus {list:?}: {part:?} is neither a CPU nor a range of CPUs; write for example 0,2-3")]
+pub struct BadCpus {
+    list: String,
+    part: String,
+}
+
+fn cpu_list(text: &str) -> Result<Vec<usize>, BadCpus> {
+    let mut cpus = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let bad = || BadCpus {
+            list: text.to_owned(),
+            part: part.to_owned(),
+        };
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let range = from.parse::<u16>().ok().zip(to.parse::<u16>().ok());
+        let (from, to) = range.filter(|(from, to)| from <= to).ok_or_else(bad)?;
+        cpus.extend(usize::from(from)..=usize::from(to));
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn cpu_lists_are_numbers_and_ranges() {
+        assert_eq!(cpu_list("0,2-4, 7").unwrap(), [0, 2, 3, 4, 7]);
+        for bad in ["", "a", "3-1", "1-", "-1", "1,,2", "70000"] {
+            assert!(cpu_list(bad).is_err(), "{bad:?}");
+        }
+    }
+}

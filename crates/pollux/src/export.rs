@@ -1,0 +1,190 @@
+//! One disk and how it is offered: on the command line and in the configuration file alike.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use pollux_device::{Device, Options};
+use pollux_disk::Spec;
+use pollux_disk::file::Cache;
+use serde::Deserialize;
+
+type Error = Box<dyn std::error::Error>;
+
+/// What one disk is and how it is offered.
+#[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
+#[derive(Args, Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[group(id = "disk-options", multiple = true)]
+#[command(next_help_heading = "Which disk")]
+pub struct ExportArgs {
+    /// Listen on this unix socket
+    #[arg(long, value_name = "PATH", conflicts_with = "fd")]
+    pub socket_path: Option<PathBuf>,
+
+    /// Use this inherited socket: one that listens, or one that is connected
+    #[arg(long, value_name = "N")]
+    pub fd: Option<i32>,
+
+    /// Serve this file or block device: short for --disk file:path=PATH
+    #[arg(long, value_name = "PATH", conflicts_with = "disk")]
+    pub blk_file: Option<PathBuf>,
+
+    /// What to serve: null:size=2G | memory:size=1G |
+    /// file:path=F[,cache=none|writeback|writethrough]
+    #[arg(long, value_name = "SPEC")]
+    pub disk: Option<String>,
+
+    /// Refuse everything that would change the disk
+    #[arg(long)]
+    #[serde(default)]
+    pub read_only: bool,
+
+    /// The serial number that the guest sees, at most 20 bytes
+    #[arg(long, value_name = "ID")]
+    pub serial: Option<String>,
+
+    /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
+    /// [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub num_queues: Option<u16>,
+
+    /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub queue_size: Option<u16>,
+
+    /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
+    #[arg(long, value_name = "BYTES")]
+    pub block_size: Option<u32>,
+
+    /// Permissions of the socket, in octal [default: 0660]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
+}
+
+/// Where frontends come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket of our own, with these permissions.
+    Path(PathBuf, u32),
+    /// A socket we inherited.
+    Fd(i32),
+}
+
+impl Endpoint {
+    /// What the log calls it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Path(path, _) => path.display().to_string(),
+            Self::Fd(fd) => format!("fd {fd}"),
+        }
+    }
+}
+
+const DEFAULT_QUEUES: u16 = 16;
+const MOST_ENTRIES: u16 = 1024;
+const DEFAULT_MODE: u32 = 0o660;
+
+impl ExportArgs {
+    /// Where to listen.
+    pub fn endpoint(&self) -> Result<Endpoint, Error> {
+        let mode = self
+            .socket_mode
+            .as_deref()
+            .map_or(Ok(DEFAULT_MODE), parse_mode)?;
+        match (&self.socket_path, self.fd) {
+            (Some(path), None) => Ok(Endpoint::Path(path.clone(), mode)),
+            (None, Some(fd)) => Ok(Endpoint::Fd(fd)),
+            (None, None) => {
+                Err("where to listen is missing: give --socket-path PATH or --fd N".into())
+            }
+            (Some(_), Some(_)) => Err("--socket-path and --fd exclude each other".into()),
+        }
+    }
+
+    fn spec(&self) -> Result<Spec, Error> {
+        match (&self.disk, &self.blk_file) {
+            (Some(spec), None) => spec
+                .parse()
+                .map_err(|error| format!("--disk {spec:?}: {error}").into()),
+            (None, Some(path)) => Ok(Spec::File {
+                path: path.clone(),
+                cache: Cache::default(),
+            }),
+            (None, None) => Err(
+                "what to serve is missing: give --blk-file PATH or --disk SPEC, for example \
+                                 --disk memory:size=1G"
+                    .into(),
+            ),
+            (Some(_), Some(_)) => Err("--disk and --blk-file exclude each other".into()),
+        }
+    }
+
+    /// Opens the disk.
+    pub fn open(&self, name: String) -> Result<Arc<Device>, Error> {
+        let queue_size = self.queue_size.unwrap_or(MOST_ENTRIES);
+        if !queue_size.is_power_of_two() || queue_size > MOST_ENTRIES {
+            return Err(format!("--queue-size {queue_size}: a ring has a power of two of entries, at most {MOST_ENTRIES}").into());
+        }
+        let num_queues = self.num_queues.unwrap_or(DEFAULT_QUEUES);
+        if !(1..=256).contains(&num_queues) {
+            return Err(format!("--num-queues {num_queues}: from 1 to 256 can be offered").into());
+        }
+        let serial = self.serial.clone().unwrap_or_default();
+        if serial.len() > pollux_blk::SERIAL_BYTES {
+            let most = pollux_blk::SERIAL_BYTES;
+            return Err(format!(
+                "--serial {serial:?} has {} bytes; a guest sees at most {most}",
+                serial.len()
+            )
+            .into());
+        }
+        if let Some(block) = self.block_size.filter(|block| ![512, 4096].contains(block)) {
+            return Err(format!("--block-size {block}: it is 512 or 4096").into());
+        }
+        let how = pollux_disk::Options {
+            read_only: self.read_only,
+            block_size: self.block_size,
+        };
+        let disk = self.spec()?.open(&how)?;
+        Ok(Arc::new(Device::new(
+            disk,
+            Options {
+                name,
+                num_queues,
+                queue_size,
+                serial,
+            },
+        )))
+    }
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let bad = || format!("--socket-mode {text:?}: write permissions in octal, for example 0660");
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(bad)
+}
+
+/// The absolute form of `path`, for what is printed for other programs.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(parse_mode("0660"), Ok(0o660));
+        assert_eq!(parse_mode("600"), Ok(0o600));
+        for bad in ["", "9", "rw", "-1", "10000"] {
+            assert!(
+                parse_mode(bad).unwrap_err().contains("--socket-mode"),
+                "{bad:?}"
+            );
+        }
+    }
+}

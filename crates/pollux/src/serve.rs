@@ -1,0 +1,269 @@
+//! `pollux serve`: sockets, sessions and signals around the device end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pollux_device::{Device, Tuning, Workers};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use crate::attach;
+use crate::cli::ServeArgs;
+use crate::export::{Endpoint, ExportArgs, absolute};
+use crate::file;
+use crate::log::chain;
+use crate::socket::Socket;
+
+type Error = Box<dyn std::error::Error>;
+
+/// What QEMU's back-end conventions want to know.
+const CAPABILITIES: &str = r#"{"type":"block","features":["read-only","blk-file"]}"#;
+
+/// Serves what the arguments say until it is told to end.
+pub fn run(args: &ServeArgs) -> Result<(), Error> {
+    if args.print_capabilities {
+        println!("{CAPABILITIES}");
+        return Ok(());
+    }
+    let (exports, process) = match &args.config {
+        Some(path) => {
+            let file = file::read(path)?;
+            (file.disk, args.process.clone().or(file.process))
+        }
+        None => (vec![args.export.clone()], args.process.clone()),
+    };
+    let tuning = process.tuning();
+    let cpus = process.cpu_list()?;
+    let threads = usize::from(process.threads.unwrap_or(1));
+    // Before anything can be interrupted.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+    let exports = exports
+        .iter()
+        .map(Export::open)
+        .collect::<Result<Vec<_>, _>>()?;
+    let workers = Workers::start(threads, &cpus, tuning)
+        .map_err(|error| format!("cannot start the workers: {error}"))?;
+    let workers = Arc::new(workers);
+    if args.show_attach {
+        for export in &exports {
+            if let Endpoint::Path(path, _) = &export.endpoint {
+                println!("{}", attach::hints(&absolute(path)));
+            }
+        }
+    }
+    serve_all(exports, signals, &workers, tuning)
+}
+
+/// One disk with its socket.
+struct Export {
+    endpoint: Endpoint,
+    socket: Socket,
+    device: Arc<Device>,
+    stop: Arc<Stop>,
+}
+
+impl Export {
+    fn open(args: &ExportArgs) -> Result<Self, Error> {
+        let endpoint = args.endpoint()?;
+        let device = args.open(endpoint.name())?;
+        let socket = Socket::open(&endpoint)?;
+        Ok(Self {
+            endpoint,
+            socket,
+            device,
+            stop: Arc::new(Stop::new()?),
+        })
+    }
+}
+
+/// Ends the sessions of one disk from another thread.
+struct Stop {
+    event: OwnedFd,
+    stopping: AtomicBool,
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            event,
+            stopping: AtomicBool::new(false),
+            connection: Mutex::default(),
+        })
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // It can fail only when it is signalled already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        if let Some(stream) = &*self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            // Fails only where the frontend has gone.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Remembers the connection that `stop` is to end.
+    fn set(&self, stream: Option<UnixStream>) {
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = stream;
+        if self.stopping() {
+            self.stop();
+        }
+    }
+}
+
+fn serve_all(
+    exports: Vec<Export>,
+    mut signals: Signals,
+    workers: &Arc<Workers>,
+    tuning: Tuning,
+) -> Result<(), Error> {
+    let devices: Vec<_> = exports
+        .iter()
+        .map(|export| Arc::clone(&export.device))
+        .collect();
+    let stops: Vec<_> = exports
+        .iter()
+        .map(|export| Arc::clone(&export.stop))
+        .collect();
+    let ending = signals.handle();
+    let watching = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || watch_signals(&mut signals, &devices, &stops))?;
+    let mut threads = Vec::new();
+    for export in exports {
+        let workers = Arc::clone(workers);
+        let builder = std::thread::Builder::new().name("session".to_owned());
+        threads.push(builder.spawn(move || serve_one(export, &workers, tuning))?);
+    }
+    for thread in threads {
+        thread.join().map_err(|_| "a session thread panicked")?;
+    }
+    ending.close();
+    watching.join().map_err(|_| "the signal thread panicked")?;
+    Ok(())
+}
+
+fn watch_signals(signals: &mut Signals, devices: &[Arc<Device>], stops: &[Arc<Stop>]) {
+    let mut asked = false;
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 => print_counters(devices),
+            _ if asked => {
+                tracing::warn!("told to end once more: not waiting for requests in flight");
+                std::process::exit(1);
+            }
+            _ => {
+                tracing::info!("told to end: finishing what is in flight");
+                asked = true;
+                for stop in stops {
+                    stop.stop();
+                }
+            }
+        }
+    }
+}
+
+fn print_counters(devices: &[Arc<Device>]) {
+    for device in devices {
+        let disk = &device.options().name;
+        for (queue, counted) in device.snapshots().into_iter().enumerate() {
+            if counted != pollux_stats::Snapshot::default() {
+                tracing::info!(disk, queue, "counters\n{counted}");
+            }
+        }
+    }
+}
+
+/// Serves one disk: frontends one after the other, or the one that is connected.
+fn serve_one(export: Export, workers: &Arc<Workers>, tuning: Tuning) {
+    let Export {
+        endpoint,
+        socket,
+        device,
+        stop,
+    } = export;
+    let geometry = device.disk().geometry();
+    tracing::info!(
+        disk = endpoint.name(),
+        bytes = geometry.bytes,
+        block = geometry.block,
+        access = ?geometry.access,
+        queues = device.options().num_queues,
+        "serving"
+    );
+    match socket {
+        Socket::Connected(stream) => session(stream, &device, workers, tuning, &stop),
+        Socket::Listening(listener, _own) => {
+            while let Some(stream) = next_frontend(&listener, &stop) {
+                session(stream, &device, workers, tuning, &stop);
+            }
+        }
+    }
+}
+
+fn session(
+    stream: UnixStream,
+    device: &Arc<Device>,
+    workers: &Arc<Workers>,
+    tuning: Tuning,
+    stop: &Stop,
+) {
+    match stream.try_clone() {
+        Ok(clone) => stop.set(Some(clone)),
+        Err(error) => {
+            return tracing::error!(%error, "a frontend is turned away: out of descriptors");
+        }
+    }
+    if let Err(error) = pollux_device::serve(stream, device, workers, tuning) {
+        tracing::warn!(
+            disk = device.options().name,
+            error = chain(&error),
+            "a frontend was disconnected"
+        );
+    }
+    stop.set(None);
+}
+
+/// Waits for the next frontend. `None`: told to end.
+fn next_frontend(listener: &UnixListener, stop: &Stop) -> Option<UnixStream> {
+    loop {
+        let mut fds = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN),
+        ];
+        let polled = poll(&mut fds, None);
+        if stop.stopping() {
+            return None;
+        }
+        if polled.is_err() {
+            continue;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => return Some(stream),
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a frontend; trying again in a second");
+                let second = Timespec::try_from(Duration::from_secs(1)).expect("a second fits");
+                let mut fds = [PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN)];
+                // Told to end or not: the loop looks.
+                let _ = poll(&mut fds, Some(&second));
+            }
+        }
+    }
+}
