@@ -1,5 +1,9 @@
 //! What a disk says of itself.
 
+use rustix::io::Errno;
+
+use crate::{Failure, Op};
+
 /// May it be written?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -60,5 +64,35 @@ impl Geometry {
     #[must_use]
     pub const fn holds(&self, at: u64, len: u64) -> bool {
         at <= self.bytes && len <= self.bytes - at
+    }
+
+    /// Can `op` be done on such a disk? Every channel asks this first.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Unsupported`], [`Failure::ReadOnly`], [`Failure::OutOfRange`]; `EINVAL` where offset
+    /// or length are not whole blocks.
+    #[inline]
+    pub fn check(&self, op: &Op) -> Result<(), Failure> {
+        let (at, len, changes) = match *op {
+            Op::Read { at, into } => (at, into.bytes(), false),
+            Op::Write { at, from, .. } => (at, from.bytes(), true),
+            Op::Flush => return Ok(()),
+            Op::Discard { .. } if self.discard.is_none() => return Err(Failure::Unsupported),
+            Op::WriteZeroes { .. } if self.write_zeroes.is_none() => {
+                return Err(Failure::Unsupported);
+            }
+            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => (at, len, true),
+        };
+        if changes && self.access == Access::ReadOnly {
+            return Err(Failure::ReadOnly);
+        }
+        if !self.holds(at, len) {
+            return Err(Failure::OutOfRange);
+        }
+        if (at | len) & u64::from(self.block - 1) != 0 {
+            return Err(Failure::Io(Errno::INVAL));
+        }
+        Ok(())
     }
 }

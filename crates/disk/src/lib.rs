@@ -8,14 +8,25 @@
 
 mod channel;
 mod events;
+pub mod file;
 mod geometry;
+pub mod inbox;
+mod memory;
+mod null;
+mod options;
+pub mod spec;
 pub mod wait;
 
 pub use channel::{
     Armed, Channel, Completion, Durability, Failure, Op, Queued, Request, Ticket, Unmap,
 };
 pub use events::{Event, Events, Subscription};
+pub use file::File;
 pub use geometry::{Access, Geometry, RangeLimits};
+pub use memory::Memory;
+pub use null::Null;
+pub use options::{OpenError, Options};
+pub use spec::Spec;
 pub use wait::WaitPoint;
 
 use std::io;

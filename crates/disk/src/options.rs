@@ -1,0 +1,155 @@
+//! What is said when a disk is opened, and why opening fails.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::{Access, Geometry};
+
+/// What holds for every kind of disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Refuse everything that changes data; a file is opened read-only.
+    pub read_only: bool,
+    /// Logical block size in bytes, a power of two from 512 to 65536. Without one it is the storage's
+    /// own, or 512.
+    pub block_size: Option<u32>,
+}
+
+/// Why a disk cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
+pub enum OpenError {
+    /// There is nothing of that name.
+    #[error(
+        "{path} does not exist; create it first, for example with `truncate --size=10G {path}`"
+    )]
+    Missing { path: PathBuf },
+    /// It can hold no disk.
+    #[error("{path} is {what}; a disk is a regular file or a block device")]
+    NotADisk { path: PathBuf, what: &'static str },
+    /// It may not be opened that way.
+    #[error("{path} may not be {}; {}", access_verb(*.access), access_remedy(*.access))]
+    Permission {
+        path: PathBuf,
+        access: Access,
+        source: io::Error,
+    },
+    /// Somebody else has it.
+    #[error(
+        "{path} is in use, mounted for example or part of another device; end that use, or open it \
+         read-only"
+    )]
+    Busy { path: PathBuf, source: io::Error },
+    /// Its file system cannot bypass the page cache.
+    #[error("{path} cannot bypass the page cache, as `cache=none` asks; use `cache=writeback`")]
+    NoDirect { path: PathBuf, source: io::Error },
+    /// `cache=none` needs larger blocks.
+    #[error(
+        "{path} cannot be read past the page cache in blocks of {asked} bytes; use blocks of {needed}, \
+         or `cache=writeback`"
+    )]
+    BlockBelowStorage {
+        path: PathBuf,
+        asked: u32,
+        needed: u32,
+    },
+    /// No disk has such blocks.
+    #[error(
+        "a block size of {asked} bytes is impossible; use 512 or 4096 (any power of two to 65536)"
+    )]
+    BlockSize { asked: u32 },
+    /// A size that the blocks do not fill.
+    #[error("{bytes} bytes are not a whole number of blocks of {block}; a little more is {}", .bytes.next_multiple_of(u64::from(*.block)))]
+    PartialBlock { bytes: u64, block: u32 },
+    /// Not even one block.
+    #[error(
+        "{path} holds {bytes} bytes, less than a block; enlarge it, for example with `truncate --size=10G {path}`"
+    )]
+    Empty { path: PathBuf, bytes: u64 },
+    /// There is not enough memory for a memory disk.
+    #[error("there is no room for {bytes} bytes in memory; use a smaller size")]
+    NoMemory { bytes: u64, source: io::Error },
+    /// The machine said no.
+    #[error("cannot {doing} {path}")]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+fn access_verb(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "read",
+        Access::ReadWrite => "written",
+    }
+}
+
+fn access_remedy(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "give this user the right to read it",
+        Access::ReadWrite => "give this user the right to write it, or open it read-only",
+    }
+}
+
+impl Options {
+    pub(crate) fn access(self) -> Access {
+        if self.read_only {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        }
+    }
+
+    /// The block size asked for, or the storage's `own`.
+    pub(crate) fn block(self, own: u32) -> Result<u32, OpenError> {
+        let asked = self.block_size.unwrap_or(own);
+        if asked.is_power_of_two() && (512..=65536).contains(&asked) {
+            Ok(asked)
+        } else {
+            Err(OpenError::BlockSize { asked })
+        }
+    }
+
+    /// The geometry of a disk of `bytes` that is made, not found.
+    ///
+    /// # Errors
+    ///
+    /// When the block size is impossible, or `bytes` not a multiple of it.
+    pub fn geometry(self, bytes: u64) -> Result<Geometry, OpenError> {
+        let block = self.block(512)?;
+        if !bytes.is_multiple_of(u64::from(block)) {
+            return Err(OpenError::PartialBlock { bytes, block });
+        }
+        Ok(Geometry {
+            access: self.access(),
+            block,
+            physical_block: block,
+            ..Geometry::plain(bytes)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_disk_has_whole_blocks() {
+        let options = Options {
+            block_size: Some(4096),
+            ..Options::default()
+        };
+        assert_eq!(options.geometry(1 << 20).unwrap().block, 4096);
+        let refused = options.geometry(512).unwrap_err().to_string();
+        assert!(refused.ends_with("a little more is 4096"), "{refused}");
+        for asked in [0, 256, 513, 131_072] {
+            let options = Options {
+                block_size: Some(asked),
+                ..options
+            };
+            let refused = options.geometry(1 << 20);
+            assert!(matches!(refused, Err(OpenError::BlockSize { .. })));
+        }
+    }
+}

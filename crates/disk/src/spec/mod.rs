@@ -1,0 +1,271 @@
+//! Disks described in one line: `memory:size=1G`, `file:path=disk.img,cache=none`.
+//!
+//! ```text
+//! SPEC   KIND:KEY=VALUE[,KEY=VALUE]...
+//!        null:size=SIZE      memory:size=SIZE      file:path=PATH[,cache=none|writeback|writethrough]
+//! SIZE   bytes, or with K, M, G or T: powers of 1024
+//! ```
+//! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`.
+
+mod size;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::file::Cache;
+use crate::{Disk, File, Memory, Null, OpenError, Options};
+
+pub use size::{Size, SizeError};
+
+/// What disk to open.
+///
+/// ```
+/// use pollux_disk::{Options, Spec};
+///
+/// let spec: Spec = "memory:size=64M".parse()?;
+/// let disk = spec.open(&Options::default())?;
+/// assert_eq!(disk.geometry().bytes, 64 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Spec {
+    /// [`Null`]: nothing is kept, no memory is touched.
+    Null {
+        /// Its size.
+        size: Size,
+    },
+    /// [`Memory`]: sparse, gone with the process.
+    Memory {
+        /// Its size.
+        size: Size,
+    },
+    /// [`File`]: a regular file or a block device.
+    File {
+        /// Where it lies. One that is not UTF-8 can be opened, but not printed exactly.
+        path: PathBuf,
+        /// What lies between a write and the storage.
+        cache: Cache,
+    },
+}
+
+/// What is wrong with a description of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
+#[non_exhaustive]
+pub enum SpecError {
+    /// It does not say what kind of disk.
+    #[error("`{spec}` does not begin with a kind of disk and a colon; {KINDS}")]
+    NoKind { spec: String },
+    /// Nobody knows that kind.
+    #[error("there is no disk of the kind `{kind}`; {KINDS}")]
+    UnknownKind { kind: String },
+    /// An option without a value.
+    #[error(
+        "`{option}` is not KEY=VALUE; write for example `{example}` (a comma in a value twice: `,,`)"
+    )]
+    NoValue {
+        option: String,
+        example: &'static str,
+    },
+    /// Nobody knows that option.
+    #[error("a disk of the kind `{kind}` has no `{key}`; write for example `{example}`")]
+    UnknownKey {
+        kind: &'static str,
+        key: String,
+        example: &'static str,
+    },
+    /// The same option twice.
+    #[error("`{key}` is given twice; leave out one")]
+    Twice { key: String },
+    /// An option that cannot be left out.
+    #[error("`{key}` is missing; write for example `{example}`")]
+    Missing {
+        key: &'static str,
+        example: &'static str,
+    },
+    /// Not a size.
+    #[error("`size={value}` is not a size; write for example `{example}`")]
+    Size {
+        value: String,
+        example: &'static str,
+        source: SizeError,
+    },
+    /// Not a cache mode.
+    #[error("there is no `cache={value}`; use `none`, `writeback` or `writethrough`")]
+    Cache { value: String },
+}
+
+const KINDS: &str = "write `null:size=2G`, `memory:size=1G` or `file:path=disk.img`";
+const NULL: &str = "null:size=2G";
+const MEMORY: &str = "memory:size=1G";
+const FILE: &str = "file:path=disk.img,cache=writeback";
+
+impl Spec {
+    /// Opens the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(&self, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
+        Ok(match self {
+            Self::Null { size } => Arc::new(Null::new(options.geometry(size.0)?)),
+            Self::Memory { size } => {
+                let bytes = size.0;
+                let memory = Memory::new(options.geometry(bytes)?)
+                    .map_err(|source| OpenError::NoMemory { bytes, source })?;
+                Arc::new(memory)
+            }
+            Self::File { path, cache } => Arc::new(File::open(path, *cache, options)?),
+        })
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(spec: &str) -> Result<Self, SpecError> {
+        let Some((kind, rest)) = spec.split_once(':') else {
+            let spec = spec.to_owned();
+            return Err(SpecError::NoKind { spec });
+        };
+        match kind {
+            "null" => {
+                let mut given = Given::parse("null", NULL, rest)?;
+                let size = given.size()?;
+                given.end(Self::Null { size })
+            }
+            "memory" => {
+                let mut given = Given::parse("memory", MEMORY, rest)?;
+                let size = given.size()?;
+                given.end(Self::Memory { size })
+            }
+            "file" => {
+                let mut given = Given::parse("file", FILE, rest)?;
+                let path = given.required("path")?.into();
+                let cache = given.cache()?;
+                given.end(Self::File { path, cache })
+            }
+            _ => Err(SpecError::UnknownKind {
+                kind: kind.to_owned(),
+            }),
+        }
+    }
+}
+
+/// As [`FromStr`] reads it; what is as it is by default is left out.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null { size } => write!(f, "null:size={size}"),
+            Self::Memory { size } => write!(f, "memory:size={size}"),
+            Self::File { path, cache } => {
+                write!(f, "file:path={}", escaped(path))?;
+                match cache {
+                    Cache::Writeback => Ok(()),
+                    Cache::None => f.write_str(",cache=none"),
+                    Cache::Writethrough => f.write_str(",cache=writethrough"),
+                }
+            }
+        }
+    }
+}
+
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// The options of one spec that nobody has asked for yet.
+struct Given {
+    kind: &'static str,
+    example: &'static str,
+    options: Vec<(String, String)>,
+}
+
+impl Given {
+    fn parse(kind: &'static str, example: &'static str, rest: &str) -> Result<Self, SpecError> {
+        let mut options: Vec<(String, String)> = Vec::new();
+        for option in split(rest) {
+            let Some((key, value)) = option.split_once('=') else {
+                return Err(SpecError::NoValue { option, example });
+            };
+            if options.iter().any(|(known, _)| known == key) {
+                let key = key.to_owned();
+                return Err(SpecError::Twice { key });
+            }
+            options.push((key.to_owned(), value.to_owned()));
+        }
+        Ok(Self {
+            kind,
+            example,
+            options,
+        })
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.options.iter().position(|(known, _)| known == key)?;
+        Some(self.options.swap_remove(at).1)
+    }
+
+    fn required(&mut self, key: &'static str) -> Result<String, SpecError> {
+        let example = self.example;
+        self.take(key)
+            .filter(|value| !value.is_empty())
+            .ok_or(SpecError::Missing { key, example })
+    }
+
+    fn size(&mut self) -> Result<Size, SpecError> {
+        let value = self.required("size")?;
+        let example = self.example;
+        value.parse().map_err(|source| SpecError::Size {
+            value,
+            example,
+            source,
+        })
+    }
+
+    fn cache(&mut self) -> Result<Cache, SpecError> {
+        match self.take("cache") {
+            None => Ok(Cache::default()),
+            Some(value) => match value.as_str() {
+                "none" => Ok(Cache::None),
+                "writeback" => Ok(Cache::Writeback),
+                "writethrough" => Ok(Cache::Writethrough),
+                _ => Err(SpecError::Cache { value }),
+            },
+        }
+    }
+
+    /// `spec`, if nothing is left.
+    fn end(mut self, spec: Spec) -> Result<Spec, SpecError> {
+        match self.options.pop() {
+            None => Ok(spec),
+            Some((key, _)) => Err(SpecError::UnknownKey {
+                kind: self.kind,
+                key,
+                example: self.example,
+            }),
+        }
+    }
+}
+
+/// Splits at commas; two in a row are one inside a value.
+fn split(options: &str) -> Vec<String> {
+    let mut split = vec![String::new()];
+    let mut rest = options.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != ',' {
+            split.last_mut().expect("never empty").push(c);
+        } else if rest.next_if_eq(&',').is_some() {
+            split.last_mut().expect("never empty").push(',');
+        } else {
+            split.push(String::new());
+        }
+    }
+    split
+}
+
+#[cfg(test)]
+mod tests;

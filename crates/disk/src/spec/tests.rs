@@ -1,0 +1,130 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(spec: &str) -> Result<Spec, SpecError> {
+    spec.parse()
+}
+
+#[test]
+fn every_kind_is_read() {
+    let size = Size(2 << 30);
+    assert_eq!(parse("null:size=2G"), Ok(Spec::Null { size }));
+    assert_eq!(parse("memory:size=2048M"), Ok(Spec::Memory { size }));
+    let file = |path: &str, cache| {
+        Ok(Spec::File {
+            path: path.into(),
+            cache,
+        })
+    };
+    assert_eq!(parse("file:path=a.img"), file("a.img", Cache::Writeback));
+    assert_eq!(
+        parse("file:cache=none,path=/dev/sd:b=c"),
+        file("/dev/sd:b=c", Cache::None)
+    );
+    assert_eq!(
+        parse("file:path=a,,b,,,,c,cache=writethrough"),
+        file("a,b,,c", Cache::Writethrough)
+    );
+}
+
+#[test]
+fn every_mistake_is_named_with_its_remedy() {
+    let table = [
+        ("", "`` does not begin with a kind of disk"),
+        ("disk.img", "`disk.img` does not begin with a kind of disk"),
+        ("disk:x", "no disk of the kind `disk`; write `null:size=2G`"),
+        (
+            "null:",
+            "`` is not KEY=VALUE; write for example `null:size=2G`",
+        ),
+        ("memory:1G", "`1G` is not KEY=VALUE"),
+        (
+            "memory:size=",
+            "`size` is missing; write for example `memory:size=1G`",
+        ),
+        (
+            "memory:size=1X",
+            "`size=1X` is not a size; write for example `memory:size=1G`",
+        ),
+        ("memory:size=1G,size=1G", "`size` is given twice"),
+        ("null:size=1G,color=red", "the kind `null` has no `color`"),
+        ("file:cache=none", "`path` is missing"),
+        ("file:path=a,b", "`b` is not KEY=VALUE"),
+        (
+            "file:path=a,cache=on",
+            "no `cache=on`; use `none`, `writeback` or `writethrough`",
+        ),
+    ];
+    for (spec, expected) in table {
+        let told = parse(spec).unwrap_err().to_string();
+        assert!(told.contains(expected), "{spec}: {told}");
+    }
+}
+
+#[test]
+fn a_spec_opens_the_disk_it_describes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a,b.img");
+    std::fs::write(&path, [7; 8192]).unwrap();
+    let path = path.to_str().unwrap().replace(',', ",,");
+    let options = Options {
+        read_only: true,
+        block_size: Some(4096),
+    };
+    for spec in [
+        "null:size=8K",
+        "memory:size=8K",
+        &format!("file:path={path}"),
+    ] {
+        let disk = parse(spec).unwrap().open(&options).unwrap();
+        let geometry = disk.geometry();
+        assert_eq!((geometry.bytes, geometry.block), (8192, 4096), "{spec}");
+        assert_eq!(geometry.access, crate::Access::ReadOnly);
+    }
+    let odd = parse("memory:size=8193").unwrap().open(&options);
+    assert!(matches!(odd, Err(OpenError::PartialBlock { .. })));
+    let huge = parse("memory:size=4194304T").unwrap();
+    assert!(matches!(
+        huge.open(&Options::default()),
+        Err(OpenError::NoMemory { .. })
+    ));
+}
+
+fn specs() -> impl Strategy<Value = Spec> {
+    let sizes = || (1..=i64::MAX.cast_unsigned()).prop_map(Size);
+    let caches = prop_oneof![
+        Just(Cache::None),
+        Just(Cache::Writeback),
+        Just(Cache::Writethrough)
+    ];
+    prop_oneof![
+        sizes().prop_map(|size| Spec::Null { size }),
+        sizes().prop_map(|size| Spec::Memory { size }),
+        (".+", caches).prop_map(|(path, cache)| Spec::File {
+            path: path.into(),
+            cache
+        }),
+        ("[,=:a]+", Just(Cache::None)).prop_map(|(path, cache)| Spec::File {
+            path: path.into(),
+            cache
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_is_read_back(spec in specs()) {
+        prop_assert_eq!(parse(&spec.to_string()), Ok(spec));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>(), options in "[a-z=,:0-9KMGT]*") {
+        for text in [text, format!("file:{options}"), format!("memory:{options}"), options] {
+            match parse(&text) {
+                Ok(spec) => prop_assert_eq!(parse(&spec.to_string()), Ok(spec)),
+                Err(told) => prop_assert!(!told.to_string().is_empty()),
+            }
+        }
+    }
+}
