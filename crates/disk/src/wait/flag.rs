@@ -20,7 +20,9 @@ pub struct Flag {
 impl Flag {
     /// The owner is about to sleep: it looks once more after this.
     pub fn arm(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
+        // A store would do, as no `take` of before can come between it and the load of a later one;
+        // but loom does not know that, and a swap costs nothing next to a sleep.
+        self.asleep.swap(true, Ordering::Relaxed);
         // Pairs with the fence in `take`.
         #[cfg(not(without_fence = "reader"))]
         fence(Ordering::SeqCst);
