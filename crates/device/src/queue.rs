@@ -96,9 +96,12 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn new(setup: Setup, signal: Signal) -> Self {
+    /// A queue ready to run, whose driver is called once: what was published through an earlier call
+    /// descriptor, or by an earlier daemon, may be unseen.
+    pub fn new(mut setup: Setup, signal: Signal) -> Self {
         let size = setup.ring.size();
-        Self {
+        let call = setup.call.take();
+        let mut queue = Self {
             slots: (0..size).map(|_| Slot::default()).collect(),
             free: (0..size).rev().collect(),
             ranges: Vec::with_capacity(setup.rules.max_ranges as usize),
@@ -108,7 +111,9 @@ impl Queue {
                 Signal::AfterSubmissions => u16::MAX,
             },
             setup,
-        }
+        };
+        queue.set_call(call);
+        queue
     }
 
     pub fn index(&self) -> u16 {
