@@ -3,7 +3,7 @@
 use crate::fault::PeerFault;
 use crate::index::RingIndex;
 use crate::lane::{Armed, Lane, Suppression};
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::wire::Entry;
 
 /// Takes the entries of one lane.
@@ -77,7 +77,7 @@ impl<E: Entry> Reader<E> {
         self.armed = true;
         // Pairs with the fence in `Writer::publish`.
         #[cfg(not(without_fence = "reader"))]
-        fence(Ordering::SeqCst);
+        crate::sync::fence(Ordering::SeqCst);
         Ok(if self.look()? > 0 {
             Armed::Pending
         } else {

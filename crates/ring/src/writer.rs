@@ -2,7 +2,7 @@
 
 use crate::index::RingIndex;
 use crate::lane::{Lane, Notify};
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::wire::Entry;
 
 /// Owns the entries and the index of one lane.
@@ -55,7 +55,7 @@ impl<E: Entry> Writer<E> {
         // Pairs with the fence in `Reader::arm`: it stores its wish, then loads the index; we stored
         // the index and now load its wish. With a full fence on both sides, one of us sees the other.
         #[cfg(not(without_fence = "writer"))]
-        fence(Ordering::SeqCst);
+        crate::sync::fence(Ordering::SeqCst);
         if self.lane.wanted(old, self.next) {
             Notify::Needed
         } else {

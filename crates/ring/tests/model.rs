@@ -279,9 +279,6 @@ impl World {
     }
 
     fn restart(&mut self) {
-        while !self.held.is_empty() {
-            self.complete(0, |room| room);
-        }
         self.run(&Op::PublishUsed);
         self.device = DeviceEnd::new(
             &self.rig.areas,

@@ -30,7 +30,7 @@ pub enum Op {
     TakeCompletion,
     ArmDriver,
     DisarmDriver,
-    /// The device end ends what it holds, stops, and another goes on.
+    /// The device end stops; another goes on, and completes what the first still held.
     Restart,
 }
 
