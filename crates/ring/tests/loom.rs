@@ -4,6 +4,7 @@
 //! `make loom` runs this, and then `bites.sh`: with either full fence removed (`--cfg without_fence=…`)
 //! each of these tests must end in a deadlock.
 #![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::ptr::NonNull;
 use std::sync::Arc;
