@@ -93,6 +93,8 @@ impl Address {
         arrived.push(completion);
         self.0.count.store(arrived.len(), Ordering::Relaxed);
         drop(arrived);
+        // After the lock, which the owner is about to take. It may have collected this already, and
+        // sleep again: then it is woken once for nothing.
         self.0.wait.wake();
     }
 }

@@ -130,7 +130,7 @@ impl Backing {
             return Ok(());
         }
         let synced = self.sync.sync(|| {
-            rustix::fs::fdatasync(&self.file).inspect_err(|error| {
+            uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
                 let path = self.path.display();
                 error!(%path, %error, "cannot put data on stable storage: some of what was written \
                     may be lost. Every flush fails until the disk is opened anew");

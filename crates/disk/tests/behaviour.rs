@@ -1,0 +1,188 @@
+//! Every disk does what a disk does.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::expectations::behaves_like_a_disk;
+use common::{Buffer, Client, pattern, read, write, zeroes};
+use pollux_disk::file::Cache;
+use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
+use tempfile::TempDir;
+
+fn sparse(folder: &TempDir, bytes: u64) -> std::path::PathBuf {
+    let path = folder.path().join("disk.img");
+    // Cut to nothing first: what an earlier disk wrote is gone.
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+fn file_behaves(folder: &TempDir, cache: Cache) {
+    behaves_like_a_disk(&|bytes| {
+        let path = sparse(folder, bytes);
+        Arc::new(File::open(path, cache, &Options::default()).unwrap())
+    });
+}
+
+/// A folder in memory, where there is one.
+fn tmpfs() -> Option<TempDir> {
+    let folder = TempDir::new_in("/dev/shm").ok();
+    if folder.is_none() {
+        println!("SKIP: no /dev/shm to write to");
+    }
+    folder
+}
+
+#[test]
+fn a_memory_disk_behaves() {
+    behaves_like_a_disk(&|bytes| Arc::new(Memory::new(Geometry::plain(bytes)).unwrap()));
+}
+
+#[test]
+fn a_file_behaves_with_writeback() {
+    file_behaves(&TempDir::new().unwrap(), Cache::Writeback);
+}
+
+#[test]
+fn a_file_behaves_with_writethrough() {
+    file_behaves(&TempDir::new().unwrap(), Cache::Writethrough);
+}
+
+#[test]
+fn a_file_behaves_past_the_page_cache() {
+    let folder = TempDir::new().unwrap();
+    let probe = File::open(sparse(&folder, 1 << 20), Cache::None, &Options::default());
+    match probe {
+        Err(OpenError::NoDirect { path, .. }) => {
+            println!("SKIP: no direct I/O on {}", path.display());
+        }
+        _ => file_behaves(&folder, Cache::None),
+    }
+}
+
+#[test]
+fn a_file_in_memory_behaves_with_every_cache() {
+    let Some(folder) = tmpfs() else { return };
+    for cache in [Cache::Writeback, Cache::Writethrough] {
+        file_behaves(&folder, cache);
+    }
+    // Newer kernels offer it on tmpfs, older ones refuse.
+    match File::open(sparse(&folder, 1 << 20), Cache::None, &Options::default()) {
+        Ok(_) => file_behaves(&folder, Cache::None),
+        Err(error) => assert!(matches!(error, OpenError::NoDirect { .. }), "{error}"),
+    }
+}
+
+#[test]
+fn a_read_only_disk_is_not_changed() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::write(&path, pattern(1, 65536)).unwrap();
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let memory = Memory::new(options.geometry(65536).unwrap()).unwrap();
+    let null = Null::new(options.geometry(65536).unwrap());
+    let file = File::open(&path, Cache::Writeback, &options).unwrap();
+    for disk in [&memory as &dyn Disk, &null, &file] {
+        let mut client = Client::new(disk);
+        let buffer = Buffer::holding(&[7; 512]);
+        assert_eq!(client.run(write(0, &buffer)), Err(Failure::ReadOnly));
+        for op in [
+            Op::Discard { at: 0, len: 512 },
+            zeroes(0, 512, Unmap::Allowed),
+        ] {
+            let refused = client.run(op).unwrap_err();
+            assert!(matches!(refused, Failure::ReadOnly | Failure::Unsupported));
+        }
+        assert_eq!(client.run(Op::Flush), Ok(()));
+        assert_eq!(client.run(read(0, &buffer)), Ok(()));
+    }
+    assert!(Client::new(&file).read_bytes(0, 65536) == pattern(1, 65536));
+}
+
+#[test]
+fn a_null_disk_touches_no_memory_and_knows_its_end() {
+    let disk = Null::new(Geometry::plain(1 << 20));
+    let mut client = Client::new(&disk);
+    let buffer = Buffer::holding(&[7; 4096]);
+    assert_eq!(client.run(read(0, &buffer)), Ok(()));
+    assert_eq!(buffer.bytes(), [7; 4096]);
+    assert_eq!(client.run(write((1 << 20) - 4096, &buffer)), Ok(()));
+    assert_eq!(
+        client.run(read((1 << 20) - 512, &buffer)),
+        Err(Failure::OutOfRange)
+    );
+    assert_eq!(client.sleeps, 0, "everything is done when it is queued");
+}
+
+#[test]
+fn a_memory_disk_takes_up_what_is_written_and_gives_it_back() {
+    let disk = Memory::new(Geometry::plain(1 << 40)).unwrap();
+    let mut client = Client::new(&disk);
+    assert_eq!(client.read_bytes(1 << 39, 1 << 20), vec![0; 1 << 20]);
+    assert_eq!(disk.allocated().unwrap(), 0);
+    client.write_bytes(1 << 39, &pattern(1, 4 << 20)).unwrap();
+    assert_eq!(disk.allocated().unwrap(), 4 << 20);
+    let at = 1 << 39;
+    let discard = Op::Discard { at, len: 1 << 20 };
+    assert_eq!(client.run(discard), Ok(()));
+    assert_eq!(disk.allocated().unwrap(), 3 << 20);
+    let at = at + (1 << 20);
+    assert_eq!(client.run(zeroes(at, 1 << 20, Unmap::Allowed)), Ok(()));
+    assert_eq!(disk.allocated().unwrap(), 2 << 20);
+    let at = at + (1 << 20);
+    assert_eq!(client.run(zeroes(at, 1 << 20, Unmap::Forbidden)), Ok(()));
+    assert_eq!(
+        disk.allocated().unwrap(),
+        2 << 20,
+        "it was to stay allocated"
+    );
+    let left = client.read_bytes(1 << 39, 4 << 20);
+    assert!(left[..3 << 20].iter().all(|&byte| byte == 0));
+    assert!(left[3 << 20..] == pattern(1, 4 << 20)[3 << 20..]);
+}
+
+fn blocks(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_file_gives_blocks_back() {
+    let folders = [TempDir::new().ok(), tmpfs()];
+    for folder in folders.iter().flatten() {
+        let path = sparse(folder, 16 << 20);
+        let disk = File::open(&path, Cache::Writeback, &Options::default()).unwrap();
+        if disk.geometry().discard.is_none() {
+            println!("SKIP: no holes in files at {}", folder.path().display());
+            continue;
+        }
+        let mut client = Client::new(&disk);
+        client.write_bytes(0, &pattern(1, 8 << 20)).unwrap();
+        assert_eq!(client.run(Op::Flush), Ok(()));
+        let full = blocks(&path);
+        assert!(full >= 8 << 20, "{full}");
+        let (at, len) = (1 << 20, 4 << 20);
+        assert_eq!(client.run(Op::Discard { at, len }), Ok(()));
+        assert!(blocks(&path) <= full - len, "discard gives blocks back");
+        let at = 5 << 20;
+        assert_eq!(client.run(zeroes(at, 1 << 20, Unmap::Allowed)), Ok(()));
+        assert!(blocks(&path) <= full - (5 << 20), "so does unmap");
+        let at = 6 << 20;
+        assert_eq!(client.run(zeroes(at, 2 << 20, Unmap::Forbidden)), Ok(()));
+        let left = blocks(&path);
+        assert!(left >= 3 << 20, "{left}: these were to stay allocated");
+        assert!(
+            client
+                .read_bytes(1 << 20, 7 << 20)
+                .iter()
+                .all(|&byte| byte == 0)
+        );
+        assert_eq!(fs::metadata(&path).unwrap().len(), 16 << 20);
+    }
+}

@@ -1,0 +1,235 @@
+//! What happens when the machine says no: the request fails, nothing is acknowledged that is lost, and
+//! the disk goes on.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Buffer, Client, pattern, read, write};
+use pollux_disk::file::Cache;
+use pollux_disk::{Durability, Failure, File, Op, OpenError, Options};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+fn open(path: &Path, cache: Cache) -> File {
+    File::open(path, cache, &Options::default()).unwrap()
+}
+
+/// A file system that is nearly full from the start; `None`, with a word, where it cannot be mounted.
+struct Tiny {
+    folder: TempDir,
+}
+
+impl Tiny {
+    fn mount() -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let size = ["-t", "tmpfs", "-o", "size=1M", "tiny"];
+        succeeds(Command::new("mount").args(size).arg(folder.path())).then_some(Self { folder })
+    }
+
+    fn file(&self) -> PathBuf {
+        let path = self.folder.path().join("disk.img");
+        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        path
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+    }
+}
+
+/// A block device over a file.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .ok()?;
+        if !output.status.success() {
+            println!(
+                "SKIP: no loop device: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            return None;
+        }
+        Some(Self(
+            String::from_utf8(output.stdout).unwrap().trim().to_owned(),
+        ))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let output = command.output();
+    let well = output.as_ref().is_ok_and(|output| output.status.success());
+    if !well {
+        println!("SKIP: {command:?}: {output:?}");
+    }
+    well
+}
+
+#[test]
+fn a_full_file_system_fails_the_write_and_nothing_else() {
+    let Some(tiny) = Tiny::mount() else { return };
+    let disk = open(&tiny.file(), Cache::Writeback);
+    let mut client = Client::new(&disk);
+    let bytes = pattern(1, 512 << 10);
+    assert_eq!(client.write_bytes(0, &bytes), Ok(()));
+    let full = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
+    assert_eq!(full, Err(Failure::Io(Errno::NOSPC)));
+    assert!(client.read_bytes(0, 512 << 10) == bytes);
+    let (at, len) = (0, 8 << 20);
+    assert_eq!(client.run(Op::Discard { at, len }), Ok(()));
+    assert_eq!(
+        client.write_bytes(1 << 20, &bytes),
+        Ok(()),
+        "there is room again"
+    );
+}
+
+#[test]
+fn a_flush_that_failed_once_fails_until_the_disk_is_opened_anew() {
+    let Some(tiny) = Tiny::mount() else { return };
+    let Some(device) = Loop::over(&tiny.file()) else {
+        return;
+    };
+    let disk = open(Path::new(&device.0), Cache::Writeback);
+    let mut client = Client::new(&disk);
+    assert_eq!(client.run(Op::Flush), Ok(()));
+    // The page cache takes it; the storage, which is full, cannot.
+    assert_eq!(client.write_bytes(0, &pattern(1, 4 << 20)), Ok(()));
+    let failed = client.run(Op::Flush);
+    assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
+    for _ in 0..3 {
+        assert_eq!(
+            client.run(Op::Flush),
+            failed,
+            "the kernel has forgotten, we have not"
+        );
+    }
+    let buffer = Buffer::new(512);
+    let (at, from, durability) = (0, buffer.spans(), Durability::Stable);
+    let stable = Op::Write {
+        at,
+        from,
+        durability,
+    };
+    assert_eq!(client.run(stable), failed);
+    assert_eq!(
+        Client::new(&disk).run(Op::Flush),
+        failed,
+        "on every channel"
+    );
+    drop(client);
+    drop(disk);
+    let disk = open(Path::new(&device.0), Cache::Writeback);
+    assert_eq!(Client::new(&disk).run(Op::Flush), Ok(()));
+}
+
+#[test]
+fn a_write_through_that_cannot_be_stable_fails() {
+    let Some(tiny) = Tiny::mount() else { return };
+    let Some(device) = Loop::over(&tiny.file()) else {
+        return;
+    };
+    let disk = open(Path::new(&device.0), Cache::Writethrough);
+    let mut client = Client::new(&disk);
+    assert_eq!(client.write_bytes(0, &pattern(1, 64 << 10)), Ok(()));
+    let failed = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
+    assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
+}
+
+#[test]
+fn a_block_device_is_a_disk_and_written_by_one_only() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let Some(device) = Loop::over(&path) else {
+        return;
+    };
+    for cache in [Cache::Writeback, Cache::Writethrough, Cache::None] {
+        let disk = open(Path::new(&device.0), cache);
+        common::expectations::agrees_on_a_device(&disk);
+    }
+    let _first = open(Path::new(&device.0), Cache::Writeback);
+    let again = |read_only| {
+        let options = Options {
+            read_only,
+            ..Options::default()
+        };
+        File::open(&device.0, Cache::Writeback, &options)
+    };
+    let busy = again(false).unwrap_err();
+    assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
+    assert!(again(true).is_ok(), "who only looks does no harm");
+}
+
+#[test]
+fn a_file_that_was_cut_short_fails_the_read_instead_of_inventing_data() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::write(&path, pattern(1, 1 << 20)).unwrap();
+    let disk = open(&path, Cache::Writeback);
+    let mut client = Client::new(&disk);
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 19)
+        .unwrap();
+    let buffer = Buffer::new(4096);
+    let lost = Err(Failure::Io(Errno::NODATA));
+    assert_eq!(client.run(read(1 << 19, &buffer)), lost);
+    assert_eq!(
+        client.run(read((1 << 19) - 2048, &buffer)),
+        lost,
+        "half of it is there"
+    );
+    assert_eq!(client.run(read((1 << 19) - 4096, &buffer)), Ok(()));
+}
+
+#[test]
+fn a_file_that_refuses_writes_can_still_be_read() {
+    let folder = TempDir::new().unwrap();
+    let sealed = rustix::fs::memfd_create("sealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&sealed, 1 << 20).unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&sealed);
+    let path = folder.path().join("sealed.img");
+    std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &path).unwrap();
+    let disk = open(&path, Cache::Writeback);
+    rustix::fs::fcntl_add_seals(&sealed, rustix::fs::SealFlags::WRITE).unwrap();
+    let mut client = Client::new(&disk);
+    let buffer = Buffer::new(4096);
+    assert_eq!(client.run(write(0, &buffer)), Err(Failure::Io(Errno::PERM)));
+    assert_eq!(client.run(read(0, &buffer)), Ok(()));
+}
+
+#[test]
+fn a_spanning_request_of_more_spans_than_the_kernel_takes_is_whole() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+    let disk = open(&path, Cache::Writeback);
+    let mut client = Client::new(&disk);
+    let cuts: Vec<_> = (1..3000).map(|n| n * 512).collect();
+    let bytes = pattern(1, 3000 * 512);
+    let buffer = Buffer::cut(bytes.len(), &cuts);
+    buffer.fill(&bytes);
+    assert_eq!(client.run(write(512, &buffer)), Ok(()));
+    buffer.fill(&vec![0; bytes.len()]);
+    assert_eq!(client.run(read(512, &buffer)), Ok(()));
+    assert!(buffer.bytes() == bytes);
+}
