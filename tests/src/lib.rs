@@ -4,11 +4,12 @@
 #![allow(clippy::missing_errors_doc, clippy::must_use_candidate)]
 
 pub mod client;
+pub mod frontend;
 pub mod guest;
 pub mod load;
 pub mod model;
-pub mod process;
 pub mod peers;
+pub mod process;
 pub mod random;
 pub mod server;
 pub mod subject;

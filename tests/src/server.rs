@@ -50,11 +50,11 @@ impl Server {
                 .stdout(Stdio::piped())
                 .stderr(Stdio::inherit()),
         };
-        let mut child = command.spawn()?;
+        let mut child = spawn(command)?;
         match ready {
             Ready::LogLine => {
                 let output = child.stderr.take().expect("stderr is piped");
-                Self::ready_when(child, socket, output, "serving")
+                Self::ready_when(child, socket, output, "serving disk=")
             }
             Ready::Monitor => {
                 let output = child.stdout.take().expect("stdout is piped");
@@ -187,10 +187,18 @@ impl Log {
     }
 }
 
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let started = command.spawn();
+    started.map_err(|error| {
+        let program = command.get_program().display();
+        io::Error::new(error.kind(), format!("could not start {program}: {error}"))
+    })
+}
+
 /// How a server tells that it takes connections.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready {
-    /// A line with the word `serving` on its standard error: Pollux.
+    /// The line `serving disk=…` on its standard error: Pollux.
     LogLine,
     /// The greeting of its monitor on standard output: `qemu-storage-daemon`.
     Monitor,

@@ -1,0 +1,439 @@
+//! The driver's side of a session: queues of requests, slow and plain.
+//!
+//! A queue has [`SLOTS`] slots for requests. Slot `s` owns the descriptors `4 s` to `4 s + 3`, an
+//! indirect table, a header, a status byte and a page of data, so that nothing needs a free list.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::message::Code;
+use super::{Frontend, GuestMemory};
+use crate::process::eventually;
+
+/// Feature bits of virtio that a driver may leave out.
+pub mod feature {
+    /// Descriptors that point to tables of descriptors.
+    pub const INDIRECT_DESC: u64 = 1 << 28;
+    /// Suppression by index.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// Anything newer than the legacy interface.
+    pub const VERSION_1: u64 = 1 << 32;
+    pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
+    /// Those of a block device.
+    pub(super) const BLOCK: u64 = (1 << 17) - 1;
+    /// All that this driver understands, and takes if it is offered.
+    pub(super) const KNOWN: u64 = BLOCK | INDIRECT_DESC | EVENT_IDX | VERSION_1 | PROTOCOL_FEATURES;
+}
+
+/// Protocol features: MQ, `REPLY_ACK`, CONFIG, `CONFIGURE_MEM_SLOTS`.
+const PROTOCOL: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 15;
+
+/// Requests of a queue.
+pub const SLOTS: u16 = 64;
+/// Bytes of data of a request.
+pub const PAGE: usize = 4096;
+
+const SIZE: u16 = 4 * SLOTS;
+const AVAILABLE: usize = 0x8000;
+const USED: usize = 0x1_0000;
+const TABLES: usize = 0x1_8000;
+const HEADERS: usize = 0x2_0000;
+const DATA: usize = 0x4_0000;
+const QUEUE_BYTES: usize = 0x10_0000;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+/// What a session is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Queues to start.
+    pub queues: u16,
+    /// Offered features that are not taken.
+    pub without: u64,
+}
+
+/// Two queues, and every feature that is offered.
+pub const TWO_QUEUES: Plan = Plan {
+    queues: 2,
+    without: 0,
+};
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// `VIRTIO_BLK_S_OK`
+    Ok,
+    /// `VIRTIO_BLK_S_IOERR`
+    IoErr,
+    /// `VIRTIO_BLK_S_UNSUPP`
+    Unsupported,
+    /// Not written yet, or nonsense.
+    Other(u8),
+}
+
+/// A session with started queues.
+pub struct Driver {
+    /// The connection.
+    pub frontend: Frontend,
+    /// Memory of the rings, and of the data unless a request says otherwise.
+    pub memory: Arc<GuestMemory>,
+    /// The queues.
+    pub queues: Vec<Queue>,
+    /// What was negotiated.
+    pub features: u64,
+}
+
+impl Driver {
+    /// Connects, negotiates, and starts the queues.
+    pub fn connect(socket: &Path, plan: Plan) -> io::Result<Self> {
+        Self::over(Frontend::connect(socket)?, plan)
+    }
+
+    /// The same over a connection that exists.
+    pub fn over(frontend: Frontend, plan: Plan) -> io::Result<Self> {
+        frontend.tell_early(Code::SetOwner, &[])?;
+        let features = frontend.number(Code::GetFeatures)? & feature::KNOWN & !plan.without;
+        assert_ne!(
+            features & feature::PROTOCOL_FEATURES,
+            0,
+            "features of the protocol are offered"
+        );
+        let protocol = frontend.number(Code::GetProtocolFeatures)?;
+        assert_eq!(protocol & PROTOCOL, PROTOCOL, "offered: {protocol:#x}");
+        frontend.tell_early(Code::SetProtocolFeatures, &PROTOCOL.to_le_bytes())?;
+        frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
+
+        let memory = GuestMemory::new(1 << 32, usize::from(plan.queues) * QUEUE_BYTES)?;
+        frontend.set_mem_table(&[memory.region()])?;
+        let memory = Arc::new(memory);
+        let queues = (0..plan.queues).map(|index| Queue::new(&memory, index, features));
+        let mut driver = Self {
+            frontend,
+            queues: queues.collect::<io::Result<_>>()?,
+            memory,
+            features,
+        };
+        for index in 0..driver.queues.len() {
+            driver.start(index)?;
+        }
+        Ok(driver)
+    }
+
+    /// Starts queue `index` where it stopped.
+    pub fn start(&mut self, index: usize) -> io::Result<()> {
+        let queue = &self.queues[index];
+        let number = queue.number();
+        let frontend = &self.frontend;
+        frontend.vring_state(Code::SetVringNum, number, u32::from(SIZE))?;
+        frontend.vring_state(Code::SetVringBase, number, u32::from(queue.base))?;
+        frontend.tell(Code::SetVringAddr, &queue.addresses(), &[])?;
+        frontend.vring_fd(Code::SetVringCall, number, Some(queue.call.as_fd()))?;
+        frontend.vring_fd(Code::SetVringKick, number, Some(queue.kick.as_fd()))?;
+        frontend.vring_state(Code::SetVringEnable, number, 1)
+    }
+
+    /// Stops queue `index`, and returns where it stopped.
+    pub fn stop(&mut self, index: usize) -> io::Result<u16> {
+        let queue = &mut self.queues[index];
+        let base = self.frontend.get_vring_base(queue.number())?;
+        queue.base = u16::try_from(base).map_err(|_| io::Error::other("a base beyond 16 bits"))?;
+        Ok(queue.base)
+    }
+}
+
+/// One queue.
+pub struct Queue {
+    memory: Arc<GuestMemory>,
+    index: u16,
+    event_idx: bool,
+    /// Written to after each publication.
+    pub kick: OwnedFd,
+    /// Written to by the device.
+    pub call: OwnedFd,
+    /// Where the device starts to look.
+    pub base: u16,
+    staged: u16,
+    seen: u16,
+}
+
+/// A piece of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    address: u64,
+    len: u32,
+    flags: u16,
+}
+
+impl Queue {
+    fn new(memory: &Arc<GuestMemory>, index: u16, features: u64) -> io::Result<Self> {
+        let event_idx = features & feature::EVENT_IDX != 0;
+        let memory = Arc::clone(memory);
+        let (kick, call) = (new_eventfd()?, new_eventfd()?);
+        Ok(Self {
+            memory,
+            index,
+            event_idx,
+            kick,
+            call,
+            base: 0,
+            staged: 0,
+            seen: 0,
+        })
+    }
+
+    fn number(&self) -> u32 {
+        u32::from(self.index)
+    }
+
+    fn at(&self, offset: usize) -> usize {
+        usize::from(self.index) * QUEUE_BYTES + offset
+    }
+
+    fn addresses(&self) -> Vec<u8> {
+        let user = |offset| self.memory.user(self.at(offset));
+        let addresses = [user(0), user(USED), user(AVAILABLE), 0];
+        let head = [self.number(), 0];
+        let head = head.iter().flat_map(|field| field.to_le_bytes());
+        head.chain(addresses.iter().flat_map(|field| field.to_le_bytes()))
+            .collect()
+    }
+
+    fn header(&self, slot: u16) -> usize {
+        self.at(HEADERS + usize::from(slot) * 32)
+    }
+
+    /// Where the data of `slot` lies in the memory.
+    pub fn data(&self, slot: u16) -> usize {
+        self.at(DATA + usize::from(slot) * PAGE)
+    }
+
+    fn begin(&self, slot: u16, kind: u32, sector: u64) {
+        let header = [u64::from(kind).to_le_bytes(), sector.to_le_bytes()].concat();
+        self.memory.put(self.header(slot), &header);
+        self.memory.put(self.header(slot) + 16, &[0xff]);
+    }
+
+    fn part(&self, offset: usize, len: u32, flags: u16) -> Part {
+        Part {
+            address: self.memory.guest(offset),
+            len,
+            flags,
+        }
+    }
+
+    fn chain(&self, slot: u16, data: &[Part]) -> Vec<Part> {
+        let mut parts = vec![self.part(self.header(slot), 16, 0)];
+        parts.extend(data);
+        parts.push(self.part(self.header(slot) + 16, 1, WRITE));
+        parts
+    }
+
+    /// Stages a read of a page into the data of `slot`.
+    pub fn read(&mut self, slot: u16, sector: u64) {
+        let address = self.memory.guest(self.data(slot));
+        self.read_to(slot, sector, address);
+    }
+
+    /// Stages a read of a page to a guest address of the caller's choice.
+    pub fn read_to(&mut self, slot: u16, sector: u64, address: u64) {
+        self.begin(slot, 0, sector);
+        let data = Part {
+            address,
+            len: 4096,
+            flags: WRITE,
+        };
+        self.stage(slot, &self.chain(slot, &[data]));
+    }
+
+    /// Stages a write of a page of `byte`.
+    pub fn write(&mut self, slot: u16, sector: u64, byte: u8) {
+        self.memory.put(self.data(slot), &[byte; PAGE]);
+        self.begin(slot, 1, sector);
+        let data = self.part(self.data(slot), 4096, 0);
+        self.stage(slot, &self.chain(slot, &[data]));
+    }
+
+    /// Stages a write whose header is split over three descriptors, in one indirect table.
+    pub fn write_indirect(&mut self, slot: u16, sector: u64, byte: u8) {
+        self.memory.put(self.data(slot), &[byte; PAGE]);
+        self.begin(slot, 1, sector);
+        let (header, data) = (self.header(slot), self.data(slot));
+        let table = self.at(TABLES + usize::from(slot) * 128);
+        let parts = [
+            self.part(header, 3, 0),
+            self.part(header + 3, 12, 0),
+            self.part(header + 15, 1, 0),
+            self.part(data, 1000, 0),
+            self.part(data + 1000, 3096, 0),
+            self.part(header + 16, 1, WRITE),
+        ];
+        self.write_table(table, &parts, 0);
+        self.stage(slot, &[self.part(table, 16 * 6, INDIRECT)]);
+    }
+
+    /// Stages a request without data of any type: 4 is a flush.
+    pub fn bare(&mut self, slot: u16, kind: u32) {
+        self.begin(slot, kind, 0);
+        self.stage(slot, &self.chain(slot, &[]));
+    }
+
+    /// Stages `VIRTIO_BLK_T_GET_ID`, 20 bytes into the data of `slot`.
+    pub fn get_id(&mut self, slot: u16) {
+        self.begin(slot, 8, 0);
+        let data = self.part(self.data(slot), 20, WRITE);
+        self.stage(slot, &self.chain(slot, &[data]));
+    }
+
+    fn write_table(&self, offset: usize, parts: &[Part], first: u16) {
+        for (number, part) in (0u16..).zip(parts) {
+            let more = usize::from(number) + 1 < parts.len();
+            let (flags, next) = if more {
+                (part.flags | NEXT, first + number + 1)
+            } else {
+                (part.flags, 0)
+            };
+            let mut descriptor = part.address.to_le_bytes().to_vec();
+            descriptor.extend(part.len.to_le_bytes());
+            descriptor.extend(flags.to_le_bytes());
+            descriptor.extend(next.to_le_bytes());
+            self.memory
+                .put(offset + 16 * usize::from(number), &descriptor);
+        }
+    }
+
+    fn stage(&mut self, slot: u16, parts: &[Part]) {
+        assert!(slot < SLOTS && parts.len() <= 4);
+        let first = 4 * slot;
+        self.write_table(self.at(16 * usize::from(first)), parts, first);
+        let entry = self.at(AVAILABLE + 4 + 2 * usize::from(self.staged % SIZE));
+        self.memory.put(entry, &first.to_le_bytes());
+        self.staged = self.staged.wrapping_add(1);
+    }
+
+    /// Shows the device what was staged, without a kick.
+    pub fn publish(&self) {
+        self.memory
+            .word(self.at(AVAILABLE + 2))
+            .store(self.staged, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Shows the device what was staged, and kicks it.
+    pub fn publish_and_kick(&self) {
+        self.publish();
+        add_one(&self.kick);
+    }
+
+    /// Requests published so far, which is the next available index.
+    pub const fn published(&self) -> u16 {
+        self.staged
+    }
+
+    /// The used index: requests that the device has given back.
+    pub fn used(&self) -> u16 {
+        self.memory.word(self.at(USED + 2)).load(Ordering::Acquire)
+    }
+
+    /// Asks for a call after the next completion from now on, however often it happened before.
+    pub fn ask_for_call(&self) {
+        if self.event_idx {
+            self.memory
+                .word(self.used_event())
+                .store(self.used(), Ordering::Release);
+        } else {
+            self.memory
+                .word(self.at(AVAILABLE))
+                .store(0, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Asks for no calls, as far as half the circle of indices allows.
+    pub fn ask_for_no_call(&self) {
+        if self.event_idx {
+            let far = self.used().wrapping_sub(1);
+            self.memory
+                .word(self.used_event())
+                .store(far, Ordering::Release);
+        } else {
+            self.memory
+                .word(self.at(AVAILABLE))
+                .store(1, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    fn used_event(&self) -> usize {
+        self.at(AVAILABLE + 4 + 2 * usize::from(SIZE))
+    }
+
+    /// Waits, looking at the used index, until everything published has come back, and returns the
+    /// slots in the order in which it did.
+    pub fn finish(&mut self) -> Vec<u16> {
+        let missing = || {
+            format!(
+                "queue {}: {} of {} have come back",
+                self.index,
+                self.used(),
+                self.staged
+            )
+        };
+        eventually(|| self.used() == self.staged, missing);
+        self.take()
+    }
+
+    /// The slots that have come back since the last look.
+    pub fn take(&mut self) -> Vec<u16> {
+        let mut slots = vec![];
+        let used = self.used();
+        while self.seen != used {
+            let element = self.at(USED + 4 + 8 * usize::from(self.seen % SIZE));
+            let id = self.memory.get(element, 2);
+            slots.push(u16::from_le_bytes([id[0], id[1]]) / 4);
+            self.seen = self.seen.wrapping_add(1);
+        }
+        slots
+    }
+
+    /// How the request in `slot` ended.
+    pub fn status(&self, slot: u16) -> Status {
+        match self.memory.get(self.header(slot) + 16, 1)[0] {
+            0 => Status::Ok,
+            1 => Status::IoErr,
+            2 => Status::Unsupported,
+            other => Status::Other(other),
+        }
+    }
+
+    /// The data of `slot`.
+    pub fn page(&self, slot: u16) -> Vec<u8> {
+        self.memory.get(self.data(slot), PAGE)
+    }
+
+    /// How often the device has called since the last time this was asked.
+    pub fn calls(&self) -> u64 {
+        count(&self.call)
+    }
+}
+
+/// A new eventfd that is read without waiting.
+pub fn new_eventfd() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// What an eventfd holds, which it gives up.
+pub fn count(eventfd: &OwnedFd) -> u64 {
+    let mut bytes = [0; 8];
+    rustix::io::read(eventfd, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+}
+
+fn add_one(eventfd: &OwnedFd) {
+    rustix::io::write(eventfd, &1u64.to_ne_bytes()).expect("an eventfd takes a one");
+}

@@ -1,0 +1,220 @@
+//! Kick and call descriptors as a frontend may treat them: leave them out, exchange them under load,
+//! use other kinds of files. The frontend is made by hand: libblkio does none of it.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pollux_tests::frontend::{Code, Driver, Frontend, PAGE, TWO_QUEUES, count, new_eventfd};
+use pollux_tests::process::eventually;
+use pollux_tests::server::{Ready, Server, pollux_binary};
+use pollux_tests::subject::{Disk, Program, Subject};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+fn memory_disk() -> Subject {
+    Subject::start(Disk::memory(16 << 20, 2), &[]).unwrap()
+}
+
+#[test]
+fn without_a_call_fd_requests_complete_silently() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon stops serving a queue that has no call fd");
+    }
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringCall, 0, None)
+        .unwrap();
+    driver.queues[0].ask_for_call();
+    driver.queues[0].round(1); // a call that was on its way may still come
+    driver.queues[0].calls();
+    driver.queues[0].round(2);
+    driver.queues[1].round(3);
+    assert_eq!(
+        driver.queues[0].calls(),
+        0,
+        "the fd that was taken away is called"
+    );
+}
+
+/// User-mode Linux does so.
+#[test]
+fn a_call_fd_may_be_a_pipe() {
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringCall, 0, Some(writer.as_fd()))
+        .unwrap();
+    for _ in 0..100 {
+        driver.queues[0].ask_for_call();
+        driver.queues[0].bare(0, 4);
+        driver.queues[0].publish_and_kick();
+        assert!(rustix::io::read(&reader, &mut [0; 4096]).unwrap() > 0);
+        driver.queues[0].finish();
+    }
+}
+
+/// Calls into a pipe that is full are lost; requests are not, on this queue or another.
+fn calls_into_a_full_pipe(driver: &mut Driver) {
+    for _ in 0..100 {
+        driver.queues[0].ask_for_call();
+        driver.queues[0].bare(0, 4);
+        driver.queues[0].publish_and_kick();
+        driver.queues[0].finish();
+    }
+    driver.queues[1].round(3);
+}
+
+#[test]
+fn a_full_pipe_as_call_fd_stops_nobody() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon waits for the pipe for ever");
+    }
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let (_reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let room = fcntl_setpipe_size(&writer, PAGE).unwrap();
+    assert_eq!(rustix::io::write(&writer, &vec![0; room]), Ok(room));
+    driver
+        .frontend
+        .vring_fd(Code::SetVringCall, 0, Some(writer.as_fd()))
+        .unwrap();
+    calls_into_a_full_pipe(&mut driver);
+}
+
+/// The flags of a pipe belong to both: a frontend can take `O_NONBLOCK` away again.
+#[test]
+#[ignore = "a worker waits for such a pipe for ever; it is not decided what to do about it"]
+fn a_full_pipe_that_was_made_to_wait_again_stops_nobody() {
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let (_reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringCall, 0, Some(writer.as_fd()))
+        .unwrap();
+    driver.queues[0].round(1);
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[0; PAGE]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    calls_into_a_full_pipe(&mut driver);
+}
+
+/// What completed between the old fd's last call and the new fd's arrival may have called nobody.
+#[test]
+fn a_new_call_fd_is_called_once() {
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    driver.queues[0].round(1); // a device may call for the first completions in any case
+    driver.queues[0].ask_for_no_call();
+    for _ in 0..10 {
+        let call = new_eventfd().unwrap();
+        driver
+            .frontend
+            .vring_fd(Code::SetVringCall, 0, Some(call.as_fd()))
+            .unwrap();
+        let mut calls = 0;
+        eventually(
+            || {
+                calls += count(&call);
+                calls > 0
+            },
+            || "the new fd is not called".into(),
+        );
+        driver.queues[0].bare(0, 4);
+        driver.queues[0].publish_and_kick();
+        driver.queues[0].finish();
+        assert_eq!(calls + count(&call), 1, "nothing else asked for a call");
+    }
+}
+
+/// A driver that sleeps on its call fd, while that is exchanged all the time, misses nothing.
+#[test]
+fn a_call_fd_is_replaced_under_load() {
+    let subject = memory_disk();
+    let Driver {
+        frontend,
+        mut queues,
+        memory,
+        ..
+    } = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let second = new_eventfd().unwrap();
+    let first = queues[0].call.try_clone().unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let exchange = scope.spawn(|| {
+            let mut exchanged = 0;
+            while !over.load(Ordering::Relaxed) {
+                for call in [&second, &first] {
+                    frontend
+                        .vring_fd(Code::SetVringCall, 0, Some(call.as_fd()))
+                        .unwrap();
+                    exchanged += 1;
+                }
+            }
+            exchanged
+        });
+        let queue = &mut queues[0];
+        for _ in 0..2000 {
+            queue.ask_for_call();
+            queue.bare(0, 4);
+            queue.publish_and_kick();
+            let called = || count(&second) + count(&first) > 0;
+            while queue.used() != queue.published() {
+                eventually(called, || "neither fd is called for a completion".into());
+            }
+            queue.take();
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(exchange.join().unwrap() > 0);
+    });
+    drop(memory);
+}
+
+#[test]
+fn a_kick_fd_is_replaced() {
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    for byte in 0..20 {
+        let kick = new_eventfd().unwrap();
+        driver
+            .frontend
+            .vring_fd(Code::SetVringKick, 0, Some(kick.as_fd()))
+            .unwrap();
+        driver.queues[0].kick = kick;
+        driver.queues[0].round(byte);
+    }
+}
+
+/// `--fd N`: a connection that somebody else has made.
+#[test]
+fn a_connection_may_be_inherited() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    fcntl_setfd(&theirs, FdFlags::empty()).unwrap(); // no close-on-exec
+    let number = theirs.as_raw_fd().to_string();
+    let mut command = Command::new(pollux_binary());
+    command.args([
+        "serve",
+        "--disk",
+        "memory:size=16M",
+        "--num-queues",
+        "2",
+        "--fd",
+        &number,
+    ]);
+    let server = Server::start(&mut command, Path::new(""), Ready::LogLine).unwrap();
+    drop(theirs);
+    let mut driver = Driver::over(Frontend::over(ours).unwrap(), TWO_QUEUES).unwrap();
+    driver.queues[1].round(9);
+    let (status, log) = server.terminate().unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+}
