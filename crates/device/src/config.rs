@@ -8,7 +8,7 @@ use pollux_disk::{Access, Geometry};
 pub const SIZE_MAX: u32 = 4 << 20;
 
 /// The most ranges one DISCARD or `WRITE_ZEROES` may have.
-pub const MAX_RANGES: u32 = 64;
+pub const MAX_RANGES: u32 = 16;
 
 /// The ring size that `SEG_MAX` is made for where the ring's real size is not known yet: the default
 /// of QEMU. The configuration is read before the rings are set up, and a driver without indirect

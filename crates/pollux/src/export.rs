@@ -7,7 +7,10 @@ use clap::Args;
 use pollux_device::{Device, Options};
 use pollux_disk::Spec;
 use pollux_disk::file::Cache;
+use pollux_disk::spec::SpecError;
 use serde::Deserialize;
+
+use crate::log::chain;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -106,7 +109,7 @@ impl ExportArgs {
         match (&self.disk, &self.blk_file) {
             (Some(spec), None) => spec
                 .parse()
-                .map_err(|error| format!("--disk {spec:?}: {error}").into()),
+                .map_err(|error: SpecError| format!("--disk {spec:?}: {}", chain(&error)).into()),
             (None, Some(path)) => Ok(Spec::File {
                 path: path.clone(),
                 cache: Cache::default(),
