@@ -437,3 +437,6 @@ impl Queue {
 fn slot_of(slots: &mut [Slot], at: u16) -> &mut Slot {
     &mut slots[usize::from(at)]
 }
+
+#[cfg(test)]
+mod tests;
