@@ -18,6 +18,11 @@ pub struct Span {
     len: usize,
 }
 
+/// A `T` at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
 // SAFETY: a span is an address and a length; every access through it is a raw copy that is as sound
 // (or unsound) from one thread as from another, by the promise made to `Span::new`.
 unsafe impl Send for Span {}
@@ -125,11 +130,33 @@ impl Span {
             "{N} bytes at {at} of a span of {}",
             self.len
         );
-        // SAFETY: `at` is inside the span (checked above), so the address is inside its mapping.
+        let mut bytes = [0; N];
+        let (words, rest) = bytes.as_chunks_mut();
+        let odd = at + N - rest.len();
+        for (number, word) in words.iter_mut().enumerate() {
+            // SAFETY: the words lie one after another in the `N` bytes, which are inside.
+            *word = unsafe { self.read_once::<u64>(at + 8 * number) }.to_ne_bytes();
+        }
+        for (number, byte) in rest.iter_mut().enumerate() {
+            // SAFETY: as for the words, behind which they lie.
+            *byte = unsafe { self.read_once(odd + number) };
+        }
+        bytes
+    }
+
+    /// The `T` at `at`. For whole words: an array of bytes is read in as many volatile accesses, sixteen
+    /// for a descriptor, and to walk a chain takes 1.4 times as long.
+    ///
+    /// # Safety
+    ///
+    /// All of it is inside the span, and any bytes make a `T`.
+    #[inline]
+    unsafe fn read_once<T: Copy>(self, at: usize) -> T {
+        // SAFETY: `at` is inside the span, so the address is inside its mapping.
         let from = unsafe { self.base.add(at) };
-        // SAFETY: `N` bytes are mapped there; an array of bytes has no alignment and no invalid
-        // value. Volatile, so that the compiler cannot read a second time.
-        unsafe { from.cast::<[u8; N]>().read_volatile() }
+        // SAFETY: mapped, as is what follows up to the size of `T`; packed, so no alignment is needed.
+        // Volatile, so that the compiler cannot read a second time.
+        unsafe { from.cast::<Unaligned<T>>().read_volatile() }.0
     }
 
     /// Stores `bytes` at `at`.
@@ -144,10 +171,10 @@ impl Span {
             "{N} bytes at {at} of a span of {}",
             self.len
         );
-        // SAFETY: as in `load`.
+        // SAFETY: `at` is inside the span (checked above), so the address is inside its mapping.
         let to = unsafe { self.base.add(at) };
-        // SAFETY: as in `load`; the peer may read it at any moment, hence volatile.
-        unsafe { to.cast::<[u8; N]>().write_volatile(bytes) }
+        // SAFETY: `N` bytes are mapped there, and an array of bytes has no alignment.
+        unsafe { to.cast::<[u8; N]>().write(bytes) }
     }
 
     /// Overwrites all of it with zeroes.
