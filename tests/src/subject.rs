@@ -1,7 +1,8 @@
 //! The server that a test is about: Pollux, unless `POLLUX_TEST_SERVER=qsd` says otherwise.
 //!
 //! The same test against `qemu-storage-daemon` tells our faults from the client's. Where the two
-//! are set up differently, it is here.
+//! are set up differently, it is here. `POLLUX_TEST_OPTIONS` adds options to every `pollux serve`, e.g.
+//! `--poll never`: then all tests tell whether that way of working is right, too.
 
 use std::fs::File;
 use std::io;
@@ -161,6 +162,8 @@ fn pollux(folder: &TempDir, disk: Disk, options: &[&str]) -> io::Result<Command>
         args.push("--read-only");
     }
     args.extend(options);
+    let more = std::env::var("POLLUX_TEST_OPTIONS").unwrap_or_default();
+    args.extend(more.split_whitespace());
     Ok(pollux_command(&socket_in(folder), &args))
 }
 

@@ -5,9 +5,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use blkio::ReqFlags;
+use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Access, Client, Memory, Queue, Shape};
 use pollux_tests::load::{Limits, Load};
 use pollux_tests::random::{Random, seed};
@@ -192,33 +192,23 @@ fn memory_comes_and_goes_under_load() {
     let (client, mut queues) = Client::connect(subject.socket(), Shape::blocking(2, 128)).unwrap();
     let limits = Limits::of(&client, 128, 16).unwrap();
     let (mut steady, mut changing) = (queues.remove(0), queues.remove(0));
-    let (over, seed) = (AtomicBool::new(false), seed());
-    std::thread::scope(|scope| {
-        let busy = scope.spawn(|| {
-            let mut load = Load::new(&client, limits, &share(0, 2), Random::new(seed)).unwrap();
-            let mut rounds = 0;
-            while !over.load(Ordering::Relaxed) {
-                load.run(&mut steady, 50).unwrap();
-                rounds += 1;
+    let slots = client.long("max-mem-regions").unwrap();
+    assert!(
+        slots < 1000,
+        "{slots} slots: more rounds are needed to see that they become free"
+    );
+    let mut load = Load::new(&client, limits, &share(0, 2), Random::new(seed())).unwrap();
+    let (rounds, ()) = while_busy(
+        || load.run(&mut steady, 50).unwrap(),
+        || {
+            for round in 0..1100 {
+                come_and_go(&client, &mut changing, round);
             }
-            load.verify(&mut steady).unwrap();
-            rounds
-        });
-        let slots = client.long("max-mem-regions").unwrap();
-        assert!(
-            slots < 1000,
-            "{slots} slots: more rounds are needed to see that they become free"
-        );
-        for round in 0..1100 {
-            come_and_go(&client, &mut changing, round);
-        }
-        over.store(true, Ordering::Relaxed);
-        assert!(
-            busy.join().expect("its message is above") > 0,
-            "the load ran meanwhile"
-        );
-    });
-    drop(client);
+        },
+    );
+    assert!(rounds > 0, "the load ran meanwhile");
+    load.verify(&mut steady).unwrap();
+    drop((load, client));
     assert_eq!(
         shared_mappings(&subject),
         1,

@@ -6,9 +6,10 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use pollux_tests::client::{Client, Shape};
+use pollux_tests::busy::while_busy;
+use pollux_tests::client::{Client, Memory, Queue, Shape};
+use pollux_tests::process::eventually;
 use pollux_tests::server::{Server, pollux_binary};
 use pollux_tests::subject::{Disk, Subject};
 use rustix::process::Signal;
@@ -16,42 +17,56 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 64 << 20;
 
-/// Keeps a queue full of reads until `over`, and never waits: the server may end at any moment.
-fn read_without_end(socket: &Path, busy: &AtomicBool, over: &AtomicBool) {
-    const EACH: usize = 1 << 16;
-    let (client, mut queues) = Client::connect(socket, Shape::polling(1, 128)).unwrap();
-    let memory = client.memory(32 * EACH).unwrap();
-    let queue = &mut queues[0];
-    let mut idle: Vec<usize> = (0..32).collect();
-    while !over.load(Ordering::Relaxed) {
-        for token in idle.drain(..) {
-            let range = token * EACH..(token + 1) * EACH;
-            queue.read(range.start as u64, &memory, range, token);
-        }
-        queue.wait(0).unwrap();
-        while let Some(done) = queue.take() {
-            done.result.unwrap();
-            idle.push(done.token);
-            busy.store(true, Ordering::Relaxed);
+/// Reads without end on a queue that is kept full.
+struct EndlessReads {
+    queue: Queue,
+    memory: Memory,
+    idle: Vec<usize>,
+}
+
+impl EndlessReads {
+    fn start(socket: &Path) -> Self {
+        let (client, mut queues) = Client::connect(socket, Shape::polling(1, 128)).unwrap();
+        let memory = client.memory(32 << 16).unwrap();
+        let (queue, idle) = (queues.remove(0), (0..32).collect());
+        Self {
+            queue,
+            memory,
+            idle,
         }
     }
-    memory.abandon();
+
+    /// Replaces what has come back, without waiting: the server may end at any moment.
+    fn go_on(&mut self) {
+        for token in self.idle.drain(..) {
+            let range = token << 16..(token + 1) << 16;
+            self.queue
+                .read(range.start as u64, &self.memory, range, token);
+        }
+        self.queue.wait(0).unwrap();
+        while let Some(done) = self.queue.take() {
+            done.result.unwrap();
+            self.idle.push(done.token);
+        }
+    }
 }
 
 fn ends_cleanly_by(signal: Signal) {
     let subject = Subject::start(Disk::memory(SIZE, 1), &[]).unwrap();
     let socket = subject.socket().to_owned();
-    let (busy, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| read_without_end(&socket, &busy, &over));
-        while !busy.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
-        let (status, log) = subject.end_by(signal).unwrap();
-        over.store(true, Ordering::Relaxed);
-        assert_eq!(status.code(), Some(0), "{status}, {log}");
-    });
+    let mut reads = EndlessReads::start(&socket);
+    eventually(
+        || {
+            reads.go_on();
+            !reads.idle.is_empty()
+        },
+        || "no read has come back".into(),
+    );
+    let end = || subject.end_by(signal).unwrap();
+    let (_, (status, log)) = while_busy(|| reads.go_on(), end);
+    assert_eq!(status.code(), Some(0), "{status}, {log}");
     assert!(!socket.exists(), "the socket is left behind");
+    reads.memory.abandon();
 }
 
 #[test]
