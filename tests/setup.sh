@@ -2,6 +2,7 @@
 # Installs and fetches the real peers that the tests run Pollux against.
 #
 #   tests/setup.sh              everything; a second run finds it all there and takes a second
+#   tests/setup.sh build        only what building Pollux takes beside Rust: a C linker
 #   POLLUX_PEERS_DIR=DIR        where the peers go (default: target/peers)
 #
 # On a fresh Debian 12, as root or through sudo. It installs Debian packages (QEMU 7.2, fio, …) and
@@ -17,9 +18,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-peers=${POLLUX_PEERS_DIR:-$here/../target/peers}
-mkdir -p "$peers/stamps"
-peers=$(cd "$peers" && pwd)
+peers=$(realpath -m "${POLLUX_PEERS_DIR:-$here/../target/peers}")
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -30,21 +29,24 @@ as_root() {
 
 # --- Debian packages of this machine ---------------------------------------------------------------
 
-packages=(
+build_packages=(build-essential)
+test_packages=(
+    "${build_packages[@]}"
     qemu-system-x86 qemu-utils                       # the guest's machine; qemu-storage-daemon
     fio strace e2fsprogs util-linux                  # drives, watches, checks
     busybox-static cpio kmod xz-utils zstd           # the initrd
-    build-essential pkg-config dpkg-dev libaio-dev   # the static fio
+    pkg-config dpkg-dev libaio-dev                   # the static fio
 )
 
+# install_packages PACKAGE…: those that are missing.
 install_packages() {
     local missing=() package
-    for package in "${packages[@]}"; do
+    for package in "$@"; do
         [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
     done
     if [ ${#missing[@]} = 0 ]; then
         say "Debian packages: all there"
-        return
+        return 0
     fi
     say "installing Debian packages: ${missing[*]}"
     as_root timeout 300 apt-get -qq update
@@ -218,8 +220,17 @@ verify() {
     esac
 }
 
+case ${1:-all} in
+all) ;;
+build)
+    install_packages "${build_packages[@]}"
+    exit
+    ;;
+*) die "usage: tests/setup.sh [build]" ;;
+esac
 [ "$(uname -m)" = x86_64 ] || die "the guests are x86-64 ones; this machine is $(uname -m)"
-install_packages
+mkdir -p "$peers/stamps"
+install_packages "${test_packages[@]}"
 fetch_kernel linux61 bookworm
 fetch_kernel linux612 bookworm-backports
 fetch_qemu10
