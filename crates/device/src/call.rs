@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::Errno;
 
 /// The descriptor through which one queue calls its driver: an eventfd, or whatever else the
@@ -15,8 +15,18 @@ pub struct Call(OwnedFd);
 impl Call {
     /// Takes the frontend's descriptor and makes it non-blocking: a pipe that is full or an eventfd
     /// that is saturated must not hold a worker.
+    ///
+    /// A pipe is opened anew where that is allowed, since its flags would else be the frontend's to
+    /// change back. An eventfd cannot be: see DESIGN.md, who may lie to whom.
     pub fn new(file: File) -> io::Result<Self> {
         let fd = OwnedFd::from(file);
+        if FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::Fifo {
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            if let Ok(own) = open(path, flags, Mode::empty()) {
+                return Ok(Self(own));
+            }
+        }
         fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
         Ok(Self(fd))
     }
@@ -38,7 +48,10 @@ mod tests {
     #[test]
     fn a_full_pipe_does_not_hold_the_caller() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let theirs = writer.try_clone().unwrap();
         let call = Call::new(File::from(writer)).unwrap();
+        // The frontend would have it wait.
+        fcntl_setfl(&theirs, OFlags::empty()).unwrap();
         // More than any pipe holds.
         for _ in 0..200_000 {
             call.call();
