@@ -129,62 +129,13 @@ impl Chain {
             spans: &mut self.spans,
             readable: None,
         };
-        let table = Table::Ring(descriptors);
-        if let Some((address, bytes)) = walk.table(&table, head.0, indirect)? {
-            let inner = walk.indirect_table(address, bytes)?;
-            if walk.table(&inner, 0, false)?.is_some() {
-                return Err(PeerFault::IndirectMisplaced { head: head.0 });
-            }
+        if let Some((address, bytes)) = walk.piece(descriptors, head.0, indirect)? {
+            walk.indirect(address, bytes)?;
         }
         let readable = walk.readable;
         self.last = self.spans.len();
         self.middle = readable.unwrap_or(self.last);
         Ok(())
-    }
-}
-
-/// A table of descriptors.
-enum Table<'a> {
-    /// In one piece: the ring's own, and every sane indirect one.
-    Ring(Span),
-    /// An indirect table that crosses from one region of memory into the next.
-    Split {
-        memory: &'a Memory,
-        address: u64,
-        len: u32,
-    },
-}
-
-impl Table<'_> {
-    fn len(&self) -> u32 {
-        match self {
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "a ring or an indirect table is far below 2^32 bytes"
-            )]
-            Self::Ring(span) => (span.len() / Descriptor::SIZE) as u32,
-            Self::Split { len, .. } => *len,
-        }
-    }
-
-    /// Descriptor `at`, which is less than `len()`, read once.
-    #[inline]
-    fn get(&self, at: u16) -> Option<Descriptor> {
-        let offset = usize::from(at) * Descriptor::SIZE;
-        match self {
-            Self::Ring(span) => Some(Descriptor::parse(span.load(offset))),
-            Self::Split {
-                memory, address, ..
-            } => {
-                let mut bytes = [0; Descriptor::SIZE];
-                let mut filled = 0;
-                let whole = memory.spans(address + offset as u64, 16, |span| {
-                    span.read(&mut bytes[filled..filled + span.len()]);
-                    filled += span.len();
-                });
-                whole.then(|| Descriptor::parse(bytes))
-            }
-        }
     }
 }
 
@@ -197,24 +148,23 @@ struct Walk<'a> {
     readable: Option<usize>,
 }
 
-impl<'a> Walk<'a> {
-    /// Walks one table from `next`. A descriptor for another table, which ends this one, is returned
-    /// where `indirect` ones may be.
+impl Walk<'_> {
+    /// Walks the table of `len` descriptors, which `get` reads, from `next`. A descriptor for another
+    /// table, which ends this one, is returned where `indirect` ones may be.
     #[inline]
     fn table(
         &mut self,
-        table: &Table<'_>,
+        len: u32,
+        get: impl Fn(u16) -> Descriptor,
         mut next: u16,
         indirect: bool,
     ) -> Result<Option<(u64, u32)>, PeerFault> {
         let head = self.head;
-        let len = table.len();
         for _ in 0..len {
             if u32::from(next) >= len {
                 return Err(PeerFault::NextOutOfRange { head, next, len });
             }
-            let outside = PeerFault::NextOutOfRange { head, next, len };
-            let descriptor = table.get(next).ok_or(outside)?;
+            let descriptor = get(next);
             let flags = descriptor.flags;
             if flags.has(DescriptorFlags::INDIRECT) {
                 if !indirect || flags.has(DescriptorFlags::NEXT) {
@@ -263,28 +213,60 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn indirect_table(&self, address: u64, bytes: u32) -> Result<Table<'a>, PeerFault> {
+    /// Walks a table that is in one piece: the ring's own, and every sane indirect one.
+    #[inline]
+    fn piece(
+        &mut self,
+        table: Span,
+        next: u16,
+        indirect: bool,
+    ) -> Result<Option<(u64, u32)>, PeerFault> {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a ring or an indirect table is far below 2^32 bytes"
+        )]
+        let len = (table.len() / Descriptor::SIZE) as u32;
+        let get = |at| Descriptor::parse(table.load(usize::from(at) * Descriptor::SIZE));
+        self.table(len, get, next, indirect)
+    }
+
+    /// Walks the indirect table of `bytes` bytes at `address`, which ends the chain.
+    #[inline]
+    fn indirect(&mut self, address: u64, bytes: u32) -> Result<(), PeerFault> {
+        let head = self.head;
         let len = bytes / 16;
         if !bytes.is_multiple_of(16) || len == 0 || len > MAX_CHAIN {
-            return Err(PeerFault::IndirectLength {
+            return Err(PeerFault::IndirectLength { head, bytes });
+        }
+        let another = match self.memory.span(address, u64::from(bytes)) {
+            Some(table) => self.piece(table, 0, false)?,
+            None => self.crossing(address, bytes)?,
+        };
+        match another {
+            None => Ok(()),
+            Some(_) => Err(PeerFault::IndirectMisplaced { head }),
+        }
+    }
+
+    /// Walks an indirect table that crosses from one region of memory into the next: copies it first,
+    /// so that here, too, each descriptor is read once.
+    #[cold]
+    fn crossing(&mut self, address: u64, bytes: u32) -> Result<Option<(u64, u32)>, PeerFault> {
+        let mut copy = vec![0; bytes as usize];
+        let mut filled = 0;
+        let whole = self.memory.spans(address, bytes, |span| {
+            span.read(&mut copy[filled..filled + span.len()]);
+            filled += span.len();
+        });
+        if !whole {
+            return Err(PeerFault::OutsideMemory {
                 head: self.head,
-                bytes,
-            });
-        }
-        if let Some(span) = self.memory.span(address, u64::from(bytes)) {
-            return Ok(Table::Ring(span));
-        }
-        if self.memory.spans(address, bytes, |_| ()) {
-            return Ok(Table::Split {
-                memory: self.memory,
                 address,
-                len,
+                len: bytes,
             });
         }
-        Err(PeerFault::OutsideMemory {
-            head: self.head,
-            address,
-            len: bytes,
-        })
+        let (descriptors, _) = copy.as_chunks();
+        let get = |at| Descriptor::parse(descriptors[usize::from(at)]);
+        self.table(bytes / 16, get, 0, false)
     }
 }
