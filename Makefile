@@ -8,6 +8,7 @@ SOCKET ?= pollux.sock
 DISK ?= memory:size=1G
 export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-stats -p pollux
+PEERS := REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
 LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
 
 .PHONY: help run build setup test test-full lint unit loom peers peers-full bench clean
@@ -38,16 +39,17 @@ lint: ## Formatting, clippy, documentation
 
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once
 	cargo test --locked $(CRATES)
-	cargo test --locked -p pollux-bench -p pollux-compare
+	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
-	$(LOOM) -p pollux-ring -p pollux-disk
+	$(LOOM) -p pollux-ring -p pollux-disk -- --test-threads=1
+	./crates/ring/tests/bites.sh pollux-ring pollux-disk
 
-peers: build ## Linux guests under QEMU, libblkio
-	REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
+peers: build ## Linux guests under QEMU, and libblkio, against the release binary
+	$(PEERS)
 
-peers-full: build
-	REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1 --ignored
+peers-full: build ## The full set on a second kernel
+	$(PEERS) --ignored
 
 bench: build ## Pollux beside its peers; writes bench/RESULTS.md
 	./tests/setup.sh
