@@ -38,7 +38,8 @@ fn nobody_sleeps_on_what_was_published() {
         shared.flag.arm();
         let sleeps = shared.published.load(Ordering::Relaxed) == 0;
         waker.join().unwrap();
-        assert!(!sleeps || shared.woken.load(Ordering::Relaxed) == 1);
+        let woken = shared.woken.load(Ordering::Relaxed);
+        assert!(!sleeps || woken == 1, "a lost wake-up");
     });
 }
 
@@ -59,7 +60,7 @@ fn of_two_wakers_at_most_one_wakes() {
         }
         let woken = shared.woken.load(Ordering::Relaxed);
         assert!(woken <= 1, "an event was written for somebody awake");
-        assert!(!sleeps || woken == 1);
+        assert!(!sleeps || woken == 1, "a lost wake-up");
     });
 }
 
