@@ -34,7 +34,8 @@ pub enum Program {
     /// `qemu-storage-daemon`.
     ///
     /// Its null disk is `null-co` with `read-zeroes=off`: it does not touch the data either. It has no
-    /// disk in memory; the fair peer is a file on tmpfs through the page cache.
+    /// disk in memory; the fair peer is a file on tmpfs through the page cache, by `io_uring`, which was
+    /// faster there than its pool of threads (up to 1.7 times).
     QemuStorageDaemon {
         /// The program.
         path: PathBuf,
@@ -106,7 +107,9 @@ impl Contender {
                 }
                 let blockdev = match disk {
                     Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
-                    Disk::Memory => format!("driver=file,filename={}", image(folder, disk)?),
+                    Disk::Memory => {
+                        format!("driver=file,aio=io_uring,filename={}", image(folder, disk)?)
+                    }
                 };
                 let command = qemu_storage_daemon_command(path, &socket, &blockdev, &export);
                 (with_iothread(command, *looper), Ready::Monitor)

@@ -60,7 +60,7 @@ struct Options {
     /// Write everything to this file, for scripts
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Write the table to this file
+    /// Write the table to this file [default: bench/RESULTS.md, after a run that is neither quick nor partial]
     #[arg(long)]
     results: Option<PathBuf>,
 }
@@ -72,6 +72,12 @@ impl Options {
 
     fn seconds(&self) -> f64 {
         self.runtime.unwrap_or(if self.quick { 0.5 } else { 2.0 })
+    }
+
+    fn results(&self) -> Option<PathBuf> {
+        let whole = !self.quick && self.only.is_empty();
+        let standard = || whole.then(|| concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md").into());
+        self.results.clone().or_else(standard)
     }
 
     fn plan(&self) -> Plan {
@@ -93,7 +99,9 @@ fn main() -> io::Result<()> {
         .collect();
     let mut outcomes = vec![];
     for cell in cells {
-        outcomes.push(compare(&options, &contenders, cell)?);
+        let outcome = compare(&options, &contenders, cell)?;
+        eprint!("{}", plain_table(&[outcome.row()]));
+        outcomes.push(outcome);
     }
 
     let rows: Vec<_> = outcomes.iter().map(Outcome::row).collect();
@@ -115,8 +123,9 @@ fn main() -> io::Result<()> {
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_string_pretty(&results)?)?;
     }
-    if let Some(path) = &options.results {
-        fs::write(path, results.markdown())?;
+    if let Some(path) = options.results() {
+        fs::write(&path, results.markdown())?;
+        println!("written to {}", path.display());
     }
     Ok(())
 }

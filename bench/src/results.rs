@@ -218,6 +218,7 @@ IOPS are medians with the least and the greatest; the ratio is the median over t
 of the server, and of the client's one thread. `repeated` measurements were disturbed by other load and made again;
 `disturbed` ones were so each time, and count.\n
 The peer's `null` is `null-co` with `read-zeroes=off`, which touches no data, as ours does not. It has no disk in memory: against
-our `memory` stands a file on tmpfs through the page cache (`driver=file`); both are written once before.\n
+our `memory` stands a file on tmpfs through the page cache (`driver=file,aio=io_uring`, its fastest way there); both are written
+once before. `qsd-iothread` serves from an iothread, which polls before it sleeps: as fast as its main loop (`qsd`), or faster.\n
 A *polling* client spins on the used index and asks for no calls; a *blocking* one asks for a call and sleeps whenever nothing
 is there. Depth 1 with a blocking client measures wake-ups, and little else.\n\n";

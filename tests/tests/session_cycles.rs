@@ -195,7 +195,7 @@ fn an_idle_session_wakes_nobody(disk: Disk) {
     burst(&client, &mut queues[0]);
     let activity = || (process.sleeps().unwrap(), process.cpu_ns().unwrap());
     let at_rest = unchanging(activity);
-    std::thread::sleep(WATCHED);
+    std::thread::sleep(WATCHED / 2);
     assert_eq!(activity(), at_rest, "a thread has slept again or run on");
 
     let trace = Trace::attach(&strace, process, subject.server.pid());
