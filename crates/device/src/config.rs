@@ -38,6 +38,13 @@ pub fn features(geometry: &Geometry) -> u64 {
     always | access
 }
 
+/// The most data segments that a request may have, on rings of at most `queue_size` entries: with a
+/// header and a status, which take a descriptor each, they fit the ring.
+pub fn seg_max(ring: Option<u16>, queue_size: u16) -> u32 {
+    let ring = ring.unwrap_or(USUAL_RING).min(queue_size);
+    u32::from(ring.saturating_sub(2)).max(1)
+}
+
 /// What is negotiated or configured beside the geometry.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -53,10 +60,6 @@ pub struct Context {
 pub fn config(geometry: &Geometry, context: &Context) -> Config {
     let block = geometry.block;
     let sectors = |bytes: u64| u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX);
-    let ring = context
-        .smallest_direct_ring
-        .unwrap_or(USUAL_RING)
-        .min(context.queue_size);
     let discard = geometry.discard.map(|limits| DiscardLimits {
         max_sectors: sectors(limits.max_bytes),
         max_seg: MAX_RANGES,
@@ -70,8 +73,7 @@ pub fn config(geometry: &Geometry, context: &Context) -> Config {
     Config {
         capacity: geometry.bytes / SECTOR,
         size_max: SIZE_MAX,
-        // A header and a status take a descriptor each.
-        seg_max: u32::from(ring.saturating_sub(2)).max(1),
+        seg_max: seg_max(context.smallest_direct_ring, context.queue_size),
         blk_size: block,
         topology: Topology {
             physical_block_exp: u8::try_from((geometry.physical_block / block).max(1).ilog2())

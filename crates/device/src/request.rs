@@ -15,6 +15,8 @@ pub struct Rules {
     pub geometry: Geometry,
     /// The longest segment, in bytes, where the driver accepted `SIZE_MAX`.
     pub size_max: Option<u32>,
+    /// The most data segments, where the driver accepted `SEG_MAX`.
+    pub seg_max: Option<u32>,
     /// The most ranges a discard or write-zeroes may have.
     pub max_ranges: u32,
 }
@@ -59,10 +61,11 @@ pub fn parse(
     let RequestHeader { kind, sector } = RequestHeader::parse(&bytes);
     let parsed = match kind {
         Kind::In => {
-            data(chain.writable(), sector, rules).map(|(at, bytes)| Parsed::Read { at, bytes })
+            let segments = Segments::of(chain, chain.writable());
+            data(segments, sector, rules).map(|(at, bytes)| Parsed::Read { at, bytes })
         }
         Kind::Out => writable(rules)
-            .and_then(|()| data(chain.readable(), sector, rules))
+            .and_then(|()| data(Segments::of(chain, chain.readable()), sector, rules))
             .map(|(at, bytes)| Parsed::Write { at, bytes }),
         Kind::Flush => Ok(Parsed::Flush),
         Kind::GetId => Ok(Parsed::GetId),
@@ -80,11 +83,34 @@ fn writable(rules: &Rules) -> Result<(), Status> {
     }
 }
 
+/// The data of a read or write.
+#[derive(Clone, Copy)]
+struct Segments<'a> {
+    spans: &'a [Span],
+    /// How many the driver made of them: what crosses between regions of memory is one to it.
+    count: usize,
+}
+
+impl<'a> Segments<'a> {
+    fn of(chain: &Chain, spans: &'a [Span]) -> Self {
+        Self {
+            spans,
+            count: spans.len().saturating_sub(chain.crossings()),
+        }
+    }
+}
+
 /// Where a read or write starts and how long it is, in bytes: whole sectors inside the disk.
 #[inline]
-fn data(spans: &[Span], sector: u64, rules: &Rules) -> Result<(u64, u64), Status> {
+fn data(segments: Segments<'_>, sector: u64, rules: &Rules) -> Result<(u64, u64), Status> {
+    if rules
+        .seg_max
+        .is_some_and(|most| segments.count > most as usize)
+    {
+        return Err(Status::IoErr);
+    }
     let mut bytes = 0u64;
-    for span in spans {
+    for span in segments.spans {
         if rules
             .size_max
             .is_some_and(|most| span.len() > most as usize)

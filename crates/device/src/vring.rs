@@ -119,6 +119,7 @@ impl Vring {
             return Ok(());
         };
         let geometry = context.device.disk().geometry();
+        let queue_size = context.device.options().queue_size;
         let kick = match kick {
             Kick::Fd(fd) => Some(duplicate(fd)?),
             Kick::Poll => None,
@@ -134,6 +135,7 @@ impl Vring {
             rules: Rules {
                 geometry,
                 size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
+                seg_max: accepted(feature::SEG_MAX).then(|| config::seg_max(None, queue_size)),
                 max_ranges: config::MAX_RANGES,
             },
             serial: context.device.serial(),

@@ -25,6 +25,7 @@ pub struct Chain {
     first: usize,
     middle: usize,
     last: usize,
+    crossings: usize,
 }
 
 impl Default for Chain {
@@ -35,6 +36,7 @@ impl Default for Chain {
             first: 0,
             middle: 0,
             last: 0,
+            crossings: 0,
         }
     }
 }
@@ -56,6 +58,13 @@ impl Chain {
     #[must_use]
     pub fn writable(&self) -> &[Span] {
         &self.spans[self.middle..self.last]
+    }
+
+    /// How many spans there are more than buffers: one for each time that a buffer crosses from one
+    /// region of memory into the next.
+    #[must_use]
+    pub fn crossings(&self) -> usize {
+        self.crossings
     }
 
     /// Reads `N` bytes off the front of the readable part, however they are spread over descriptors,
@@ -128,11 +137,13 @@ impl Chain {
             memory,
             spans: &mut self.spans,
             readable: None,
+            crossings: 0,
         };
         if let Some((address, bytes)) = walk.piece(descriptors, head.0, indirect)? {
             walk.indirect(address, bytes)?;
         }
-        let readable = walk.readable;
+        let (readable, crossings) = (walk.readable, walk.crossings);
+        self.crossings = crossings;
         self.last = self.spans.len();
         self.middle = readable.unwrap_or(self.last);
         Ok(())
@@ -146,6 +157,7 @@ struct Walk<'a> {
     spans: &'a mut Vec<Span>,
     /// How many spans are readable, once the first writable one has been seen.
     readable: Option<usize>,
+    crossings: usize,
 }
 
 impl Walk<'_> {
@@ -199,10 +211,12 @@ impl Walk<'_> {
         if len == 0 {
             return Ok(());
         }
+        let before = self.spans.len();
         if self
             .memory
             .spans(address, len, |span| self.spans.push(span))
         {
+            self.crossings += self.spans.len() - before - 1;
             Ok(())
         } else {
             Err(PeerFault::OutsideMemory {

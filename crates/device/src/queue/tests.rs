@@ -52,6 +52,7 @@ impl Rig {
                 ..disk.geometry()
             },
             size_max: Some(0x8000),
+            seg_max: Some(4),
             max_ranges: MAX_RANGES,
         };
         let setup = Setup {
@@ -211,6 +212,23 @@ fn reads_and_writes_that_break_a_rule_are_io_errors() {
             "a write of {bytes} bytes at sector {sector:#x}"
         );
         assert_eq!(rig.request(Kind::In, end - 1, &[], 512), (OK, vec![0; 512]));
+    }
+}
+
+#[test]
+fn more_segments_than_were_advertised_are_refused() {
+    for (segments, expected) in [(4, OK), (5, IOERR)] {
+        let mut rig = Rig::new();
+        let header = RequestHeader {
+            kind: Kind::In,
+            sector: 0,
+        };
+        let readable = [rig.buffer(&header.to_bytes())];
+        let mut writable: Vec<_> = (0..segments).map(|_| rig.buffer(&[0xee; 512])).collect();
+        let status = rig.buffer(&[0xff]);
+        writable.push(status);
+        rig.send(&readable, &writable);
+        assert_eq!(rig.bytes(status), [expected], "{segments} segments");
     }
 }
 
