@@ -73,14 +73,19 @@ fn commit() -> String {
     commit
 }
 
+/// The command line, without where its output went.
 fn command() -> String {
-    let options: Vec<String> = std::env::args().skip(1).collect();
-    format!(
-        "cargo run --release -p pollux-bench -- {}",
-        options.join(" ")
-    )
-    .trim_end_matches(" -- ")
-    .to_owned()
+    let mut command = "cargo run --release -p pollux-bench --".to_owned();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        if matches!(argument.as_str(), "--json" | "--results") {
+            arguments.next();
+        } else {
+            command.push(' ');
+            command.push_str(&argument);
+        }
+    }
+    command.trim_end_matches(" --").to_owned()
 }
 
 /// The first line that a command prints; empty if it cannot be run.
