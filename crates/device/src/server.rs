@@ -33,11 +33,17 @@ pub fn serve(
         Arc::clone(workers),
         tuning.signal,
     ));
-    tracing::info!(disk = device.options().name, "a frontend connected");
     let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
+    // Somebody who connects and says nothing only looks whether we are here.
+    let mut talked = false;
     let ended = loop {
         match handler.handle_request() {
-            Ok(()) | Err(ProtocolError::SocketRetry(_)) => {}
+            Ok(()) if talked => {}
+            Ok(()) => {
+                talked = true;
+                tracing::info!(disk = device.options().name, "a frontend connected");
+            }
+            Err(ProtocolError::SocketRetry(_)) => {}
             Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break Ok(()),
             Err(error) => break Err(error),
         }
@@ -48,7 +54,10 @@ pub fn serve(
         .into_iter()
         .sum::<Snapshot>()
         .since(before);
-    tracing::info!(disk = device.options().name, after = ?started.elapsed(), "the session ended\n{counted}");
+    if talked {
+        let (disk, after) = (&device.options().name, started.elapsed());
+        tracing::info!(disk, ?after, "the session ended\n{counted}");
+    }
     ended.map_err(|error| match error {
         // Only the cause: that it was refused, the caller says.
         ProtocolError::ReqHandlerError(refusal) => refusal,

@@ -338,11 +338,15 @@ impl VhostUserBackendReqHandlerMut for Session {
         vring.call = fd;
         if vring.running() {
             let call = vring.call()?;
+            let (done, is_done) = crossbeam_channel::bounded(1);
+            let index = u16::from(index);
             worker.send(Command::SetCall {
                 session,
-                index: u16::from(index),
+                index,
                 call,
+                done,
             });
+            let _ = is_done.recv();
         }
         Ok(())
     }

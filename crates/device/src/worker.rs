@@ -42,11 +42,13 @@ pub enum Command {
         index: u16,
         stopped: Sender<u16>,
     },
-    /// Call the driver of queue `index` through this from now on.
+    /// Call the driver of queue `index` through this from now on. Answered once nobody calls through
+    /// the old one any more.
     SetCall {
         session: SessionId,
         index: u16,
         call: Option<Call>,
+        done: Sender<()>,
     },
     /// Memory was added. Answered once no queue resolves by the old table any more.
     SetMemory {
@@ -150,7 +152,11 @@ impl Worker {
                 session,
                 index,
                 call,
-            } => self.share(session).set_call(index, call),
+                done,
+            } => {
+                self.share(session).set_call(index, call);
+                let _ = done.send(());
+            }
             Command::SetMemory {
                 session,
                 memory,

@@ -26,7 +26,7 @@ pub struct ExportArgs {
     pub socket_path: Option<PathBuf>,
 
     /// Use this inherited socket: one that listens, or one that is connected
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub fd: Option<i32>,
 
     /// Serve this file or block device: short for --disk file:path=PATH

@@ -46,8 +46,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .iter()
         .map(Export::open)
         .collect::<Result<Vec<_>, _>>()?;
-    let workers = Workers::start(threads, &cpus, tuning)
-        .map_err(|error| format!("cannot start the workers: {error}"))?;
+    let workers = Workers::start(threads, &cpus, tuning).map_err(|error| match &process.cpus {
+        Some(list) => format!("--cpus {list}: {error}"),
+        None => format!("cannot start the workers: {error}"),
+    })?;
     let workers = Arc::new(workers);
     if args.show_attach {
         for export in &exports {

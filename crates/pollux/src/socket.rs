@@ -141,7 +141,7 @@ fn inherit(number: i32) -> Result<Socket, SocketError> {
     };
     if number <= 2 {
         return Err(bad(
-            "0 to 2 are the standard streams; pass a socket with a higher number",
+            "pass a socket as descriptor 3 or higher; 0 to 2 are the standard streams",
         ));
     }
     // SAFETY: only asked whether it is open, which is right to ask of any number.
