@@ -162,7 +162,7 @@ fn a_bad_option_is_refused_by_name() {
         ),
         ("--fd", &["--fd", "3"]),
         ("--blk-file", &["--blk-file", "/dev/null"]),
-        ("/no/such.toml", &["--config", "/no/such.toml"]),
+        ("--config", &["--config", "/no/such.toml"]),
         ("--no-such-option", &["--no-such-option"]),
     ];
     for (name, options) in bad {

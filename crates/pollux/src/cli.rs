@@ -70,7 +70,7 @@ pub struct ServeArgs {
 #[command(next_help_heading = "How it works")]
 pub struct ProcessArgs {
     /// Worker threads; queues are spread over them [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
     /// CPUs for the workers, one each in turn: 0,2-3 [default: wherever the kernel puts them]
@@ -83,7 +83,7 @@ pub struct ProcessArgs {
     pub poll: Option<Poll>,
 
     /// The longest time to look in vain, in microseconds, with --poll adaptive [default: 250]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub poll_max_us: Option<u32>,
 
     /// Show completions to the driver before new requests are taken, or after [default:

@@ -49,15 +49,15 @@ pub struct ExportArgs {
 
     /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
     /// [default: 16]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]
-    #[arg(long, value_name = "N")]
+    #[arg(allow_negative_numbers = true, long, value_name = "N")]
     pub queue_size: Option<u16>,
 
     /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(allow_negative_numbers = true, long, value_name = "BYTES")]
     pub block_size: Option<u32>,
 
     /// Permissions of the socket, in octal [default: 0660]
