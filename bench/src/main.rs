@@ -33,7 +33,7 @@ struct Options {
     /// Three short pairs of each cell: to see that it works, not to quote
     #[arg(long)]
     quick: bool,
-    /// Pairs of measurements of each cell [default: 5, quick: 3]
+    /// Pairs of measurements of each cell [default: 7, quick: 3]
     #[arg(long)]
     pairs: Option<usize>,
     /// Seconds of each measurement [default: 2, quick: 0.5]
@@ -67,7 +67,7 @@ struct Options {
 
 impl Options {
     fn pairs(&self) -> usize {
-        self.pairs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
+        self.pairs.unwrap_or(if self.quick { 3 } else { 7 }).max(1)
     }
 
     fn seconds(&self) -> f64 {
