@@ -1,7 +1,7 @@
 //! How long a worker looks before it sleeps: a machine without fd, thread or clock of its own.
 //!
-//! A sleep costs whoever ends it a system call and the sleeper a wake-up, some 50 µs together
-//! (bench/RESULTS.md). Looking costs this worker's time. So it looks for as long as looking has
+//! A sleep costs whoever ends it a system call and the sleeper a wake-up; looking costs this worker's
+//! time. What each costs differs from machine to machine. So it looks for as long as looking has
 //! paid: the window grows when a sleep turns out to have been short, and shrinks when it was long.
 //!
 //! ```text
@@ -67,7 +67,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The default longest time to look in vain: a few times what a sleep costs.
+    /// The default longest time to look in vain: chosen to be more than a sleep costs, not yet measured.
     pub const DEFAULT_MAX: Duration = Duration::from_micros(250);
 
     /// A machine that looks in vain for at most `max`.
