@@ -65,9 +65,8 @@ impl Share {
                 queue.publish();
             }
         }
-        if progress == Progress::Made {
-            self.channel.submit();
-        }
+        // Even where nothing was taken: what was reaped may have a sequel.
+        self.channel.submit();
         if !early {
             self.publish_all();
         }

@@ -64,6 +64,11 @@ pub trait Disk: Send + Sync {
         let _ = region;
     }
 
+    /// What it has counted since it was opened, by name: which ways requests went.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// Where to subscribe to what happens to the disk itself.
     fn events(&self) -> &Events;
 }

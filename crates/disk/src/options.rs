@@ -53,6 +53,11 @@ pub enum OpenError {
         asked: u32,
         needed: u32,
     },
+    /// `engine=io_uring`, and there is none.
+    #[error(
+        "{path} is to be used through io_uring, which is missing or forbidden here; use `engine=auto`"
+    )]
+    NoIoUring { path: PathBuf, source: io::Error },
     /// No disk has such blocks.
     #[error(
         "a block size of {asked} bytes is impossible; use 512 or 4096 (any power of two to 65536)"

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::expectations::behaves_like_a_disk;
-use common::{Buffer, Client, pattern, read, write, zeroes};
-use pollux_disk::file::Cache;
+use common::{Buffer, Client, engines, pattern, read, write, zeroes};
+use pollux_disk::file::{Cache, Inline, Settings};
 use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
 use tempfile::TempDir;
 
@@ -21,11 +21,36 @@ fn sparse(folder: &TempDir, bytes: u64) -> std::path::PathBuf {
     path
 }
 
-fn file_behaves(folder: &TempDir, cache: Cache) {
+fn file_behaves(folder: &TempDir, settings: impl Into<Settings>) {
+    let settings = settings.into();
     behaves_like_a_disk(&|bytes| {
         let path = sparse(folder, bytes);
-        Arc::new(File::open(path, cache, &Options::default()).unwrap())
+        Arc::new(File::open(path, settings, &Options::default()).unwrap())
     });
+}
+
+/// A file disk in every way in which requests can go, on the usual file system and in memory.
+fn file_behaves_everywhere(cache: Cache) {
+    let folders = [TempDir::new().ok(), tmpfs()];
+    for folder in folders.iter().flatten() {
+        let probe = File::open(sparse(folder, 1 << 20), cache, &Options::default());
+        if let Err(OpenError::NoDirect { path, .. }) = probe {
+            println!("SKIP: no direct I/O on {}", path.display());
+            continue;
+        }
+        for engine in engines() {
+            for inline in [Inline::On, Inline::Off] {
+                file_behaves(
+                    folder,
+                    Settings {
+                        cache,
+                        engine,
+                        inline,
+                    },
+                );
+            }
+        }
+    }
 }
 
 /// A folder in memory, where there is one.
@@ -44,37 +69,17 @@ fn a_memory_disk_behaves() {
 
 #[test]
 fn a_file_behaves_with_writeback() {
-    file_behaves(&TempDir::new().unwrap(), Cache::Writeback);
+    file_behaves_everywhere(Cache::Writeback);
 }
 
 #[test]
 fn a_file_behaves_with_writethrough() {
-    file_behaves(&TempDir::new().unwrap(), Cache::Writethrough);
+    file_behaves_everywhere(Cache::Writethrough);
 }
 
 #[test]
 fn a_file_behaves_past_the_page_cache() {
-    let folder = TempDir::new().unwrap();
-    let probe = File::open(sparse(&folder, 1 << 20), Cache::None, &Options::default());
-    match probe {
-        Err(OpenError::NoDirect { path, .. }) => {
-            println!("SKIP: no direct I/O on {}", path.display());
-        }
-        _ => file_behaves(&folder, Cache::None),
-    }
-}
-
-#[test]
-fn a_file_in_memory_behaves_with_every_cache() {
-    let Some(folder) = tmpfs() else { return };
-    for cache in [Cache::Writeback, Cache::Writethrough] {
-        file_behaves(&folder, cache);
-    }
-    // Newer kernels offer it on tmpfs, older ones refuse.
-    match File::open(sparse(&folder, 1 << 20), Cache::None, &Options::default()) {
-        Ok(_) => file_behaves(&folder, Cache::None),
-        Err(error) => assert!(matches!(error, OpenError::NoDirect { .. }), "{error}"),
-    }
+    file_behaves_everywhere(Cache::None);
 }
 
 #[test]

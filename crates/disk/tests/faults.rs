@@ -7,16 +7,27 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Buffer, Client, pattern, read, write};
-use pollux_disk::file::Cache;
+use common::{Buffer, Client, engines, pattern, read, write};
+use pollux_disk::file::{Cache, Engine, Settings};
 use pollux_disk::{Durability, Failure, File, Op, OpenError, Options};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-fn open(path: &Path, cache: Cache) -> File {
-    File::open(path, cache, &Options::default()).unwrap()
+fn open(path: &Path, cache: Cache, engine: Engine) -> File {
+    let settings = Settings {
+        engine,
+        ..cache.into()
+    };
+    File::open(path, settings, &Options::default()).unwrap()
+}
+
+/// Runs `test` on every engine there is.
+fn on_every_engine(test: fn(Engine)) {
+    for engine in engines() {
+        println!("engine: {engine:?}");
+        test(engine);
+    }
 }
 
 /// A file system that is nearly full from the start; `None`, with a word, where it cannot be mounted.
@@ -44,18 +55,17 @@ impl Drop for Tiny {
     }
 }
 
-/// A block device over a file. One at a time: `losetup` claims a device for a moment even when somebody
-/// else has just taken it, and then nobody else can open it.
+/// A block device over a file. One at a time on the whole machine: `losetup` claims a device for a moment
+/// even when somebody else has just taken it, and then nobody else can open it.
 struct Loop(
     String,
-    #[expect(dead_code, reason = "held until the device is gone")] MutexGuard<'static, ()>,
+    #[expect(dead_code, reason = "locked until the device is gone")] fs::File,
 );
-
-static LOOPS: Mutex<()> = Mutex::new(());
 
 impl Loop {
     fn over(file: &Path) -> Option<Self> {
-        let alone = LOOPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = available(fs::File::open("/dev/loop-control"), "/dev/loop-control")?;
+        rustix::fs::flock(&alone, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let mut command = Command::new("losetup");
         let device = succeeds(command.args(["--find", "--show"]).arg(file))?;
         Some(Self(device.trim().to_owned(), alone))
@@ -68,172 +78,194 @@ impl Drop for Loop {
     }
 }
 
-/// What `command` prints. Where it fails, for want of privileges, the test is skipped, unless
-/// `REQUIRE_PEERS` says that it must not be.
+/// What `command` prints; see [`available`].
 fn succeeds(command: &mut Command) -> Option<String> {
-    let output = command.output();
-    match &output {
-        Ok(output) if output.status.success() => {
-            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = command.output().and_then(|output| {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(std::io::Error::other(text(&output.stderr)))
         }
-        _ => {
-            println!("SKIP: {command:?}: {output:?}");
-            let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
-            assert!(!required, "{command:?} must work here: {output:?}");
-            None
-        }
-    }
+    });
+    available(output, &format!("{command:?}"))
+}
+
+/// What is there. Where it is not, for want of privileges, the test is skipped, unless `REQUIRE_PEERS`
+/// says that it must not be.
+fn available<T>(what: std::io::Result<T>, name: &str) -> Option<T> {
+    what.inspect_err(|error| {
+        println!("SKIP: {name}: {error}");
+        let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
+        assert!(!required, "{name} must work here: {error}");
+    })
+    .ok()
 }
 
 #[test]
 fn a_full_file_system_fails_the_write_and_nothing_else() {
-    let Some(tiny) = Tiny::mount() else { return };
-    let disk = open(&tiny.file(), Cache::Writeback);
-    let mut client = Client::new(&disk);
-    let bytes = pattern(1, 512 << 10);
-    assert_eq!(client.write_bytes(0, &bytes), Ok(()));
-    let full = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
-    assert_eq!(full, Err(Failure::Io(Errno::NOSPC)));
-    assert!(client.read_bytes(0, 512 << 10) == bytes);
-    let (at, len) = (0, 8 << 20);
-    assert_eq!(client.run(Op::Discard { at, len }), Ok(()));
-    assert_eq!(
-        client.write_bytes(1 << 20, &bytes),
-        Ok(()),
-        "there is room again"
-    );
+    on_every_engine(|engine| {
+        let Some(tiny) = Tiny::mount() else { return };
+        let disk = open(&tiny.file(), Cache::Writeback, engine);
+        let mut client = Client::new(&disk);
+        let bytes = pattern(1, 512 << 10);
+        assert_eq!(client.write_bytes(0, &bytes), Ok(()));
+        let full = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
+        assert_eq!(full, Err(Failure::Io(Errno::NOSPC)));
+        assert!(client.read_bytes(0, 512 << 10) == bytes);
+        let (at, len) = (0, 8 << 20);
+        assert_eq!(client.run(Op::Discard { at, len }), Ok(()));
+        assert_eq!(
+            client.write_bytes(1 << 20, &bytes),
+            Ok(()),
+            "there is room again"
+        );
+    });
 }
 
 #[test]
 fn a_flush_that_failed_once_fails_until_the_disk_is_opened_anew() {
-    let Some(tiny) = Tiny::mount() else { return };
-    let Some(device) = Loop::over(&tiny.file()) else {
-        return;
-    };
-    let disk = open(Path::new(&device.0), Cache::Writeback);
-    let mut client = Client::new(&disk);
-    assert_eq!(client.run(Op::Flush), Ok(()));
-    // The page cache takes it; the storage, which is full, cannot.
-    assert_eq!(client.write_bytes(0, &pattern(1, 4 << 20)), Ok(()));
-    let failed = client.run(Op::Flush);
-    assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
-    for _ in 0..3 {
+    on_every_engine(|engine| {
+        let Some(tiny) = Tiny::mount() else { return };
+        let Some(device) = Loop::over(&tiny.file()) else {
+            return;
+        };
+        let disk = open(Path::new(&device.0), Cache::Writeback, engine);
+        let mut client = Client::new(&disk);
+        assert_eq!(client.run(Op::Flush), Ok(()));
+        // The page cache takes it; the storage, which is full, cannot.
+        assert_eq!(client.write_bytes(0, &pattern(1, 4 << 20)), Ok(()));
+        let failed = client.run(Op::Flush);
+        assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
+        for _ in 0..3 {
+            assert_eq!(
+                client.run(Op::Flush),
+                failed,
+                "the kernel has forgotten, we have not"
+            );
+        }
+        let buffer = Buffer::new(512);
+        let (at, from, durability) = (0, buffer.spans(), Durability::Stable);
+        let stable = Op::Write {
+            at,
+            from,
+            durability,
+        };
+        assert_eq!(client.run(stable), failed);
         assert_eq!(
-            client.run(Op::Flush),
+            Client::new(&disk).run(Op::Flush),
             failed,
-            "the kernel has forgotten, we have not"
+            "on every channel"
         );
-    }
-    let buffer = Buffer::new(512);
-    let (at, from, durability) = (0, buffer.spans(), Durability::Stable);
-    let stable = Op::Write {
-        at,
-        from,
-        durability,
-    };
-    assert_eq!(client.run(stable), failed);
-    assert_eq!(
-        Client::new(&disk).run(Op::Flush),
-        failed,
-        "on every channel"
-    );
-    drop(client);
-    drop(disk);
-    let disk = open(Path::new(&device.0), Cache::Writeback);
-    assert_eq!(Client::new(&disk).run(Op::Flush), Ok(()));
+        drop(client);
+        drop(disk);
+        let disk = open(Path::new(&device.0), Cache::Writeback, engine);
+        assert_eq!(Client::new(&disk).run(Op::Flush), Ok(()));
+    });
 }
 
 #[test]
 fn a_write_through_that_cannot_be_stable_fails() {
-    let Some(tiny) = Tiny::mount() else { return };
-    let Some(device) = Loop::over(&tiny.file()) else {
-        return;
-    };
-    let disk = open(Path::new(&device.0), Cache::Writethrough);
-    let mut client = Client::new(&disk);
-    assert_eq!(client.write_bytes(0, &pattern(1, 64 << 10)), Ok(()));
-    let failed = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
-    assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
+    on_every_engine(|engine| {
+        let Some(tiny) = Tiny::mount() else { return };
+        let Some(device) = Loop::over(&tiny.file()) else {
+            return;
+        };
+        let disk = open(Path::new(&device.0), Cache::Writethrough, engine);
+        let mut client = Client::new(&disk);
+        assert_eq!(client.write_bytes(0, &pattern(1, 64 << 10)), Ok(()));
+        let failed = client.write_bytes(1 << 20, &pattern(2, 4 << 20));
+        assert!(matches!(failed, Err(Failure::Io(_))), "{failed:?}");
+    });
 }
 
 #[test]
 fn a_block_device_is_a_disk_and_written_by_one_only() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("disk.img");
-    fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-    let Some(device) = Loop::over(&path) else {
-        return;
-    };
-    for cache in [Cache::Writeback, Cache::Writethrough, Cache::None] {
-        let disk = open(Path::new(&device.0), cache);
-        common::expectations::agrees_on_a_device(&disk);
-    }
-    let _first = open(Path::new(&device.0), Cache::Writeback);
-    let again = |read_only| {
-        let options = Options {
-            read_only,
-            ..Options::default()
+    on_every_engine(|engine| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("disk.img");
+        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        let Some(device) = Loop::over(&path) else {
+            return;
         };
-        File::open(&device.0, Cache::Writeback, &options)
-    };
-    let busy = again(false).unwrap_err();
-    assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
-    assert!(again(true).is_ok(), "who only looks does no harm");
+        for cache in [Cache::Writeback, Cache::Writethrough, Cache::None] {
+            let disk = open(Path::new(&device.0), cache, engine);
+            common::expectations::agrees_on_a_device(&disk);
+        }
+        let _first = open(Path::new(&device.0), Cache::Writeback, engine);
+        let again = |read_only| {
+            let options = Options {
+                read_only,
+                ..Options::default()
+            };
+            File::open(&device.0, Cache::Writeback, &options)
+        };
+        let busy = again(false).unwrap_err();
+        assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
+        assert!(again(true).is_ok(), "who only looks does no harm");
+    });
 }
 
 #[test]
 fn a_file_that_was_cut_short_fails_the_read_instead_of_inventing_data() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("disk.img");
-    fs::write(&path, pattern(1, 1 << 20)).unwrap();
-    let disk = open(&path, Cache::Writeback);
-    let mut client = Client::new(&disk);
-    fs::File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(1 << 19)
-        .unwrap();
-    let buffer = Buffer::new(4096);
-    let lost = Err(Failure::Io(Errno::NODATA));
-    assert_eq!(client.run(read(1 << 19, &buffer)), lost);
-    assert_eq!(
-        client.run(read((1 << 19) - 2048, &buffer)),
-        lost,
-        "half of it is there"
-    );
-    assert_eq!(client.run(read((1 << 19) - 4096, &buffer)), Ok(()));
+    on_every_engine(|engine| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("disk.img");
+        fs::write(&path, pattern(1, 1 << 20)).unwrap();
+        let disk = open(&path, Cache::Writeback, engine);
+        let mut client = Client::new(&disk);
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 19)
+            .unwrap();
+        let buffer = Buffer::new(4096);
+        let lost = Err(Failure::Io(Errno::NODATA));
+        assert_eq!(client.run(read(1 << 19, &buffer)), lost);
+        assert_eq!(
+            client.run(read((1 << 19) - 2048, &buffer)),
+            lost,
+            "half of it is there"
+        );
+        assert_eq!(client.run(read((1 << 19) - 4096, &buffer)), Ok(()));
+    });
 }
 
 #[test]
 fn a_file_that_refuses_writes_can_still_be_read() {
-    let folder = TempDir::new().unwrap();
-    let sealed = rustix::fs::memfd_create("sealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&sealed, 1 << 20).unwrap();
-    let number = std::os::fd::AsRawFd::as_raw_fd(&sealed);
-    let path = folder.path().join("sealed.img");
-    std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &path).unwrap();
-    let disk = open(&path, Cache::Writeback);
-    rustix::fs::fcntl_add_seals(&sealed, rustix::fs::SealFlags::WRITE).unwrap();
-    let mut client = Client::new(&disk);
-    let buffer = Buffer::new(4096);
-    assert_eq!(client.run(write(0, &buffer)), Err(Failure::Io(Errno::PERM)));
-    assert_eq!(client.run(read(0, &buffer)), Ok(()));
+    on_every_engine(|engine| {
+        let folder = TempDir::new().unwrap();
+        let sealed =
+            rustix::fs::memfd_create("sealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&sealed, 1 << 20).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&sealed);
+        let path = folder.path().join("sealed.img");
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &path).unwrap();
+        let disk = open(&path, Cache::Writeback, engine);
+        rustix::fs::fcntl_add_seals(&sealed, rustix::fs::SealFlags::WRITE).unwrap();
+        let mut client = Client::new(&disk);
+        let buffer = Buffer::new(4096);
+        assert_eq!(client.run(write(0, &buffer)), Err(Failure::Io(Errno::PERM)));
+        assert_eq!(client.run(read(0, &buffer)), Ok(()));
+    });
 }
 
 #[test]
 fn a_spanning_request_of_more_spans_than_the_kernel_takes_is_whole() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("disk.img");
-    fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
-    let disk = open(&path, Cache::Writeback);
-    let mut client = Client::new(&disk);
-    let cuts: Vec<_> = (1..3000).map(|n| n * 512).collect();
-    let bytes = pattern(1, 3000 * 512);
-    let buffer = Buffer::cut(bytes.len(), &cuts);
-    buffer.fill(&bytes);
-    assert_eq!(client.run(write(512, &buffer)), Ok(()));
-    buffer.fill(&vec![0; bytes.len()]);
-    assert_eq!(client.run(read(512, &buffer)), Ok(()));
-    assert!(buffer.bytes() == bytes);
+    on_every_engine(|engine| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("disk.img");
+        fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let disk = open(&path, Cache::Writeback, engine);
+        let mut client = Client::new(&disk);
+        let cuts: Vec<_> = (1..3000).map(|n| n * 512).collect();
+        let bytes = pattern(1, 3000 * 512);
+        let buffer = Buffer::cut(bytes.len(), &cuts);
+        buffer.fill(&bytes);
+        assert_eq!(client.run(write(512, &buffer)), Ok(()));
+        buffer.fill(&vec![0; bytes.len()]);
+        assert_eq!(client.run(read(512, &buffer)), Ok(()));
+        assert!(buffer.bytes() == bytes);
+    });
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use common::{Buffer, Client, read};
-use pollux_disk::file::{Cache, MAX_THREADS};
+use pollux_disk::file::{Engine, Inline, MAX_THREADS, Settings};
 use pollux_disk::{File, Op, Options};
 
 /// The threads of the pools and how often each has gone to sleep so far.
@@ -46,10 +46,15 @@ fn there_are(expected: std::ops::RangeInclusive<usize>) {
 
 #[test]
 fn threads_sleep_without_waking_and_end_with_the_disk() {
+    let settings = Settings {
+        engine: Engine::Threads,
+        inline: Inline::Off,
+        ..Settings::default()
+    };
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(16 << 20).unwrap();
     for _ in 0..10 {
-        let disk = File::open(file.path(), Cache::Writeback, &Options::default()).unwrap();
+        let disk = File::open(file.path(), settings, &Options::default()).unwrap();
         there_are(0..=0);
         let mut client = Client::new(&disk);
         let mut other = Client::new(&disk);
@@ -68,7 +73,7 @@ fn threads_sleep_without_waking_and_end_with_the_disk() {
         there_are(0..=0);
     }
 
-    let disk = File::open(file.path(), Cache::Writeback, &Options::default()).unwrap();
+    let disk = File::open(file.path(), settings, &Options::default()).unwrap();
     let mut client = Client::new(&disk);
     assert_eq!(client.run(Op::Flush), Ok(()));
     // Time to fall asleep, and then time in which to be caught awake.

@@ -17,6 +17,7 @@ type Call = unsafe extern "C" fn(
     *const libc::iovec,
     libc::c_int,
     libc::off64_t,
+    libc::c_int,
 ) -> libc::ssize_t;
 
 /// Fills `into` from `file` at byte `at`, with one system call.
@@ -28,7 +29,17 @@ type Call = unsafe extern "C" fn(
 ///
 /// What `preadv` says, `EINTR` aside; `EFAULT` where the peer has taken its memory away.
 pub fn read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::preadv64, file, into, at)
+    transfer(libc::preadv64v2, file, into, at, 0)
+}
+
+/// As [`read_at`], but never waits: reads what the page cache holds (`RWF_NOWAIT`).
+///
+/// # Errors
+///
+/// `EAGAIN` where the first byte would have to be waited for; `EOPNOTSUPP` where the file cannot tell, as
+/// on tmpfs.
+pub fn try_read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> {
+    transfer(libc::preadv64v2, file, into, at, libc::RWF_NOWAIT)
 }
 
 /// Writes `from` to `file` at byte `at`, with one system call.
@@ -39,10 +50,25 @@ pub fn read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> 
 ///
 /// What `pwritev` says, `EINTR` aside; `EFAULT` where the peer has taken its memory away.
 pub fn write_at(file: impl AsFd, from: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::pwritev64, file, from, at)
+    transfer(libc::pwritev64v2, file, from, at, 0)
 }
 
-fn transfer(call: Call, file: impl AsFd, spans: &[Span], at: u64) -> Result<usize, Errno> {
+/// As [`write_at`], but never waits: not for memory, not for a lock, not for the storage.
+///
+/// # Errors
+///
+/// `EAGAIN` where it would have to be waited for; `EOPNOTSUPP` where the file cannot tell.
+pub fn try_write_at(file: impl AsFd, from: &[Span], at: u64) -> Result<usize, Errno> {
+    transfer(libc::pwritev64v2, file, from, at, libc::RWF_NOWAIT)
+}
+
+fn transfer(
+    call: Call,
+    file: impl AsFd,
+    spans: &[Span],
+    at: u64,
+    flags: libc::c_int,
+) -> Result<usize, Errno> {
     const _: () = assert!(
         size_of::<Span>() == size_of::<libc::iovec>(),
         "a span is laid out like an iovec"
@@ -54,7 +80,7 @@ fn transfer(call: Call, file: impl AsFd, spans: &[Span], at: u64) -> Result<usiz
         // SAFETY: `count` spans lie there, laid out as iovecs, and their bytes are mapped for as long
         // as the request they are lent to (`Span::new`), whose part this call is. No reference to
         // the bytes exists; the kernel copies them, or fails with EFAULT.
-        let moved = unsafe { call(file, spans.as_ptr().cast(), count, at) };
+        let moved = unsafe { call(file, spans.as_ptr().cast(), count, at, flags) };
         match usize::try_from(moved) {
             Ok(moved) => return Ok(moved),
             Err(_) => match last_error() {
@@ -104,6 +130,22 @@ mod tests {
         let mut byte = [7];
         let from = vec![span(&mut byte); MAX_SPANS + 1];
         assert_eq!(write_at(&file, &from, 0), Ok(MAX_SPANS));
+    }
+
+    #[test]
+    fn what_need_not_be_waited_for_is_moved_and_the_rest_is_said() {
+        let file = tempfile::tempfile().unwrap();
+        let mut bytes = *b"cached";
+        let spans = [span(&mut bytes)];
+        write_at(&file, &spans, 0).unwrap();
+        for moved in [
+            try_read_at(&file, &spans, 0),
+            try_write_at(&file, &spans, 0),
+        ] {
+            let refused = matches!(moved, Err(Errno::AGAIN | Errno::OPNOTSUPP));
+            assert!(moved == Ok(6) || refused, "{moved:?}");
+        }
+        assert_eq!(&bytes, b"cached");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod region;
 mod span;
 mod sparse;
 mod table;
+pub mod uring;
 
 pub use region::{MapError, Region};
 pub use span::{Span, Spans};

@@ -30,6 +30,12 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
+    /// The one without bytes.
+    pub const EMPTY: Self = Self {
+        base: NonNull::dangling(),
+        len: 0,
+    };
+
     /// Names `len` bytes at `base`.
     ///
     /// # Safety
@@ -236,6 +242,23 @@ impl Spans {
     pub fn bytes(self) -> u64 {
         self.iter().map(|span| span.len() as u64).sum()
     }
+
+    /// What is left after the first `bytes`.
+    #[must_use]
+    pub fn skip(self, bytes: u64) -> Vec<Span> {
+        let mut left = bytes;
+        let mut rest = self.iter();
+        let cut = rest.find_map(|&span| {
+            let len = span.len() as u64;
+            if left >= len {
+                left -= len;
+                return None;
+            }
+            let at = usize::try_from(left).expect("less than the span's length");
+            Some(span.split_at(at).1)
+        });
+        cut.into_iter().chain(rest.copied()).collect()
+    }
 }
 
 impl Deref for Spans {
@@ -271,6 +294,29 @@ mod tests {
         span.read(&mut seen);
         assert_eq!(&seen, b"abcd45678\0");
         assert!(span.split_at(10).1.is_empty());
+    }
+
+    #[test]
+    fn skipping_keeps_what_is_left() {
+        let mut bytes = [0; 100];
+        let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the spans are never read or written.
+        let (head, tail) = unsafe { Span::new(base, 100) }.split_at(30);
+        let list = [head, tail];
+        // SAFETY: the list stays where it is until the last look at it.
+        let spans = unsafe { Spans::new(&list) };
+        let lens = |bytes| {
+            spans
+                .skip(bytes)
+                .iter()
+                .map(|span| span.len())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lens(0), [30, 70]);
+        assert_eq!(lens(29), [1, 70]);
+        assert_eq!(lens(30), [70]);
+        assert_eq!(lens(99), [1]);
+        assert!(lens(100).is_empty());
     }
 
     #[test]

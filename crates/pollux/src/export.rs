@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use pollux_device::{Device, Options};
 use pollux_disk::Spec;
-use pollux_disk::file::Cache;
+use pollux_disk::file::Settings;
 use pollux_disk::spec::SpecError;
 use serde::Deserialize;
 
@@ -34,7 +34,7 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G |
-    /// file:path=F[,cache=none|writeback|writethrough]
+    /// file:path=F[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
 
@@ -112,7 +112,7 @@ impl ExportArgs {
                 .map_err(|error: SpecError| format!("--disk {spec:?}: {}", chain(&error)).into()),
             (None, Some(path)) => Ok(Spec::File {
                 path: path.clone(),
-                cache: Cache::default(),
+                settings: Settings::default(),
             }),
             (None, None) => Err(
                 "what to serve is missing: give --blk-file PATH or --disk SPEC, for example \

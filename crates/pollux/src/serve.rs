@@ -190,6 +190,14 @@ fn print_counters(devices: &[Arc<Device>]) {
                 tracing::info!(disk, queue, "counters\n{counted}");
             }
         }
+        let ways = device.disk().counters();
+        if !ways.is_empty() {
+            let ways: Vec<_> = ways
+                .iter()
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect();
+            tracing::info!(disk, "ways that requests went: {}", ways.join(", "));
+        }
     }
 }
 

@@ -1,18 +1,31 @@
-//! What each operation is to a file. All of it may block, and runs on the pool.
+//! What each operation is to a file: at once where nothing has to be waited for, else by a thread that
+//! may block.
 
 use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 
+use pollux_memory::uring::Flow;
 use pollux_memory::{Span, Spans};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use tracing::{debug, error};
+use tracing::error;
 
-use super::Cache;
-use super::bounce::{Buffer, PIECE, skip};
-use super::sync::Syncer;
+use super::bounce::{Buffer, PIECE};
+use super::complaints::{Complaint, Complaints};
+use super::ready::Ready;
+use super::settings::{Cache, Settings};
+use super::sync::{Joined, Settle, Syncer, Waiter};
 use crate::{Access, Durability, Failure, Geometry, Op, Unmap};
+
+/// Where does the file keep its data?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residence {
+    /// On storage, which a flush reaches.
+    Storage,
+    /// In memory alone (tmpfs). To read or write it is a copy, and a flush has nothing to do.
+    Memory,
+}
 
 /// An open file and what there is to know of it.
 #[derive(Debug)]
@@ -20,14 +33,17 @@ pub struct Backing {
     pub file: fs::File,
     pub path: PathBuf,
     pub geometry: Geometry,
-    pub cache: Cache,
+    pub settings: Settings,
+    pub residence: Residence,
     /// With `cache=none`, what the address and length of every span must be a multiple of.
     pub alignment: Option<usize>,
     pub sync: Syncer,
+    pub ready: Ready,
+    pub complaints: Complaints,
 }
 
 impl Backing {
-    /// Does `op`, which the geometry has let pass.
+    /// Does `op`, which the geometry has let pass, apart from what [`Backing::settle`] does. It may block.
     ///
     /// # Errors
     ///
@@ -35,32 +51,22 @@ impl Backing {
     pub fn run(&self, op: &Op) -> Result<(), Failure> {
         match *op {
             Op::Read { at, into } => self.told("read", at, into.bytes(), self.read(at, into)),
-            Op::Write {
-                at,
-                from,
-                durability,
-            } => {
-                self.told("write", at, from.bytes(), self.write(at, from))?;
-                self.settle(durability)
+            Op::Write { at, from, .. } => {
+                self.told("write", at, from.bytes(), self.write(at, from))
             }
-            Op::Flush => self.flush(),
+            Op::Flush => Ok(()),
             Op::Discard { at, len } => match self.give_back(at, len) {
                 Err(Errno::OPNOTSUPP) => Err(Failure::Unsupported),
                 result => self.told("discard", at, len, result),
             },
-            Op::WriteZeroes {
-                at,
-                len,
-                unmap,
-                durability,
-            } => {
-                self.told("zero", at, len, self.zero(at, len, unmap))?;
-                self.settle(durability)
+            Op::WriteZeroes { at, len, unmap, .. } => {
+                self.told("zero", at, len, self.zero(at, len, unmap))
             }
         }
     }
 
-    fn told(
+    /// Logs what failed, and says it to the guest.
+    pub fn told(
         &self,
         doing: &str,
         at: u64,
@@ -68,19 +74,61 @@ impl Backing {
         result: Result<(), Errno>,
     ) -> Result<(), Failure> {
         result.map_err(|error| {
-            let path = self.path.display();
-            error!(%path, at, len, %error, "cannot {doing}");
+            self.complaints.tell(Complaint {
+                doing,
+                path: &self.path,
+                at,
+                len,
+                error,
+            });
             Failure::Io(error)
         })
     }
 
+    /// When `op` is complete.
+    pub fn settles(&self, op: &Op) -> Settle {
+        let nothing_to_sync =
+            self.residence == Residence::Memory || self.geometry.access == Access::ReadOnly;
+        if nothing_to_sync {
+            return Settle::Done;
+        }
+        match op {
+            Op::Flush => Settle::Synced,
+            Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } => {
+                match (durability, self.settings.cache) {
+                    (Durability::Stable, _) | (_, Cache::Writethrough) => Settle::Synced,
+                    (Durability::Volatile, _) => Settle::Done,
+                }
+            }
+            Op::Read { .. } | Op::Discard { .. } => Settle::Done,
+        }
+    }
+
+    /// Tells `waiter` once what was done before is on stable storage. It may block.
+    pub fn settle(&self, waiter: Waiter) -> Joined {
+        let joined = self.sync.join(waiter);
+        if joined == Joined::Leader {
+            self.lead_syncs();
+        }
+        joined
+    }
+
+    /// Syncs for all who wait. It blocks.
+    pub fn lead_syncs(&self) {
+        self.sync.lead(|| {
+            uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
+                let path = self.path.display();
+                error!(%path, %error, "cannot put data on stable storage: some of what was written \
+                    may be lost. Every flush fails until the disk is opened anew");
+            })
+        });
+    }
+
     fn read(&self, at: u64, into: Spans) -> Result<(), Errno> {
         if self.takes(&into) {
-            return transfer(&into, at, |spans, at| {
-                pollux_memory::io::read_at(&self.file, spans, at)
-            });
+            return self.copy(Flow::FromFile, at, into);
         }
-        in_pieces(at, &into, |piece, at, spans| {
+        in_pieces(at, into, |piece, at, spans| {
             whole(piece.len(), |moved| {
                 rustix::io::pread(&self.file, &mut piece[moved..], at + moved as u64)
             })?;
@@ -91,14 +139,30 @@ impl Backing {
 
     fn write(&self, at: u64, from: Spans) -> Result<(), Errno> {
         if self.takes(&from) {
-            return transfer(&from, at, |spans, at| {
-                pollux_memory::io::write_at(&self.file, spans, at)
-            });
+            return self.copy(Flow::ToFile, at, from);
         }
-        in_pieces(at, &from, |piece, at, spans| {
+        in_pieces(at, from, |piece, at, spans| {
             piece.gather(spans);
             self.write_bytes(piece, at)
         })
+    }
+
+    /// Moves all of `spans` by as many calls as it takes, without a buffer of our own.
+    pub fn copy(&self, flow: Flow, at: u64, spans: Spans) -> Result<(), Errno> {
+        let mut moved = 0;
+        let bytes = spans.bytes();
+        while moved < bytes {
+            let rest = match moved {
+                0 => Cow::Borrowed(&*spans),
+                _ => Cow::Owned(spans.skip(moved)),
+            };
+            let more = match flow {
+                Flow::FromFile => pollux_memory::io::read_at(&self.file, &rest, at + moved),
+                Flow::ToFile => pollux_memory::io::write_at(&self.file, &rest, at + moved),
+            };
+            moved += some(more?)? as u64;
+        }
+        Ok(())
     }
 
     fn write_bytes(&self, bytes: &[u8], at: u64) -> Result<(), Errno> {
@@ -108,37 +172,13 @@ impl Backing {
     }
 
     /// Can the file be read straight into `spans`?
-    fn takes(&self, spans: &[Span]) -> bool {
+    #[inline]
+    pub fn takes(&self, spans: &[Span]) -> bool {
         let Some(alignment) = self.alignment else {
             return true;
         };
         spans.iter().all(|span| {
             span.as_ptr().addr().is_multiple_of(alignment) && span.len().is_multiple_of(alignment)
-        })
-    }
-
-    /// Makes what was just written as durable as it has to be.
-    fn settle(&self, durability: Durability) -> Result<(), Failure> {
-        match (durability, self.cache) {
-            (Durability::Stable, _) | (_, Cache::Writethrough) => self.flush(),
-            (Durability::Volatile, _) => Ok(()),
-        }
-    }
-
-    fn flush(&self) -> Result<(), Failure> {
-        if self.geometry.access == Access::ReadOnly {
-            return Ok(());
-        }
-        let synced = self.sync.sync(|| {
-            uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
-                let path = self.path.display();
-                error!(%path, %error, "cannot put data on stable storage: some of what was written \
-                    may be lost. Every flush fails until the disk is opened anew");
-            })
-        });
-        synced.map_err(|error| {
-            debug!(path = %self.path.display(), %error, "a flush failed, now or before");
-            Failure::Io(error)
         })
     }
 
@@ -184,34 +224,17 @@ impl Backing {
 /// Calls `each` with a buffer, where on the disk it belongs, and the spans it belongs to, until
 /// all of `spans` has been covered.
 fn in_pieces(
-    mut at: u64,
-    spans: &Spans,
-    each: impl Fn(&mut Buffer, u64, &[Span]) -> Result<(), Errno>,
+    at: u64,
+    spans: Spans,
+    mut each: impl FnMut(&mut Buffer, u64, &[Span]) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut left = spans.bytes();
-    let mut piece = Buffer::new(left);
-    let mut rest = Cow::Borrowed(&**spans);
-    while left > 0 {
-        piece.truncate(usize::try_from(left).unwrap_or(PIECE));
-        each(&mut piece, at, &rest)?;
-        at += piece.len() as u64;
-        left -= piece.len() as u64;
-        rest = Cow::Owned(skip(&rest, piece.len()));
-    }
-    Ok(())
-}
-
-/// Repeats `call` until it has covered all of `spans`, which it may do in part only.
-fn transfer(
-    spans: &[Span],
-    mut at: u64,
-    call: impl Fn(&[Span], u64) -> Result<usize, Errno>,
-) -> Result<(), Errno> {
-    let mut rest = Cow::Borrowed(spans);
-    while rest.iter().any(|span| !span.is_empty()) {
-        let moved = some(call(&rest, at)?)?;
-        at += moved as u64;
-        rest = Cow::Owned(skip(&rest, moved));
+    let bytes = spans.bytes();
+    let mut piece = Buffer::new(bytes);
+    let mut done = 0;
+    while done < bytes {
+        piece.truncate(usize::try_from(bytes - done).unwrap_or(PIECE));
+        each(&mut piece, at + done, &spans.skip(done))?;
+        done += piece.len() as u64;
     }
     Ok(())
 }

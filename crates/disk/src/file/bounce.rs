@@ -65,19 +65,6 @@ impl DerefMut for Buffer {
     }
 }
 
-/// What is left of `spans` after their first `bytes`.
-pub fn skip(spans: &[Span], mut bytes: usize) -> Vec<Span> {
-    let mut rest = spans.iter();
-    let cut = rest.find_map(|&span| {
-        if bytes < span.len() {
-            return Some(span.split_at(bytes).1);
-        }
-        bytes -= span.len();
-        None
-    });
-    cut.into_iter().chain(rest.copied()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use pollux_memory::Region;
@@ -118,20 +105,5 @@ mod tests {
             (&seen[..80], &seen[80..]),
             (&bytes[..80], [0; 20].as_slice())
         );
-    }
-
-    #[test]
-    fn skipping_keeps_what_is_left() {
-        let region = region(100);
-        let (head, tail) = region.span().split_at(30);
-        let lens = |bytes| {
-            let rest = skip(&[head, tail], bytes);
-            rest.iter().map(|span| span.len()).collect::<Vec<_>>()
-        };
-        assert_eq!(lens(0), [30, 70]);
-        assert_eq!(lens(29), [1, 70]);
-        assert_eq!(lens(30), [70]);
-        assert_eq!(lens(99), [1]);
-        assert!(lens(100).is_empty());
     }
 }

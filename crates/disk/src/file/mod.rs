@@ -1,54 +1,51 @@
-//! A disk in a file or on a block device, served by a pool of threads.
+//! A disk in a file or on a block device.
 //!
-//! It is correct, durable and needs nothing but threads. `open` finds out what the file is, `backing`
-//! does the operations, `sync` decides what is durable, `pool` runs it all.
+//! A request goes one of three ways. What the page cache holds is copied at once (`ready`); what has to
+//! be waited for goes through `io_uring` (`transfers`); what `io_uring` would hand to a thread of the
+//! kernel anyhow, or cannot do, is done by a thread of our own (`pool`, `backing`). `sync` decides what
+//! is durable, `open` finds out what the file is, `channel` puts it together.
 
 mod backing;
 mod bounce;
+mod channel;
+mod complaints;
+mod counts;
 mod open;
 mod pool;
+mod ready;
+mod settings;
 mod sync;
+mod transfers;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Once};
+
+use pollux_memory::uring::Ring;
 
 use backing::Backing;
+use channel::{FileChannel, Job};
+use counts::Totals;
 use pool::Pool;
+use transfers::Transfers;
 
-use crate::inbox::{Address, Inbox};
-use crate::{
-    Armed, Channel, Completion, Disk, Events, Geometry, OpenError, Options, Queued, Request,
-    WaitPoint,
-};
+use crate::{Channel, Disk, Events, Geometry, OpenError, Options, WaitPoint};
 
-/// What lies between a write and the storage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cache {
-    /// Nothing: the page cache is bypassed (`O_DIRECT`). The storage may still have a cache of its own,
-    /// which a flush empties.
-    None,
-    /// The page cache, which a flush empties.
-    #[default]
-    Writeback,
-    /// The page cache, which every write empties of itself before it completes.
-    Writethrough,
-}
+pub use settings::{Cache, Engine, Inline, Settings};
 
-/// As many operations of one disk run at once.
+/// As many operations of one disk run on threads at once.
 pub const MAX_THREADS: usize = 16;
 
 /// A regular file or a block device.
 ///
-/// Its channels share up to [`MAX_THREADS`] threads, which start on demand, sleep when there is nothing
-/// to do, and end when the disk and its channels are dropped.
+/// Each channel has an `io_uring` of its own; where there is none, and for what it cannot do, channels
+/// share up to [`MAX_THREADS`] threads, which start on demand, sleep when there is nothing to do, and end
+/// when the disk and its channels are dropped.
 ///
 /// - A completed flush, or write with [`Durability::Stable`](crate::Durability), means that the data
 ///   is on stable storage. Once that has failed it fails for ever, since the kernel forgets: only
 ///   opening the disk anew helps.
-/// - Discarded ranges of a file read as zeroes.
+/// - Discarded ranges of a file read as zeroes; those of a block device as anything.
 /// - What fails is logged with path and offset, and ends the request alone.
 #[derive(Debug)]
 pub struct File {
@@ -57,22 +54,18 @@ pub struct File {
 
 #[derive(Debug)]
 struct Shared {
-    geometry: Geometry,
+    backing: Arc<Backing>,
+    /// Who moves what has to be waited for, after a look at the machine.
+    mover: Mover,
     pool: Pool<Job>,
+    totals: Totals,
     events: Events,
 }
 
-#[derive(Debug)]
-struct Job {
-    request: Request,
-    to: Address,
-}
-
-struct FileChannel {
-    shared: Arc<Shared>,
-    inbox: Inbox,
-    staged: Vec<Job>,
-    in_flight: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mover {
+    IoUring,
+    Threads,
 }
 
 impl File {
@@ -83,97 +76,69 @@ impl File {
     /// See [`OpenError`]; each names the path and what can be done.
     pub fn open(
         path: impl AsRef<Path>,
-        cache: Cache,
+        settings: impl Into<Settings>,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let backing = open::open(path.as_ref(), cache, *options)?;
-        Ok(Self::serve(backing))
-    }
-
-    fn serve(backing: Backing) -> Self {
-        let geometry = backing.geometry;
-        let pool = Pool::new(MAX_THREADS, move |Job { request, to }| {
-            let result = backing.run(&request.op);
-            to.deliver(Completion {
-                ticket: request.ticket,
-                result,
-            });
-        });
+        let backing = Arc::new(open::open(path.as_ref(), settings.into(), *options)?);
+        let mover = mover(&backing)?;
+        let working = Arc::clone(&backing);
         let shared = Shared {
-            geometry,
-            pool,
+            mover,
+            pool: Pool::new(MAX_THREADS, move |job: Job| job.run(&working)),
+            backing,
+            totals: Totals::default(),
             events: Events::default(),
         };
-        Self {
+        Ok(Self {
             shared: Arc::new(shared),
+        })
+    }
+}
+
+fn mover(backing: &Backing) -> Result<Mover, OpenError> {
+    if backing.settings.engine == Engine::Threads {
+        return Ok(Mover::Threads);
+    }
+    match Ring::probe(&backing.file) {
+        Ok(()) => Ok(Mover::IoUring),
+        Err(error) if backing.settings.engine == Engine::Auto => {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                tracing::warn!(%error, "there is no io_uring here: threads do its work, and files are slower");
+            });
+            Ok(Mover::Threads)
+        }
+        Err(source) => Err(OpenError::NoIoUring {
+            path: backing.path.clone(),
+            source,
+        }),
+    }
+}
+
+impl Shared {
+    fn new_transfers(&self) -> io::Result<Option<Transfers>> {
+        match self.mover {
+            Mover::IoUring => Transfers::new(&self.backing.file).map(Some),
+            Mover::Threads => Ok(None),
         }
     }
 }
 
 impl Disk for File {
     fn geometry(&self) -> Geometry {
-        self.shared.geometry
+        self.shared.backing.geometry
     }
 
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
-        self.shared.pool.ensure_thread()?;
-        Ok(Box::new(FileChannel {
-            shared: Arc::clone(&self.shared),
-            inbox: Inbox::new(wait),
-            staged: Vec::new(),
-            in_flight: 0,
-        }))
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(FileChannel::new(shared, wait)?))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.totals.named()
     }
 
     fn events(&self) -> &Events {
         &self.shared.events
-    }
-}
-
-impl Channel for FileChannel {
-    fn queue(&mut self, request: Request) -> Queued {
-        if let Err(failure) = self.shared.geometry.check(&request.op) {
-            return Queued::Done(Err(failure));
-        }
-        let to = self.inbox.address();
-        self.staged.push(Job { request, to });
-        self.in_flight += 1;
-        Queued::Pending
-    }
-
-    fn submit(&mut self) {
-        if !self.staged.is_empty() {
-            self.shared.pool.submit(&mut self.staged);
-        }
-    }
-
-    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
-        self.in_flight -= self.inbox.collect(done);
-    }
-
-    fn arm(&mut self) -> Armed {
-        debug_assert!(self.staged.is_empty(), "submit comes before arm");
-        if self.inbox.is_empty() {
-            Armed::Idle
-        } else {
-            Armed::Pending
-        }
-    }
-}
-
-/// Nothing may be in flight: see [`Channel`]. Where something is, its memory is in use, so that this
-/// waits for it rather than to let it be unmapped under the kernel's hands.
-impl Drop for FileChannel {
-    fn drop(&mut self) {
-        let left = self.in_flight;
-        self.submit();
-        while self.in_flight > 0 {
-            self.in_flight -= self.inbox.collect(&mut |_| ());
-            thread::sleep(Duration::from_millis(1));
-        }
-        debug_assert!(
-            left == 0 || thread::panicking(),
-            "a channel was dropped with {left} requests in flight"
-        );
     }
 }

@@ -9,8 +9,10 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::Cache;
-use super::backing::Backing;
+use super::backing::{Backing, Residence};
+use super::complaints::Complaints;
+use super::ready::Ready;
+use super::settings::{Cache, Settings};
 use super::sync::Syncer;
 use crate::{Access, Geometry, OpenError, Options, RangeLimits};
 
@@ -19,7 +21,8 @@ const MAX_DISCARD: u64 = 1 << 30;
 const MAX_WRITE_ZEROES: u64 = 128 << 20;
 
 /// Opens what lies at `path`.
-pub fn open(path: &Path, cache: Cache, options: Options) -> Result<Backing, OpenError> {
+pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing, OpenError> {
+    let cache = settings.cache;
     let looked =
         fs::metadata(path).map_err(|error| refused(path, cache, options.access(), error))?;
     // Before it is opened, as opening a pipe would wait for its other end.
@@ -54,11 +57,14 @@ pub fn open(path: &Path, cache: Cache, options: Options) -> Result<Backing, Open
     };
     Ok(Backing {
         geometry: abilities(geometry, kind, &file, size),
+        residence: residence(kind, &file),
         file,
         path: path.to_owned(),
-        cache,
+        settings,
         alignment,
         sync: Syncer::default(),
+        ready: Ready::default(),
+        complaints: Complaints::default(),
     })
 }
 
@@ -120,6 +126,19 @@ fn refused(path: &Path, cache: Cache, access: Access, source: io::Error) -> Open
             path,
             source,
         },
+    }
+}
+
+/// `f_type` of tmpfs and of its simpler brother.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+fn residence(kind: Kind, file: &fs::File) -> Residence {
+    let system = rustix::fs::fstatfs(file).map(|system| system.f_type.cast_unsigned());
+    match (kind, system) {
+        (Kind::Regular, Ok(TMPFS_MAGIC | RAMFS_MAGIC)) => Residence::Memory,
+        // The node of a device may lie on a tmpfs as well, as all of /dev does.
+        _ => Residence::Storage,
     }
 }
 
@@ -229,7 +248,7 @@ mod tests {
     use super::*;
 
     fn message(path: &Path, cache: Cache) -> String {
-        open(path, cache, Options::default())
+        open(path, cache.into(), Options::default())
             .unwrap_err()
             .to_string()
     }
@@ -275,7 +294,7 @@ mod tests {
                 block_size,
                 ..Options::default()
             };
-            open(&path, Cache::Writeback, options).unwrap().geometry
+            open(&path, Settings::default(), options).unwrap().geometry
         };
         assert_eq!((with(None).bytes, with(None).block), (9728, 512));
         assert_eq!(with(Some(4096)).bytes, 8192);
@@ -290,7 +309,7 @@ mod tests {
             read_only: true,
             ..Options::default()
         };
-        let geometry = open(file.path(), Cache::Writeback, options)
+        let geometry = open(file.path(), Settings::default(), options)
             .unwrap()
             .geometry;
         assert_eq!(geometry.access, Access::ReadOnly);

@@ -6,60 +6,104 @@
 //! time, and a failure is remembered until the disk is opened anew. For the same reason a write that
 //! must be stable is a write and then a sync, not `RWF_DSYNC`, which takes the error just as well.
 //!
-//! One at a time costs little: whoever arrives meanwhile shares the next, however many they are.
+//! One at a time costs little: whoever arrives meanwhile shares the next, however many they are. Nobody
+//! blocks for it: they leave their address, and the one thread that syncs tells them.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+
+use crate::inbox::Address;
+use crate::{Completion, Failure, Ticket};
+
+/// When is a request complete?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// Once it is done.
+    Done,
+    /// Once a sync that began after it was done has ended.
+    Synced,
+}
 
 /// Syncs one file, one at a time.
 #[derive(Debug, Default)]
 pub struct Syncer {
     state: Mutex<State>,
-    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many syncs were started; they end in the same order.
-    started: u64,
-    ended: u64,
+    /// Does somebody lead?
+    led: bool,
+    /// Those whom the sync that is running, if any, comes too early for.
+    waiting: Vec<Waiter>,
     failed: Option<Errno>,
 }
 
+/// A request that ends once what was written before is stable.
+#[derive(Debug)]
+pub struct Waiter {
+    pub ticket: Ticket,
+    pub to: Address,
+}
+
+impl Waiter {
+    fn end(&self, result: Result<(), Errno>) {
+        self.to.deliver(Completion {
+            ticket: self.ticket,
+            result: result.map_err(Failure::Io),
+        });
+    }
+}
+
+/// What became of a [`Waiter`].
+#[must_use = "where nobody leads, nobody is told"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// It will be told. The caller sees to it that somebody calls [`Syncer::lead`], who may block.
+    Leader,
+    /// It will be told.
+    Follower,
+    /// It has failed already, and is told nothing.
+    Failed(Errno),
+}
+
 impl Syncer {
-    /// Returns once a `sync` has ended that began after this was called: one of our own, or that of
-    /// somebody else who came at the same time.
-    ///
-    /// # Errors
-    ///
-    /// What `sync` said, now or ever before.
-    pub fn sync(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    /// Tells `waiter` once a sync has ended that began after this was called.
+    pub fn join(&self, waiter: Waiter) -> Joined {
         let mut state = self.lock();
-        let needed = state.started + 1;
-        loop {
-            if let Some(error) = state.failed {
-                return Err(error);
-            }
-            if state.ended >= needed {
-                return Ok(());
-            }
-            if state.started == state.ended {
-                break;
-            }
-            state = self
-                .ended
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = state.failed {
+            return Joined::Failed(error);
         }
-        state.started += 1;
-        drop(state);
-        let result = sync();
-        let mut state = self.lock();
-        state.ended += 1;
-        state.failed = result.err();
-        self.ended.notify_all();
-        result
+        state.waiting.push(waiter);
+        if state.led {
+            return Joined::Follower;
+        }
+        state.led = true;
+        Joined::Leader
+    }
+
+    /// Calls `sync` until nobody waits any more, and tells each of those who wait how it went: what it said
+    /// for them, or for anybody before.
+    pub fn lead(&self, mut sync: impl FnMut() -> Result<(), Errno>) {
+        loop {
+            let mut state = self.lock();
+            let waiters = std::mem::take(&mut state.waiting);
+            if waiters.is_empty() {
+                state.led = false;
+                return;
+            }
+            let failed = state.failed;
+            drop(state);
+            let result = failed.map_or_else(&mut sync, Err);
+            if let Err(error) = result {
+                // Before anybody is told: who knows of it and asks again shall hear it again.
+                self.lock().failed = Some(error);
+            }
+            for waiter in waiters {
+                waiter.end(result);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,68 +118,128 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::inbox::Inbox;
+    use crate::wait::Sleeper;
+
+    struct Client {
+        inbox: Inbox,
+        #[expect(dead_code, reason = "held for the inbox")]
+        sleeper: Sleeper,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            let sleeper = Sleeper::new().unwrap();
+            let inbox = Inbox::new(sleeper.point());
+            Self { inbox, sleeper }
+        }
+
+        fn waiter(&self, ticket: u64) -> Waiter {
+            Waiter {
+                ticket: Ticket(ticket),
+                to: self.inbox.address(),
+            }
+        }
+
+        fn told(&mut self) -> Vec<(u64, Result<(), Failure>)> {
+            let mut told = Vec::new();
+            self.inbox
+                .collect(&mut |done| told.push((done.ticket.0, done.result)));
+            told
+        }
+    }
 
     #[test]
     fn a_failure_is_remembered() {
-        let syncer = Syncer::default();
-        assert_eq!(syncer.sync(|| Ok(())), Ok(()));
-        assert_eq!(syncer.sync(|| Err(Errno::IO)), Err(Errno::IO));
-        let again = syncer.sync(|| unreachable!("the kernel would say that all is well"));
-        assert_eq!(again, Err(Errno::IO));
+        let (syncer, mut client) = (Syncer::default(), Client::new());
+        assert_eq!(syncer.join(client.waiter(1)), Joined::Leader);
+        syncer.lead(|| Ok(()));
+        assert_eq!(syncer.join(client.waiter(2)), Joined::Leader);
+        syncer.lead(|| Err(Errno::IO));
+        assert_eq!(
+            client.told(),
+            [(1, Ok(())), (2, Err(Failure::Io(Errno::IO)))]
+        );
+        assert_eq!(syncer.join(client.waiter(3)), Joined::Failed(Errno::IO));
+        assert_eq!(client.told(), []);
     }
 
     #[test]
     fn those_who_come_during_a_sync_share_the_next_one() {
-        let syncer = Syncer::default();
-        let runs = AtomicU64::new(0);
-        let run = || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let (begun, has_begun) = mpsc::channel();
-            let (end, may_end) = mpsc::channel();
-            let syncer = &syncer;
-            scope.spawn(move || {
-                syncer.sync(|| {
-                    begun.send(()).unwrap();
-                    may_end.recv().unwrap();
-                    run()
-                })
-            });
-            has_begun.recv().unwrap();
-            let others: Vec<_> = (0..8)
-                .map(|_| scope.spawn(move || syncer.sync(run)))
-                .collect();
-            // Some may come later than this and run one of their own.
-            thread::yield_now();
-            end.send(()).unwrap();
-            for other in others {
-                assert_eq!(other.join().unwrap(), Ok(()));
+        let (syncer, mut client) = (Syncer::default(), Client::new());
+        assert_eq!(syncer.join(client.waiter(0)), Joined::Leader);
+        let mut runs = 0;
+        syncer.lead(|| {
+            runs += 1;
+            if runs == 1 {
+                for ticket in 1..9 {
+                    assert_eq!(syncer.join(client.waiter(ticket)), Joined::Follower);
+                }
+                assert!(client.inbox.is_empty(), "this one is too early for them");
             }
+            Ok(())
         });
-        let runs = runs.load(Ordering::Relaxed);
-        assert!((2..=9).contains(&runs), "{runs}");
+        assert_eq!(runs, 2);
+        let all: Vec<_> = (0..9).map(|ticket| (ticket, Ok(()))).collect();
+        assert_eq!(client.told(), all);
+        assert_eq!(
+            syncer.join(client.waiter(9)),
+            Joined::Leader,
+            "nobody leads any more"
+        );
     }
 
     #[test]
-    fn a_failure_is_told_to_everybody_who_waited_for_it() {
-        let syncer = Syncer::default();
-        let calls = AtomicU64::new(0);
+    fn who_came_during_a_sync_that_failed_hears_of_it() {
+        let (syncer, mut client) = (Syncer::default(), Client::new());
+        assert_eq!(syncer.join(client.waiter(0)), Joined::Leader);
+        let mut runs = 0;
+        syncer.lead(|| {
+            runs += 1;
+            assert_eq!(runs, 1, "the kernel would say that all is well");
+            assert_eq!(syncer.join(client.waiter(1)), Joined::Follower);
+            Err(Errno::NOSPC)
+        });
+        let failed = Err(Failure::Io(Errno::NOSPC));
+        assert_eq!(client.told(), [(0, failed), (1, failed)]);
+    }
+
+    #[test]
+    fn everybody_is_told_once_whoever_leads() {
+        const THREADS: u64 = 4;
+        const EACH: u64 = 2000;
+        let (syncer, mut client) = (Syncer::default(), Client::new());
+        let (running, told) = (AtomicU64::new(0), mpsc::channel());
         thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let result = syncer.sync(|| {
-                        // As the kernel does it: the error is told once.
-                        match calls.fetch_add(1, Ordering::Relaxed) {
-                            0 => Err(Errno::NOSPC),
-                            _ => Ok(()),
+            for thread in 0..THREADS {
+                let (syncer, running, done) = (&syncer, &running, told.0.clone());
+                let to = client.inbox.address();
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        let ticket = Ticket(thread * EACH + n);
+                        let to = to.clone();
+                        if syncer.join(Waiter { ticket, to }) == Joined::Leader {
+                            syncer.lead(|| {
+                                assert_eq!(
+                                    running.fetch_add(1, Ordering::SeqCst),
+                                    0,
+                                    "two at once"
+                                );
+                                running.fetch_sub(1, Ordering::SeqCst);
+                                Ok(())
+                            });
                         }
-                    });
-                    assert_eq!(result, Err(Errno::NOSPC));
+                    }
+                    done.send(()).unwrap();
                 });
             }
         });
-        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        let mut tickets: Vec<_> = client
+            .told()
+            .into_iter()
+            .map(|(ticket, _)| ticket)
+            .collect();
+        tickets.sort_unstable();
+        assert!(tickets.into_iter().eq(0..THREADS * EACH));
     }
 }

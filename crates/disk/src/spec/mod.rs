@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! SPEC   KIND:KEY=VALUE[,KEY=VALUE]...
-//!        null:size=SIZE      memory:size=SIZE      file:path=PATH[,cache=none|writeback|writethrough]
+//!        null:size=SIZE      memory:size=SIZE
+//!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
 //! ```
 //! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`.
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::file::Cache;
+use crate::file::{Cache, Engine, Inline, Settings};
 use crate::{Disk, File, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
@@ -46,8 +47,8 @@ pub enum Spec {
     File {
         /// Where it lies. One that is not UTF-8 can be opened, but not printed exactly.
         path: PathBuf,
-        /// What lies between a write and the storage.
-        cache: Cache,
+        /// How it is used.
+        settings: Settings,
     },
 }
 
@@ -93,9 +94,13 @@ pub enum SpecError {
         example: &'static str,
         source: SizeError,
     },
-    /// Not a cache mode.
-    #[error("there is no `cache={value}`; use `none`, `writeback` or `writethrough`")]
-    Cache { value: String },
+    /// Not one of the values that an option has.
+    #[error("there is no `{key}={value}`; use {values}")]
+    Choice {
+        key: &'static str,
+        value: String,
+        values: String,
+    },
 }
 
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G` or `file:path=disk.img`";
@@ -118,7 +123,7 @@ impl Spec {
                     .map_err(|source| OpenError::NoMemory { bytes, source })?;
                 Arc::new(memory)
             }
-            Self::File { path, cache } => Arc::new(File::open(path, *cache, options)?),
+            Self::File { path, settings } => Arc::new(File::open(path, *settings, options)?),
         })
     }
 }
@@ -145,8 +150,12 @@ impl FromStr for Spec {
             "file" => {
                 let mut given = Given::parse("file", FILE, rest)?;
                 let path = given.required("path")?.into();
-                let cache = given.cache()?;
-                given.end(Self::File { path, cache })
+                let settings = Settings {
+                    cache: given.choice("cache", &CACHES)?,
+                    engine: given.choice("engine", &ENGINES)?,
+                    inline: given.choice("inline", &INLINE)?,
+                };
+                given.end(Self::File { path, settings })
             }
             _ => Err(SpecError::UnknownKind {
                 kind: kind.to_owned(),
@@ -161,15 +170,41 @@ impl fmt::Display for Spec {
         match self {
             Self::Null { size } => write!(f, "null:size={size}"),
             Self::Memory { size } => write!(f, "memory:size={size}"),
-            Self::File { path, cache } => {
+            Self::File { path, settings } => {
                 write!(f, "file:path={}", escaped(path))?;
-                match cache {
-                    Cache::Writeback => Ok(()),
-                    Cache::None => f.write_str(",cache=none"),
-                    Cache::Writethrough => f.write_str(",cache=writethrough"),
-                }
+                shown(f, "cache", &CACHES, &settings.cache)?;
+                shown(f, "engine", &ENGINES, &settings.engine)?;
+                shown(f, "inline", &INLINE, &settings.inline)
             }
         }
+    }
+}
+
+/// What an option may be, the first of which it is without a word.
+type Choices<T, const N: usize> = [(&'static str, T); N];
+
+const CACHES: Choices<Cache, 3> = [
+    ("writeback", Cache::Writeback),
+    ("none", Cache::None),
+    ("writethrough", Cache::Writethrough),
+];
+const ENGINES: Choices<Engine, 3> = [
+    ("auto", Engine::Auto),
+    ("io_uring", Engine::IoUring),
+    ("threads", Engine::Threads),
+];
+const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
+
+/// Writes what an option is, unless it is what it is without a word.
+fn shown<T: PartialEq>(
+    f: &mut fmt::Formatter<'_>,
+    key: &str,
+    choices: &[(&str, T)],
+    value: &T,
+) -> fmt::Result {
+    match choices.iter().position(|(_, choice)| choice == value) {
+        None | Some(0) => Ok(()),
+        Some(at) => write!(f, ",{key}={}", choices[at].0),
     }
 }
 
@@ -226,16 +261,24 @@ impl Given {
         })
     }
 
-    fn cache(&mut self) -> Result<Cache, SpecError> {
-        match self.take("cache") {
-            None => Ok(Cache::default()),
-            Some(value) => match value.as_str() {
-                "none" => Ok(Cache::None),
-                "writeback" => Ok(Cache::Writeback),
-                "writethrough" => Ok(Cache::Writethrough),
-                _ => Err(SpecError::Cache { value }),
-            },
-        }
+    fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Result<T, SpecError> {
+        let Some(value) = self.take(key) else {
+            return Ok(choices[0].1);
+        };
+        let chosen = choices.iter().find(|(name, _)| *name == value);
+        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
+            let names: Vec<_> = choices
+                .iter()
+                .map(|(name, _)| format!("`{name}`"))
+                .collect();
+            let (last, others) = names.split_last().expect("every option has a value");
+            let values = format!("{} or {last}", others.join(", "));
+            SpecError::Choice { key, value, values }
+        })
     }
 
     /// `spec`, if nothing is left.

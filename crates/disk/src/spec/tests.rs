@@ -11,13 +11,24 @@ fn every_kind_is_read() {
     let size = Size(2 << 30);
     assert_eq!(parse("null:size=2G"), Ok(Spec::Null { size }));
     assert_eq!(parse("memory:size=2048M"), Ok(Spec::Memory { size }));
-    let file = |path: &str, cache| {
+    let file = |path: &str, cache: Cache| {
         Ok(Spec::File {
             path: path.into(),
-            cache,
+            settings: cache.into(),
         })
     };
     assert_eq!(parse("file:path=a.img"), file("a.img", Cache::Writeback));
+    assert_eq!(
+        parse("file:path=a,engine=threads,inline=off"),
+        Ok(Spec::File {
+            path: "a".into(),
+            settings: Settings {
+                engine: Engine::Threads,
+                inline: Inline::Off,
+                ..Settings::default()
+            },
+        })
+    );
     assert_eq!(
         parse("file:cache=none,path=/dev/sd:b=c"),
         file("/dev/sd:b=c", Cache::None)
@@ -53,7 +64,11 @@ fn every_mistake_is_named_with_its_remedy() {
         ("file:path=a,b", "`b` is not KEY=VALUE"),
         (
             "file:path=a,cache=on",
-            "no `cache=on`; use `none`, `writeback` or `writethrough`",
+            "no `cache=on`; use `writeback`, `none` or `writethrough`",
+        ),
+        (
+            "file:path=a,inline=yes",
+            "no `inline=yes`; use `on` or `off`",
         ),
     ];
     for (spec, expected) in table {
@@ -93,22 +108,25 @@ fn a_spec_opens_the_disk_it_describes() {
 
 fn specs() -> impl Strategy<Value = Spec> {
     let sizes = || (1..=i64::MAX.cast_unsigned()).prop_map(Size);
-    let caches = prop_oneof![
-        Just(Cache::None),
-        Just(Cache::Writeback),
-        Just(Cache::Writethrough)
-    ];
+    let settings = || {
+        let cache = prop::sample::select(CACHES.map(|(_, cache)| cache).to_vec());
+        let engine = prop::sample::select(ENGINES.map(|(_, engine)| engine).to_vec());
+        let inline = prop::sample::select(INLINE.map(|(_, inline)| inline).to_vec());
+        (cache, engine, inline).prop_map(|(cache, engine, inline)| Settings {
+            cache,
+            engine,
+            inline,
+        })
+    };
+    let file = |(path, settings): (String, Settings)| Spec::File {
+        path: path.into(),
+        settings,
+    };
     prop_oneof![
         sizes().prop_map(|size| Spec::Null { size }),
         sizes().prop_map(|size| Spec::Memory { size }),
-        (".+", caches).prop_map(|(path, cache)| Spec::File {
-            path: path.into(),
-            cache
-        }),
-        ("[,=:a]+", Just(Cache::None)).prop_map(|(path, cache)| Spec::File {
-            path: path.into(),
-            cache
-        }),
+        (".+", settings()).prop_map(file),
+        ("[,=:a]+", settings()).prop_map(file),
     ]
 }
 

@@ -7,9 +7,11 @@ pub mod expectations;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pollux_disk::file::{Engine, Settings};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{
-    Armed, Channel, Completion, Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap,
+    Armed, Channel, Completion, Disk, Durability, Failure, File, Op, Options, Queued, Request,
+    Ticket, Unmap,
 };
 use pollux_memory::{Region, Span, Spans};
 use rustix::fs::MemfdFlags;
@@ -198,6 +200,25 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// The engines of a file disk that there are here.
+pub fn engines() -> Vec<Engine> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let settings = Settings {
+        engine: Engine::IoUring,
+        ..Settings::default()
+    };
+    match File::open(file.path(), settings, &Options::default()) {
+        Ok(_) => vec![Engine::IoUring, Engine::Threads],
+        Err(error) => {
+            println!("SKIP: {error}");
+            let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
+            assert!(!required, "io_uring must work here: {error}");
+            vec![Engine::Threads]
+        }
+    }
 }
 
 /// Makes a disk of so many bytes, all zeroes.

@@ -1,0 +1,57 @@
+//! How a file is used: every choice there is, each with a default that suits most.
+
+/// What lies between a write and the storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// Nothing: the page cache is bypassed (`O_DIRECT`). The storage may still have a cache of its own,
+    /// which a flush empties.
+    None,
+    /// The page cache, which a flush empties.
+    #[default]
+    Writeback,
+    /// The page cache, which every write empties of itself before it completes.
+    Writethrough,
+}
+
+/// Who moves data that has to be waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `io_uring`; where it is forbidden or missing, as in many containers, the threads, and the log
+    /// says so once.
+    #[default]
+    Auto,
+    /// `io_uring` or nothing.
+    IoUring,
+    /// A pool of threads.
+    Threads,
+}
+
+/// Who moves data that need not be waited for: what the page cache holds, and files in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inline {
+    /// The caller of [`Channel::queue`](crate::Channel::queue), there and then.
+    #[default]
+    On,
+    /// The engine, as for all other data. To measure against.
+    Off,
+}
+
+/// How a [`File`](super::File) is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What lies between a write and the storage.
+    pub cache: Cache,
+    /// Who moves data that has to be waited for.
+    pub engine: Engine,
+    /// Who moves data that need not be waited for.
+    pub inline: Inline,
+}
+
+impl From<Cache> for Settings {
+    fn from(cache: Cache) -> Self {
+        Self {
+            cache,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Files read into spans and written from spans through `io_uring`: many transfers, one system call.
+//!
+//! One of the homes of `unsafe`, like [`io`](crate::io): the kernel is given bare addresses. What makes
+//! that sound is that a [`Ring`] never lets go of a transfer that the kernel still works on: it
+//! waits for all of them when it is dropped.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::thread;
+
+use io_uring::types::Fixed;
+use io_uring::{IoUring, opcode, squeue};
+use rustix::io::Errno;
+
+use crate::io::MAX_SPANS;
+use crate::{Span, Spans};
+
+/// Which way the data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// A read: from the file into memory.
+    FromFile,
+    /// A write: from memory into the file.
+    ToFile,
+}
+
+/// What is to be moved. One that is begun anew, because the kernel has moved a part of it only, skips
+/// that part.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Which way.
+    pub flow: Flow,
+    /// The memory, lent until the transfer has ended.
+    pub spans: Spans,
+    /// How many bytes at the start of `spans` to leave out.
+    pub skip: u64,
+    /// Where in the file the rest belongs.
+    pub at: u64,
+}
+
+/// A transfer has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What it was called.
+    pub token: u64,
+    /// How many bytes it moved: maybe fewer than asked for, for the reasons [`io`](crate::io) names.
+    pub result: Result<usize, Errno>,
+}
+
+/// An `io_uring` on one file.
+///
+/// Its descriptor is readable while something has ended. It may move from thread to thread. (The
+/// kernel ends transfers in the name of the thread that started them, when that next enters the
+/// kernel, if only by the tick of the clock.)
+pub struct Ring {
+    uring: IoUring,
+    /// Transfers that were handed over and whose end was not collected.
+    in_flight: usize,
+    /// Lists of spans that were made for one transfer. The kernel copies a list when it starts the transfer
+    /// (`IORING_FEAT_SUBMIT_STABLE`), so they go after that.
+    rests: Vec<Vec<Span>>,
+    entered: u64,
+}
+
+/// What is handed over at once; more starts a system call early.
+const ENTRIES: u32 = 128;
+
+/// What is in flight at most, so that no end is ever without a place to be told.
+const MOST: u32 = 1024;
+
+impl Ring {
+    /// A ring on `file`.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says where it has no `io_uring`, an older one than Linux 5.19's, or forbids
+    /// it: `ENOSYS`, `EPERM`, `EINVAL`; `EMFILE` and `ENOMEM` where it runs out of what a ring takes.
+    pub fn new(file: impl AsFd) -> io::Result<Self> {
+        // Cooperative: an end that comes while its thread runs does not interrupt it; the thread is told by
+        // a flag and lets the kernel tell the rest when it looks (`Ring::collect`).
+        let uring = IoUring::builder()
+            .setup_cqsize(MOST)
+            .setup_submit_all()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .build(ENTRIES)?;
+        if !uring.params().is_feature_submit_stable() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        uring
+            .submitter()
+            .register_files(&[file.as_fd().as_raw_fd()])?;
+        Ok(Self {
+            uring,
+            in_flight: 0,
+            rests: Vec::new(),
+            entered: 0,
+        })
+    }
+
+    /// Does it work? Reads nothing, through all the steps of reading something: a filter of system calls may allow
+    /// to make a ring and forbid to use it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ring::new`].
+    pub fn probe(file: impl AsFd) -> io::Result<()> {
+        let mut ring = Self::new(file)?;
+        let nothing = Transfer {
+            flow: Flow::FromFile,
+            spans: Spans::NONE,
+            skip: 0,
+            at: 0,
+        };
+        ring.queue(0, &nothing);
+        match ring.uring.submit_and_wait(1) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // The kernel has never seen it.
+                ring.in_flight = 0;
+                Err(error)
+            }
+        }
+    }
+
+    /// Is there room for another transfer?
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.in_flight < MOST as usize
+    }
+
+    /// How many transfers have not been collected.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Hands over `transfer`, which comes back from [`Ring::collect`] as `token`. Nothing needs to happen
+    /// before [`Ring::submit`].
+    ///
+    /// # Panics
+    ///
+    /// When there is no room.
+    pub fn queue(&mut self, token: u64, transfer: &Transfer) {
+        assert!(self.has_room(), "the owner asks for room first");
+        let entry = self.entry(transfer).user_data(token);
+        loop {
+            // SAFETY: the entry names the ring's registered file, and memory that is lent until the transfer has ended
+            // (`Span::new`), whose end is waited for even when the ring is dropped. The list of spans
+            // is lent likewise, or stays in `rests` until the kernel has copied it.
+            if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+                break;
+            }
+            // Full: the kernel takes what is there, unless it is short of memory for a moment.
+            if self.submit().is_err() {
+                thread::yield_now();
+            }
+        }
+        self.in_flight += 1;
+    }
+
+    fn entry(&mut self, transfer: &Transfer) -> squeue::Entry {
+        let spans = transfer.spans;
+        let (first, count) = match (&*spans, transfer.skip) {
+            ([], _) => return one(transfer, Span::EMPTY),
+            ([span], 0) => return one(transfer, *span),
+            (list, 0) => (list.as_ptr(), list.len()),
+            (_, skip) => {
+                let rest = transfer.spans.skip(skip);
+                if let [span] = rest[..] {
+                    return one(transfer, span);
+                }
+                self.rests.push(rest);
+                let rest = &self.rests[self.rests.len() - 1];
+                (rest.as_ptr(), rest.len())
+            }
+        };
+        let count = u32::try_from(count.min(MAX_SPANS)).expect("MAX_SPANS is a u32");
+        // A span is laid out like an iovec (asserted in `io`).
+        let list: *const libc::iovec = first.cast();
+        match transfer.flow {
+            Flow::FromFile => opcode::Readv::new(Fixed(0), list, count)
+                .offset(transfer.at)
+                .build(),
+            Flow::ToFile => opcode::Writev::new(Fixed(0), list, count)
+                .offset(transfer.at)
+                .build(),
+        }
+    }
+
+    /// Starts all that was handed over, with one system call; none if there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// What `io_uring_enter` says: `EAGAIN` or `EBUSY` where the kernel is out of memory for now. What
+    /// it did not take is still there for the next time.
+    pub fn submit(&mut self) -> Result<(), Errno> {
+        if self.uring.submission().is_empty() {
+            return Ok(());
+        }
+        self.enter()
+    }
+
+    fn enter(&mut self) -> Result<(), Errno> {
+        loop {
+            self.entered += 1;
+            match self.uring.submit() {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            }
+        }
+        if self.uring.submission().is_empty() {
+            self.rests.clear();
+        }
+        Ok(())
+    }
+
+    /// How many system calls it has made so far.
+    #[must_use]
+    pub fn entered(&self) -> u64 {
+        self.entered
+    }
+
+    /// Was something handed over that the kernel has not taken yet?
+    #[must_use]
+    pub fn has_staged(&mut self) -> bool {
+        !self.uring.submission().is_empty()
+    }
+
+    /// Has something ended? Its end may have to be fetched by [`Ring::collect`].
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        !self.uring.completion().is_empty() || self.uring.submission().taskrun()
+    }
+
+    /// Adds all that has ended to `ended`; never waits.
+    pub fn collect(&mut self, ended: &mut Vec<Ended>) {
+        if self.in_flight == 0 {
+            return;
+        }
+        if self.uring.completion().is_empty() {
+            if !self.uring.submission().taskrun() {
+                return;
+            }
+            // Transfers have ended, and the kernel waits for a thread to come by and tell itself. Where it
+            // cannot (`EINTR`, `EBUSY`), the next look finds them.
+            let _ = self.enter();
+        }
+        let before = ended.len();
+        ended.extend(self.uring.completion().map(|entry| Ended {
+            token: entry.user_data(),
+            result: result(entry.result()),
+        }));
+        self.in_flight -= ended.len() - before;
+    }
+}
+
+fn one(transfer: &Transfer, span: Span) -> squeue::Entry {
+    // More than 4 GiB are a short transfer.
+    let len = u32::try_from(span.len()).unwrap_or(!4095);
+    match transfer.flow {
+        Flow::FromFile => opcode::Read::new(Fixed(0), span.as_ptr(), len)
+            .offset(transfer.at)
+            .build(),
+        Flow::ToFile => opcode::Write::new(Fixed(0), span.as_ptr(), len)
+            .offset(transfer.at)
+            .build(),
+    }
+}
+
+fn result(result: i32) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(result.wrapping_neg()))
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns its descriptor and is borrowed as long as that.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
+    }
+}
+
+/// Waits for all transfers: their memory is in use until they have ended.
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut ended = Vec::new();
+        while self.in_flight > 0 {
+            if self.uring.submit_and_wait(1).is_err() {
+                thread::yield_now();
+            }
+            self.collect(&mut ended);
+            ended.clear();
+        }
+        // The kernel takes a ring apart in its own time. The file is let go of now, with its locks: the next
+        // to open it may come right after this.
+        let _ = self.uring.submitter().unregister_files();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::ptr::NonNull;
+
+    use super::*;
+
+    /// Memory cut into spans, as a request lends it.
+    struct Lent {
+        bytes: Vec<u8>,
+        spans: Vec<Span>,
+    }
+
+    impl Lent {
+        fn holding(mut bytes: Vec<u8>, pieces: usize) -> Self {
+            let len = bytes.len();
+            let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
+            // SAFETY: the tests keep `bytes` and look at it only when nothing is in flight.
+            let mut rest = unsafe { Span::new(base, len) };
+            let mut spans = Vec::new();
+            for _ in 1..pieces {
+                let (now, later) = rest.split_at(len / pieces);
+                spans.push(now);
+                rest = later;
+            }
+            spans.push(rest);
+            Self { bytes, spans }
+        }
+
+        fn transfer(&self, flow: Flow, skip: u64, at: u64) -> Transfer {
+            // SAFETY: the list is neither moved nor changed while the tests have something in flight.
+            let spans = unsafe { Spans::new(&self.spans) };
+            Transfer {
+                flow,
+                spans,
+                skip,
+                at,
+            }
+        }
+    }
+
+    /// A ring; none, with a word, where the machine forbids it.
+    fn ring(file: &File) -> Option<Ring> {
+        match Ring::new(file) {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                println!("SKIP: no io_uring here: {error}");
+                let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
+                assert!(!required, "io_uring must work here: {error}");
+                None
+            }
+        }
+    }
+
+    fn wait(ring: &mut Ring) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        ring.submit().unwrap();
+        while ring.in_flight() > 0 {
+            ring.collect(&mut ended);
+            thread::yield_now();
+        }
+        ended.sort_by_key(|ended| ended.token);
+        ended
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_any_cut_and_after_any_skip() {
+        let file = tempfile::tempfile().unwrap();
+        let Some(mut ring) = ring(&file) else { return };
+        Ring::probe(&file).unwrap();
+        for (pieces, skip) in [(1, 0), (3, 0), (3, 5), (2, 50), (2, 60)] {
+            let from = Lent::holding((0..100).collect(), pieces);
+            ring.queue(1, &from.transfer(Flow::ToFile, 0, 7));
+            assert_eq!(
+                wait(&mut ring),
+                [Ended {
+                    token: 1,
+                    result: Ok(100)
+                }]
+            );
+            let into = Lent::holding(vec![0; 100], pieces);
+            ring.queue(2, &into.transfer(Flow::FromFile, skip, 7 + skip));
+            let moved = usize::try_from(100 - skip).unwrap();
+            assert_eq!(
+                wait(&mut ring),
+                [Ended {
+                    token: 2,
+                    result: Ok(moved)
+                }]
+            );
+            assert_eq!(into.bytes[100 - moved..], from.bytes[100 - moved..]);
+        }
+    }
+
+    #[test]
+    fn more_than_the_kernel_takes_at_once_all_ends() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let Some(mut ring) = ring(&file) else { return };
+        let lent = Lent::holding(vec![7; 512], 1);
+        for token in 0..u64::from(MOST) {
+            ring.queue(token, &lent.transfer(Flow::ToFile, 0, token * 512));
+        }
+        assert!(!ring.has_room());
+        let ended = wait(&mut ring);
+        assert_eq!(ended.len(), MOST as usize);
+        for (token, ended) in (0..).zip(ended) {
+            assert_eq!((ended.token, ended.result), (token, Ok(512)));
+        }
+        assert!(ring.has_room() && !ring.has_staged() && !ring.has_ended());
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_told() {
+        let file = File::open("/dev/null").unwrap();
+        let Some(mut ring) = ring(&file) else { return };
+        let lent = Lent::holding(vec![7; 512], 1);
+        ring.queue(0, &lent.transfer(Flow::ToFile, 0, 0));
+        assert_eq!(
+            wait(&mut ring)[0].result,
+            Err(Errno::BADF),
+            "opened for reading only"
+        );
+    }
+
+    #[test]
+    fn a_ring_that_is_dropped_waits_for_what_is_in_flight() {
+        let file = tempfile::tempfile().unwrap();
+        let Some(mut ring) = ring(&file) else { return };
+        let lent = Lent::holding(vec![7; 1 << 20], 3);
+        ring.queue(0, &lent.transfer(Flow::ToFile, 0, 0));
+        drop(ring);
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20, "it was written");
+    }
+}
