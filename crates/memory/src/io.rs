@@ -3,7 +3,7 @@
 //! One of the homes of `unsafe`: the safe wrappers of these system calls take slices, and no slice
 //! may be formed over memory that a peer writes.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -11,14 +11,6 @@ use crate::Span;
 
 /// How many spans one call takes at most; those beyond are left to the next.
 pub const MAX_SPANS: usize = 1024;
-
-type Call = unsafe extern "C" fn(
-    libc::c_int,
-    *const libc::iovec,
-    libc::c_int,
-    libc::off64_t,
-    libc::c_int,
-) -> libc::ssize_t;
 
 /// Fills `into` from `file` at byte `at`, with one system call.
 ///
@@ -29,7 +21,7 @@ type Call = unsafe extern "C" fn(
 ///
 /// What `preadv` says, `EINTR` aside; `EFAULT` where the peer has taken its memory away.
 pub fn read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::preadv64v2, file, into, at, 0)
+    transfer(Flow::FromFile, file, into, at, 0)
 }
 
 /// As [`read_at`], but never waits: reads what the page cache holds (`RWF_NOWAIT`).
@@ -39,7 +31,7 @@ pub fn read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> 
 /// `EAGAIN` where the first byte would have to be waited for; `EOPNOTSUPP` where the file cannot tell, as
 /// on tmpfs.
 pub fn try_read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::preadv64v2, file, into, at, libc::RWF_NOWAIT)
+    transfer(Flow::FromFile, file, into, at, libc::RWF_NOWAIT)
 }
 
 /// Writes `from` to `file` at byte `at`, with one system call.
@@ -50,7 +42,7 @@ pub fn try_read_at(file: impl AsFd, into: &[Span], at: u64) -> Result<usize, Err
 ///
 /// What `pwritev` says, `EINTR` aside; `EFAULT` where the peer has taken its memory away.
 pub fn write_at(file: impl AsFd, from: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::pwritev64v2, file, from, at, 0)
+    transfer(Flow::ToFile, file, from, at, 0)
 }
 
 /// As [`write_at`], but never waits: not for memory, not for a lock, not for the storage.
@@ -59,28 +51,33 @@ pub fn write_at(file: impl AsFd, from: &[Span], at: u64) -> Result<usize, Errno>
 ///
 /// `EAGAIN` where it would have to be waited for; `EOPNOTSUPP` where the file cannot tell.
 pub fn try_write_at(file: impl AsFd, from: &[Span], at: u64) -> Result<usize, Errno> {
-    transfer(libc::pwritev64v2, file, from, at, libc::RWF_NOWAIT)
+    transfer(Flow::ToFile, file, from, at, libc::RWF_NOWAIT)
 }
 
+/// Which way the data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// A read: from the file into memory.
+    FromFile,
+    /// A write: from memory into the file.
+    ToFile,
+}
+
+#[inline]
 fn transfer(
-    call: Call,
+    flow: Flow,
     file: impl AsFd,
     spans: &[Span],
     at: u64,
     flags: libc::c_int,
 ) -> Result<usize, Errno> {
-    const _: () = assert!(
-        size_of::<Span>() == size_of::<libc::iovec>(),
-        "a span is laid out like an iovec"
-    );
     let file = file.as_fd().as_raw_fd();
-    let count = i32::try_from(spans.len().min(MAX_SPANS)).expect("MAX_SPANS is an i32");
     let at = libc::off64_t::try_from(at).map_err(|_| Errno::OVERFLOW)?;
     loop {
-        // SAFETY: `count` spans lie there, laid out as iovecs, and their bytes are mapped for as long
-        // as the request they are lent to (`Span::new`), whose part this call is. No reference to
-        // the bytes exists; the kernel copies them, or fails with EFAULT.
-        let moved = unsafe { call(file, spans.as_ptr().cast(), count, at, flags) };
+        let moved = match (spans, flags) {
+            ([span], 0) => transfer_one(flow, file, *span, at),
+            _ => transfer_many(flow, file, spans, at, flags),
+        };
         match usize::try_from(moved) {
             Ok(moved) => return Ok(moved),
             Err(_) => match last_error() {
@@ -88,6 +85,39 @@ fn transfer(
                 error => return Err(error),
             },
         }
+    }
+}
+
+/// One span without a list: 0.1 µs less, of the 1.1 that 4 KiB take.
+fn transfer_one(flow: Flow, file: RawFd, span: Span, at: libc::off64_t) -> libc::ssize_t {
+    let (base, len) = (span.as_ptr(), span.len());
+    match flow {
+        // SAFETY: the bytes are mapped for as long as the request they are lent to (`Span::new`), whose part
+        // this call is. No reference to them exists; the kernel copies them, or fails with EFAULT.
+        Flow::FromFile => unsafe { libc::pread64(file, base.cast(), len, at) },
+        // SAFETY: as for a read.
+        Flow::ToFile => unsafe { libc::pwrite64(file, base.cast(), len, at) },
+    }
+}
+
+fn transfer_many(
+    flow: Flow,
+    file: RawFd,
+    spans: &[Span],
+    at: libc::off64_t,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    const _: () = assert!(
+        size_of::<Span>() == size_of::<libc::iovec>(),
+        "a span is laid out like an iovec"
+    );
+    let list = spans.as_ptr().cast();
+    let count = i32::try_from(spans.len().min(MAX_SPANS)).expect("MAX_SPANS is an i32");
+    match flow {
+        // SAFETY: `count` spans lie there, laid out as iovecs, each as in `transfer_one`.
+        Flow::FromFile => unsafe { libc::preadv64v2(file, list, count, at, flags) },
+        // SAFETY: as for a read.
+        Flow::ToFile => unsafe { libc::pwritev64v2(file, list, count, at, flags) },
     }
 }
 

@@ -12,17 +12,8 @@ use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
 
-use crate::io::MAX_SPANS;
+use crate::io::{Flow, MAX_SPANS};
 use crate::{Span, Spans};
-
-/// Which way the data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// A read: from the file into memory.
-    FromFile,
-    /// A write: from memory into the file.
-    ToFile,
-}
 
 /// What is to be moved. One that is begun anew, because the kernel has moved a part of it only, skips
 /// that part.

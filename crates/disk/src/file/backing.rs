@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 
-use pollux_memory::uring::Flow;
+use pollux_memory::io::Flow;
 use pollux_memory::{Span, Spans};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

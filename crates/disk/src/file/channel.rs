@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use pollux_memory::Spans;
-use pollux_memory::uring::{Flow, Transfer};
+use pollux_memory::io::Flow;
+use pollux_memory::uring::Transfer;
 
 use super::Shared;
 use super::counts::Counts;

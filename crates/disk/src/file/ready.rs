@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pollux_memory::io::{try_read_at, try_write_at};
-use pollux_memory::uring::{Flow, Transfer};
+use pollux_memory::io::{Flow, try_read_at, try_write_at};
+use pollux_memory::uring::Transfer;
 use rustix::io::Errno;
 
 use super::backing::{Backing, Residence};

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use pollux_memory::uring::{Ended, Flow, Ring, Transfer};
+use pollux_memory::io::Flow;
+use pollux_memory::uring::{Ended, Ring, Transfer};
 use rustix::io::Errno;
 use slab::Slab;
 
