@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::expectations::behaves_like_a_disk;
 use common::{Buffer, Client, engines, pattern, read, write, zeroes};
-use pollux_disk::file::{Cache, Inline, Settings};
+use pollux_disk::file::{Buffers, Cache, Engine, Inline, Settings};
 use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
 use tempfile::TempDir;
 
@@ -46,6 +46,7 @@ fn file_behaves_everywhere(cache: Cache) {
                         cache,
                         engine,
                         inline,
+                        buffers: Buffers::Plain,
                     },
                 );
             }
@@ -80,6 +81,55 @@ fn a_file_behaves_with_writethrough() {
 #[test]
 fn a_file_behaves_past_the_page_cache() {
     file_behaves_everywhere(Cache::None);
+}
+
+#[test]
+fn memory_that_is_registered_is_used_by_its_place_until_it_is_taken_back() {
+    let folder = TempDir::new().unwrap();
+    if engines()[0] != Engine::IoUring {
+        return; // and it was said
+    }
+    let settings = Settings {
+        inline: Inline::Off,
+        buffers: Buffers::Registered,
+        ..Settings::default()
+    };
+    let path = sparse(&folder, 1 << 20);
+    let disk = File::open(&path, settings, &Options::default()).unwrap();
+    let registered = || {
+        let counters = disk.counters();
+        let found = counters.iter().find(|(name, _)| *name == "registered");
+        found.unwrap().1
+    };
+    let (first, second) = (Buffer::holding(&pattern(1, 65536)), Buffer::new(65536));
+    disk.map(&first.region).unwrap();
+    let mut early = Client::new(&disk);
+    disk.map(&second.region).unwrap();
+    let mut late = Client::new(&disk);
+    for (uses, client) in [(2, &mut early), (4, &mut late)] {
+        second.fill(&vec![0; 65536]);
+        assert_eq!(client.run(write(4096, &first)), Ok(()));
+        assert_eq!(client.run(read(4096, &second)), Ok(()));
+        assert!(second.bytes() == first.bytes());
+        assert_eq!(registered(), uses);
+    }
+    disk.unmap(&first.region);
+    let cut = Buffer::cut(65536, &[512]);
+    for client in [&mut early, &mut late] {
+        assert_eq!(client.run(write(0, &first)), Ok(()));
+        assert_eq!(client.run(read(0, &cut)), Ok(()));
+        assert!(cut.bytes() == first.bytes());
+    }
+    assert_eq!(
+        registered(),
+        4,
+        "neither memory that is not registered nor several spans"
+    );
+    drop(late);
+    disk.unmap(&second.region);
+    assert_eq!(early.run(read(0, &second)), Ok(()));
+    assert!(second.bytes() == first.bytes());
+    assert_eq!(registered(), 4);
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl FileChannel {
             spans,
             skip: 0,
             at,
+            buffer: None,
         };
         match backing.at_once(&transfer) {
             AtOnce::All(Ok(())) => {
@@ -132,13 +133,12 @@ impl FileChannel {
         if !backing.takes(&spans) {
             self.counts.bounced += 1;
         } else if let Some(transfers) = &mut self.transfers {
-            self.counts.queued += 1;
-            let settle = backing.settles(&request.op);
-            transfers.queue(Pending {
+            let pending = Pending {
                 ticket: request.ticket,
                 transfer,
-                settle,
-            });
+                settle: backing.settles(&request.op),
+            };
+            transfers.queue(pending, &mut self.counts);
             return Queued::Pending;
         }
         self.hand_out(request)

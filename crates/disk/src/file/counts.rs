@@ -9,6 +9,8 @@ pub struct Counts {
     pub inline: u64,
     /// Transfers handed to `io_uring`.
     pub queued: u64,
+    /// Of these, those whose memory is registered.
+    pub registered: u64,
     /// System calls that started them or fetched their ends.
     pub entered: u64,
     /// Requests handed to the threads.
@@ -22,6 +24,7 @@ pub struct Counts {
 pub struct Totals {
     inline: AtomicU64,
     queued: AtomicU64,
+    registered: AtomicU64,
     entered: AtomicU64,
     pooled: AtomicU64,
     bounced: AtomicU64,
@@ -33,6 +36,7 @@ impl Totals {
         let Counts {
             inline,
             queued,
+            registered,
             entered,
             pooled,
             bounced,
@@ -40,6 +44,7 @@ impl Totals {
         for (total, more) in [
             (&self.inline, inline),
             (&self.queued, queued),
+            (&self.registered, registered),
             (&self.entered, entered),
             (&self.pooled, pooled),
             (&self.bounced, bounced),
@@ -55,6 +60,7 @@ impl Totals {
         [
             ("inline", &self.inline),
             ("io_uring", &self.queued),
+            ("registered", &self.registered),
             ("io_uring_enter", &self.entered),
             ("threads", &self.pooled),
             ("bounced", &self.bounced),

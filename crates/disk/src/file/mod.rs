@@ -13,6 +13,7 @@ mod counts;
 mod open;
 mod pool;
 mod ready;
+mod registered;
 mod settings;
 mod sync;
 mod transfers;
@@ -21,17 +22,19 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Once};
 
+use pollux_memory::Region;
 use pollux_memory::uring::Ring;
 
 use backing::Backing;
 use channel::{FileChannel, Job};
 use counts::Totals;
 use pool::Pool;
+use registered::Registered;
 use transfers::Transfers;
 
 use crate::{Channel, Disk, Events, Geometry, OpenError, Options, WaitPoint};
 
-pub use settings::{Cache, Engine, Inline, Settings};
+pub use settings::{Buffers, Cache, Engine, Inline, Settings};
 
 /// As many operations of one disk run on threads at once.
 pub const MAX_THREADS: usize = 16;
@@ -57,6 +60,8 @@ struct Shared {
     backing: Arc<Backing>,
     /// Who moves what has to be waited for, after a look at the machine.
     mover: Mover,
+    /// With [`Buffers::Registered`].
+    registered: Option<Arc<Registered>>,
     pool: Pool<Job>,
     totals: Totals,
     events: Events,
@@ -82,8 +87,10 @@ impl File {
         let backing = Arc::new(open::open(path.as_ref(), settings.into(), *options)?);
         let mover = mover(&backing)?;
         let working = Arc::clone(&backing);
+        let register = mover == Mover::IoUring && backing.settings.buffers == Buffers::Registered;
         let shared = Shared {
             mover,
+            registered: register.then(Arc::default),
             pool: Pool::new(MAX_THREADS, move |job: Job| job.run(&working)),
             backing,
             totals: Totals::default(),
@@ -118,7 +125,9 @@ fn mover(backing: &Backing) -> Result<Mover, OpenError> {
 impl Shared {
     fn new_transfers(&self) -> io::Result<Option<Transfers>> {
         match self.mover {
-            Mover::IoUring => Transfers::new(&self.backing.file).map(Some),
+            Mover::IoUring => {
+                Transfers::new(&self.backing.file, self.registered.as_ref()).map(Some)
+            }
             Mover::Threads => Ok(None),
         }
     }
@@ -132,6 +141,19 @@ impl Disk for File {
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(FileChannel::new(shared, wait)?))
+    }
+
+    fn map(&self, region: &Arc<Region>) -> io::Result<()> {
+        match &self.shared.registered {
+            Some(registered) => registered.map(region),
+            None => Ok(()),
+        }
+    }
+
+    fn unmap(&self, region: &Arc<Region>) {
+        if let Some(registered) = &self.shared.registered {
+            registered.unmap(region);
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

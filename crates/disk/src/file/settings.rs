@@ -36,6 +36,17 @@ pub enum Inline {
     Off,
 }
 
+/// How `io_uring` is told where a guest's memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buffers {
+    /// With each transfer, which pins the pages it needs and lets go of them.
+    #[default]
+    Plain,
+    /// Once and for all, which **pins all of the guest's memory**: it is allocated in full, is never swapped
+    /// out, cannot be given back by a balloon, and counts against the limit on locked memory.
+    Registered,
+}
+
 /// How a [`File`](super::File) is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -45,6 +56,8 @@ pub struct Settings {
     pub engine: Engine,
     /// Who moves data that need not be waited for.
     pub inline: Inline,
+    /// How `io_uring` is told where a guest's memory is.
+    pub buffers: Buffers,
 }
 
 impl From<Cache> for Settings {

@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use pollux_memory::io::Flow;
 use pollux_memory::uring::{Ended, Ring, Transfer};
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::counts::Counts;
+use super::registered::{Registered, View};
 use super::sync::Settle;
 use crate::Ticket;
 
@@ -34,6 +37,8 @@ impl Pending {
 
 /// The ring of one channel.
 pub struct Transfers {
+    /// Before the ring: it is dropped first, and lets go of the ring's memory.
+    view: Option<View>,
     ring: Ring,
     pending: Slab<Pending>,
     /// Those for which the ring had no room yet.
@@ -43,9 +48,13 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    pub fn new(file: impl AsFd) -> io::Result<Self> {
+    /// With `registered`, memory that it holds is used by its place.
+    pub fn new(file: impl AsFd, registered: Option<&Arc<Registered>>) -> io::Result<Self> {
+        let ring = Ring::new(file)?;
+        let view = registered.map(|all| View::new(all, &ring)).transpose()?;
         Ok(Self {
-            ring: Ring::new(file)?,
+            view,
+            ring,
             pending: Slab::new(),
             backlog: VecDeque::new(),
             ended: Vec::new(),
@@ -54,7 +63,12 @@ impl Transfers {
 
     /// Hands over a transfer that is not empty; [`Transfers::submit`] starts it.
     #[inline]
-    pub fn queue(&mut self, pending: Pending) {
+    pub fn queue(&mut self, mut pending: Pending, counts: &mut Counts) {
+        counts.queued += 1;
+        if let (Some(view), [span]) = (&mut self.view, &*pending.transfer.spans) {
+            pending.transfer.buffer = view.find(*span);
+            counts.registered += u64::from(pending.transfer.buffer.is_some());
+        }
         let at = self.pending.insert(pending);
         self.start(at);
     }

@@ -4,6 +4,7 @@
 //! SPEC   KIND:KEY=VALUE[,KEY=VALUE]...
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
+//!                       [,buffers=plain|registered]
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
 //! ```
 //! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`.
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::file::{Cache, Engine, Inline, Settings};
+use crate::file::{Buffers, Cache, Engine, Inline, Settings};
 use crate::{Disk, File, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
@@ -154,6 +155,7 @@ impl FromStr for Spec {
                     cache: given.choice("cache", &CACHES)?,
                     engine: given.choice("engine", &ENGINES)?,
                     inline: given.choice("inline", &INLINE)?,
+                    buffers: given.choice("buffers", &BUFFERS)?,
                 };
                 given.end(Self::File { path, settings })
             }
@@ -174,7 +176,8 @@ impl fmt::Display for Spec {
                 write!(f, "file:path={}", escaped(path))?;
                 shown(f, "cache", &CACHES, &settings.cache)?;
                 shown(f, "engine", &ENGINES, &settings.engine)?;
-                shown(f, "inline", &INLINE, &settings.inline)
+                shown(f, "inline", &INLINE, &settings.inline)?;
+                shown(f, "buffers", &BUFFERS, &settings.buffers)
             }
         }
     }
@@ -192,6 +195,10 @@ const ENGINES: Choices<Engine, 3> = [
     ("auto", Engine::Auto),
     ("io_uring", Engine::IoUring),
     ("threads", Engine::Threads),
+];
+const BUFFERS: Choices<Buffers, 2> = [
+    ("plain", Buffers::Plain),
+    ("registered", Buffers::Registered),
 ];
 const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
 

@@ -112,10 +112,12 @@ fn specs() -> impl Strategy<Value = Spec> {
         let cache = prop::sample::select(CACHES.map(|(_, cache)| cache).to_vec());
         let engine = prop::sample::select(ENGINES.map(|(_, engine)| engine).to_vec());
         let inline = prop::sample::select(INLINE.map(|(_, inline)| inline).to_vec());
-        (cache, engine, inline).prop_map(|(cache, engine, inline)| Settings {
+        let buffers = prop::sample::select(BUFFERS.map(|(_, buffers)| buffers).to_vec());
+        (cache, engine, inline, buffers).prop_map(|(cache, engine, inline, buffers)| Settings {
             cache,
             engine,
             inline,
+            buffers,
         })
     };
     let file = |(path, settings): (String, Settings)| Spec::File {

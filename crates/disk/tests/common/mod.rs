@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stretch of shared memory as a guest has it, cut into the spans of one request.
 pub struct Buffer {
-    region: Region,
+    pub region: Arc<Region>,
     /// Never changes, so that it can be lent.
     spans: Box<[Span]>,
 }
@@ -37,7 +37,7 @@ impl Buffer {
         let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
         let whole = len.max(1) as u64;
         rustix::fs::ftruncate(&file, whole).unwrap();
-        let region = Region::map(file.into(), 0, 0, 0, whole).unwrap();
+        let region = Arc::new(Region::map(file.into(), 0, 0, 0, whole).unwrap());
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % len.max(1)).collect();
         cuts.sort_unstable();
         let mut rest = region.span().split_at(len).0;

@@ -4,16 +4,21 @@
 //! that sound is that a [`Ring`] never lets go of a transfer that the kernel still works on: it
 //! waits for all of them when it is dropped.
 
+mod buffers;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::thread;
 
 use io_uring::types::Fixed;
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{CompletionQueue, IoUring, SubmissionQueue, opcode, squeue};
 use rustix::io::Errno;
 
 use crate::io::{Flow, MAX_SPANS};
 use crate::{Span, Spans};
+
+pub use buffers::Buffers;
 
 /// What is to be moved. One that is begun anew, because the kernel has moved a part of it only, skips
 /// that part.
@@ -27,6 +32,8 @@ pub struct Transfer {
     pub skip: u64,
     /// Where in the file the rest belongs.
     pub at: u64,
+    /// The place in [`Buffers`] in which all of `spans` lies, if it is one span.
+    pub buffer: Option<u16>,
 }
 
 /// A transfer has ended.
@@ -44,7 +51,8 @@ pub struct Ended {
 /// kernel ends transfers in the name of the thread that started them, when that next enters the
 /// kernel, if only by the tick of the clock.)
 pub struct Ring {
-    uring: IoUring,
+    /// Shared with its [`Buffers`], which touch neither of its queues.
+    uring: Arc<IoUring>,
     /// Transfers that were handed over and whose end was not collected.
     in_flight: usize,
     /// Lists of spans that were made for one transfer. The kernel copies a list when it starts the transfer
@@ -82,7 +90,7 @@ impl Ring {
             .submitter()
             .register_files(&[file.as_fd().as_raw_fd()])?;
         Ok(Self {
-            uring,
+            uring: Arc::new(uring),
             in_flight: 0,
             rests: Vec::new(),
             entered: 0,
@@ -102,6 +110,7 @@ impl Ring {
             spans: Spans::NONE,
             skip: 0,
             at: 0,
+            buffer: None,
         };
         ring.queue(0, &nothing);
         match ring.uring.submit_and_wait(1) {
@@ -112,6 +121,16 @@ impl Ring {
                 Err(error)
             }
         }
+    }
+
+    fn submissions(&mut self) -> SubmissionQueue<'_> {
+        // SAFETY: `self` is borrowed as long as the queue is, and nobody else asks for one.
+        unsafe { self.uring.submission_shared() }
+    }
+
+    fn completions(&mut self) -> CompletionQueue<'_> {
+        // SAFETY: as for submissions.
+        unsafe { self.uring.completion_shared() }
     }
 
     /// Is there room for another transfer?
@@ -140,7 +159,7 @@ impl Ring {
             // SAFETY: the entry names the ring's registered file, and memory that is lent until the transfer has ended
             // (`Span::new`), whose end is waited for even when the ring is dropped. The list of spans
             // is lent likewise, or stays in `rests` until the kernel has copied it.
-            if unsafe { self.uring.submission().push(&entry) }.is_ok() {
+            if unsafe { self.submissions().push(&entry) }.is_ok() {
                 break;
             }
             // Full: the kernel takes what is there, unless it is short of memory for a moment.
@@ -187,7 +206,7 @@ impl Ring {
     /// What `io_uring_enter` says: `EAGAIN` or `EBUSY` where the kernel is out of memory for now. What
     /// it did not take is still there for the next time.
     pub fn submit(&mut self) -> Result<(), Errno> {
-        if self.uring.submission().is_empty() {
+        if self.submissions().is_empty() {
             return Ok(());
         }
         self.enter()
@@ -202,7 +221,7 @@ impl Ring {
                 Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             }
         }
-        if self.uring.submission().is_empty() {
+        if self.submissions().is_empty() {
             self.rests.clear();
         }
         Ok(())
@@ -217,13 +236,13 @@ impl Ring {
     /// Was something handed over that the kernel has not taken yet?
     #[must_use]
     pub fn has_staged(&mut self) -> bool {
-        !self.uring.submission().is_empty()
+        !self.submissions().is_empty()
     }
 
     /// Has something ended? Its end may have to be fetched by [`Ring::collect`].
     #[must_use]
     pub fn has_ended(&mut self) -> bool {
-        !self.uring.completion().is_empty() || self.uring.submission().taskrun()
+        !self.completions().is_empty() || self.submissions().taskrun()
     }
 
     /// Adds all that has ended to `ended`; never waits.
@@ -231,8 +250,8 @@ impl Ring {
         if self.in_flight == 0 {
             return;
         }
-        if self.uring.completion().is_empty() {
-            if !self.uring.submission().taskrun() {
+        if self.completions().is_empty() {
+            if !self.submissions().taskrun() {
                 return;
             }
             // Transfers have ended, and the kernel waits for a thread to come by and tell itself. Where it
@@ -240,7 +259,7 @@ impl Ring {
             let _ = self.enter();
         }
         let before = ended.len();
-        ended.extend(self.uring.completion().map(|entry| Ended {
+        ended.extend(self.completions().map(|entry| Ended {
             token: entry.user_data(),
             result: result(entry.result()),
         }));
@@ -249,14 +268,17 @@ impl Ring {
 }
 
 fn one(transfer: &Transfer, span: Span) -> squeue::Entry {
+    let (base, at) = (span.as_ptr(), transfer.at);
     // More than 4 GiB are a short transfer.
     let len = u32::try_from(span.len()).unwrap_or(!4095);
-    match transfer.flow {
-        Flow::FromFile => opcode::Read::new(Fixed(0), span.as_ptr(), len)
-            .offset(transfer.at)
+    match (transfer.flow, transfer.buffer) {
+        (Flow::FromFile, None) => opcode::Read::new(Fixed(0), base, len).offset(at).build(),
+        (Flow::ToFile, None) => opcode::Write::new(Fixed(0), base, len).offset(at).build(),
+        (Flow::FromFile, Some(buffer)) => opcode::ReadFixed::new(Fixed(0), base, len, buffer)
+            .offset(at)
             .build(),
-        Flow::ToFile => opcode::Write::new(Fixed(0), span.as_ptr(), len)
-            .offset(transfer.at)
+        (Flow::ToFile, Some(buffer)) => opcode::WriteFixed::new(Fixed(0), base, len, buffer)
+            .offset(at)
             .build(),
     }
 }
@@ -326,6 +348,7 @@ mod tests {
                 spans,
                 skip,
                 at,
+                buffer: None,
             }
         }
     }
@@ -381,6 +404,29 @@ mod tests {
             );
             assert_eq!(into.bytes[100 - moved..], from.bytes[100 - moved..]);
         }
+    }
+
+    #[test]
+    fn a_registered_buffer_carries_and_one_that_was_taken_out_does_not() {
+        let file = tempfile::tempfile().unwrap();
+        let Some(mut ring) = ring(&file) else { return };
+        let buffers = ring.buffers().unwrap();
+        let lent = Lent::holding(vec![7; 8192], 1);
+        let place = Buffers::PLACES - 1;
+        buffers.set(place, Some(lent.spans[0])).unwrap();
+        let mut write = |skip| {
+            let transfer = Transfer {
+                buffer: Some(place),
+                ..lent.transfer(Flow::ToFile, skip, 0)
+            };
+            ring.queue(0, &transfer);
+            wait(&mut ring)[0].result
+        };
+        assert_eq!(write(0), Ok(8192));
+        assert_eq!(write(512), Ok(8192 - 512));
+        buffers.set(place, None).unwrap();
+        assert_eq!(write(0), Err(Errno::FAULT));
+        assert_eq!(buffers.set(Buffers::PLACES, None), Err(Errno::INVAL));
     }
 
     #[test]

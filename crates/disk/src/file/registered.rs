@@ -1,0 +1,165 @@
+//! Guest memory that is registered with the rings of all channels of a disk: `buffers=registered`.
+//!
+//! The same memory has the same place in every ring. Memory comes and goes on the thread of the session, while
+//! workers transfer: they look a place up in a copy of the table, made anew when its generation changes.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pollux_memory::uring::{Buffers, Ring};
+use pollux_memory::{Region, Span};
+
+/// Memory and its place.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    span: Span,
+    place: u16,
+}
+
+impl Piece {
+    fn start(&self) -> usize {
+        self.span.as_ptr().addr()
+    }
+
+    fn holds(&self, span: Span) -> bool {
+        let at = span.as_ptr().addr();
+        at >= self.start() && at - self.start() + span.len() <= self.span.len()
+    }
+}
+
+/// All registered memory of a disk.
+#[derive(Debug, Default)]
+pub struct Registered {
+    generation: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the order of their addresses.
+    pieces: Vec<Piece>,
+    rings: Vec<Buffers>,
+}
+
+/// One channel's view of it.
+#[derive(Debug)]
+pub struct View {
+    registered: Arc<Registered>,
+    buffers: Buffers,
+    generation: u64,
+    pieces: Vec<Piece>,
+}
+
+impl Registered {
+    /// Registers `region` with every ring.
+    pub fn map(&self, region: &Region) -> io::Result<()> {
+        let mut state = self.lock();
+        let mut rest = region.span();
+        while !rest.is_empty() {
+            let (span, later) = rest.split_at(rest.len().min(Buffers::LONGEST));
+            if let Err(error) = state.add(span) {
+                drop(state);
+                self.unmap(region);
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "cannot pin {} bytes of the guest's memory ({error}); raise the limit on locked \
+                         memory (LimitMEMLOCK= of a service, ulimit -l), or leave out `buffers=registered`",
+                        region.len()
+                    ),
+                ));
+            }
+            rest = later;
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes [`Registered::map`] back. Nobody asks for its places any more.
+    pub fn unmap(&self, region: &Region) {
+        let whole = Piece {
+            span: region.span(),
+            place: 0,
+        };
+        let mut state = self.lock();
+        let State { pieces, rings } = &mut *state;
+        pieces.retain(|piece| {
+            let gone = whole.holds(piece.span);
+            if gone {
+                for ring in &*rings {
+                    // There is such a place: it was set before.
+                    let _ = ring.set(piece.place, None);
+                }
+            }
+            !gone
+        });
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add(&mut self, span: Span) -> io::Result<()> {
+        let taken = |place: &u16| self.pieces.iter().any(|piece| piece.place == *place);
+        let place = (0..Buffers::PLACES).find(|place| !taken(place));
+        let place = place.ok_or(io::ErrorKind::QuotaExceeded)?;
+        let piece = Piece { span, place };
+        let at = self
+            .pieces
+            .partition_point(|other| other.start() < piece.start());
+        // First, so that whoever takes it back finds it, in whichever rings it is.
+        self.pieces.insert(at, piece);
+        for ring in &self.rings {
+            ring.set(place, Some(span))?;
+        }
+        Ok(())
+    }
+}
+
+impl View {
+    /// Registers all memory with `ring` as well, and all that comes.
+    pub fn new(registered: &Arc<Registered>, ring: &Ring) -> io::Result<Self> {
+        let buffers = ring.buffers()?;
+        let mut state = registered.lock();
+        for piece in &state.pieces {
+            buffers.set(piece.place, Some(piece.span))?;
+        }
+        state.rings.push(buffers.clone());
+        drop(state);
+        Ok(Self {
+            registered: Arc::clone(registered),
+            buffers,
+            generation: 0,
+            pieces: Vec::new(),
+        })
+    }
+
+    /// The place of the memory that `span` lies in.
+    #[inline]
+    pub fn find(&mut self, span: Span) -> Option<u16> {
+        let generation = self.registered.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            self.pieces.clone_from(&self.registered.lock().pieces);
+            self.generation = generation;
+        }
+        let at = span.as_ptr().addr();
+        let after = self.pieces.partition_point(|piece| piece.start() <= at);
+        let piece = self.pieces[..after].last()?;
+        piece.holds(span).then_some(piece.place)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let mut state = self.registered.lock();
+        state.rings.retain(|ring| !ring.is(&self.buffers));
+        for piece in &state.pieces {
+            // The pages are let go of now, not when the kernel has taken the ring apart.
+            let _ = self.buffers.set(piece.place, None);
+        }
+    }
+}
