@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::expectations::behaves_like_a_disk;
-use common::{Buffer, Client, engines, pattern, read, write, zeroes};
+use common::{Buffer, Client, engines, pattern, read, tmpfs, write, zeroes};
 use pollux_disk::file::{Buffers, Cache, Engine, Inline, Settings};
 use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
 use tempfile::TempDir;
@@ -52,15 +52,6 @@ fn file_behaves_everywhere(cache: Cache) {
             }
         }
     }
-}
-
-/// A folder in memory, where there is one.
-fn tmpfs() -> Option<TempDir> {
-    let folder = TempDir::new_in("/dev/shm").ok();
-    if folder.is_none() {
-        println!("SKIP: no /dev/shm to write to");
-    }
-    folder
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Buffer, Client, engines, pattern, read, write};
+use common::{Buffer, Client, engines, pattern, read, skip, write};
 use pollux_disk::file::{Cache, Engine, Settings};
 use pollux_disk::{Durability, Failure, File, Op, OpenError, Options};
 use rustix::io::Errno;
@@ -91,15 +91,10 @@ fn succeeds(command: &mut Command) -> Option<String> {
     available(output, &format!("{command:?}"))
 }
 
-/// What is there. Where it is not, for want of privileges, the test is skipped, unless `REQUIRE_PEERS`
-/// says that it must not be.
+/// What is there; where it is not, for want of privileges, the test is skipped.
 fn available<T>(what: std::io::Result<T>, name: &str) -> Option<T> {
-    what.inspect_err(|error| {
-        println!("SKIP: {name}: {error}");
-        let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
-        assert!(!required, "{name} must work here: {error}");
-    })
-    .ok()
+    what.inspect_err(|error| skip(&format!("{name}: {error}")))
+        .ok()
 }
 
 #[test]

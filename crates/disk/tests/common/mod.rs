@@ -15,6 +15,7 @@ use pollux_disk::{
 };
 use pollux_memory::{Region, Span, Spans};
 use rustix::fs::MemfdFlags;
+use tempfile::TempDir;
 
 /// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -213,12 +214,24 @@ pub fn engines() -> Vec<Engine> {
     match File::open(file.path(), settings, &Options::default()) {
         Ok(_) => vec![Engine::IoUring, Engine::Threads],
         Err(error) => {
-            println!("SKIP: {error}");
-            let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
-            assert!(!required, "io_uring must work here: {error}");
+            skip(&error.to_string());
             vec![Engine::Threads]
         }
     }
+}
+
+/// Says why something is not tested here; fails where `REQUIRE_PEERS` says that all must be there.
+pub fn skip(why: &str) {
+    println!("SKIP: {why}");
+    let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
+    assert!(!required, "this must work here: {why}");
+}
+
+/// A folder in memory, where there is one.
+pub fn tmpfs() -> Option<TempDir> {
+    TempDir::new_in("/dev/shm")
+        .inspect_err(|error| skip(&format!("no folder in /dev/shm: {error}")))
+        .ok()
 }
 
 /// Makes a disk of so many bytes, all zeroes.
