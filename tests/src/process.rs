@@ -52,6 +52,16 @@ impl Process {
         entries.map(id).collect()
     }
 
+    /// The id of the thread of that name.
+    pub fn thread_named(self, name: &str) -> io::Result<u32> {
+        for id in self.threads()? {
+            if fs::read_to_string(self.path(&format!("task/{id}/comm")))?.trim() == name {
+                return Ok(id);
+            }
+        }
+        Err(io::Error::other(format!("no thread is called {name}")))
+    }
+
     /// Bytes of anonymous memory (`RssAnon`): heap and stacks, but nothing mapped from files.
     pub fn anonymous_memory(self) -> io::Result<u64> {
         let status = fs::read_to_string(self.path("status"))?;
