@@ -17,6 +17,10 @@ use crate::process::eventually;
 
 /// Feature bits of virtio that a driver may leave out.
 pub mod feature {
+    /// Flushing.
+    pub const FLUSH: u64 = 1 << 9;
+    /// Switching the cache.
+    pub const CONFIG_WCE: u64 = 1 << 11;
     /// Descriptors that point to tables of descriptors.
     pub const INDIRECT_DESC: u64 = 1 << 28;
     /// Suppression by index.

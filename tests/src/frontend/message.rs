@@ -29,6 +29,7 @@ pub enum Code {
     GetQueueNum = 17,
     SetVringEnable = 18,
     GetConfig = 24,
+    SetConfig = 25,
     GetMaxMemSlots = 36,
     AddMemReg = 37,
     RemMemReg = 38,
@@ -204,6 +205,17 @@ impl Frontend {
     pub fn rem_mem_reg(&self, region: &Region<'_>) -> io::Result<()> {
         let payload = [vec![0; 8], region.bytes()].concat();
         self.tell(Code::RemMemReg, &payload, &[])
+    }
+
+    /// Stores `bytes` at `offset` of the configuration space.
+    pub fn set_config(&self, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(bytes.len()).expect("a configuration space is small");
+        let mut payload: Vec<u8> = [offset, len, 0]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        payload.extend(bytes);
+        self.tell(Code::SetConfig, &payload, &[])
     }
 
     /// `len` bytes of the configuration space at `offset`; what the backend answers to that.
