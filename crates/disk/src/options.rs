@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::file::{Conflict, Holder};
 use crate::{Access, Geometry};
 
 /// What holds for every kind of disk.
@@ -34,7 +35,18 @@ pub enum OpenError {
         access: Access,
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another program works on it, or this one does already.
+    #[error(
+        "{path} is in use: {} {}; {}",
+        who(.holder.as_ref()), .conflict.told(*.access), .conflict.remedy(*.access)
+    )]
+    InUse {
+        path: PathBuf,
+        access: Access,
+        conflict: Conflict,
+        holder: Option<Holder>,
+    },
+    /// The kernel uses it.
     #[error(
         "{path} is in use, mounted for example or part of another device; end that use, or open it \
          read-only"
@@ -81,6 +93,10 @@ pub enum OpenError {
         path: PathBuf,
         source: io::Error,
     },
+}
+
+fn who(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another program".to_owned(), ToString::to_string)
 }
 
 fn access_verb(access: Access) -> &'static str {

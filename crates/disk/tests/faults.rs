@@ -70,6 +70,12 @@ impl Loop {
         let device = succeeds(command.args(["--find", "--show"]).arg(file))?;
         Some(Self(device.trim().to_owned(), alone))
     }
+
+    fn in_folder(folder: &TempDir) -> Option<Self> {
+        let path = folder.path().join("disk.img");
+        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        Self::over(&path)
+    }
 }
 
 impl Drop for Loop {
@@ -178,16 +184,13 @@ fn a_write_through_that_cannot_be_stable_fails() {
 fn a_block_device_is_a_disk_and_written_by_one_only() {
     on_every_engine(|engine| {
         let folder = TempDir::new().unwrap();
-        let path = folder.path().join("disk.img");
-        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-        let Some(device) = Loop::over(&path) else {
+        let Some(device) = Loop::in_folder(&folder) else {
             return;
         };
         for cache in [Cache::Writeback, Cache::Writethrough, Cache::None] {
             let disk = open(Path::new(&device.0), cache, engine);
             common::expectations::agrees_on_a_device(&disk);
         }
-        let _first = open(Path::new(&device.0), Cache::Writeback, engine);
         let again = |read_only| {
             let options = Options {
                 read_only,
@@ -195,10 +198,33 @@ fn a_block_device_is_a_disk_and_written_by_one_only() {
             };
             File::open(&device.0, Cache::Writeback, &options)
         };
-        let busy = again(false).unwrap_err();
-        assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
-        assert!(again(true).is_ok(), "who only looks does no harm");
+        let first = open(Path::new(&device.0), Cache::Writeback, engine);
+        for read_only in [false, true] {
+            let in_use = again(read_only).unwrap_err();
+            assert!(matches!(in_use, OpenError::InUse { .. }), "{in_use}");
+        }
+        drop(first);
+        let _reader = again(true).unwrap();
+        assert!(again(true).is_ok(), "those who only read share it");
+        let in_use = again(false).unwrap_err();
+        assert!(matches!(in_use, OpenError::InUse { .. }), "{in_use}");
     });
+}
+
+#[test]
+fn a_mounted_block_device_is_busy() {
+    let folder = TempDir::new().unwrap();
+    let Some(device) = Loop::in_folder(&folder) else {
+        return;
+    };
+    // As mounted as the kernel knows: opened by one who wants it for himself alone.
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    let mounted = rustix::fs::open(&*device.0, flags, rustix::fs::Mode::empty()).unwrap();
+    let open = || File::open(&device.0, Cache::Writeback, &Options::default());
+    let busy = open().unwrap_err();
+    assert!(matches!(busy, OpenError::Busy { .. }), "{busy}");
+    drop(mounted);
+    assert!(open().is_ok());
 }
 
 #[test]

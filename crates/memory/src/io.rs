@@ -121,7 +121,7 @@ fn transfer_many(
     }
 }
 
-fn last_error() -> Errno {
+pub(crate) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error())
         .expect("the last error of the system has a number")
 }

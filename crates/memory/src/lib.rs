@@ -4,6 +4,7 @@
 //! memory is ever formed: it is named by a [`Span`] and copied. Which spans exist is decided by the
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
+pub mod file;
 pub mod io;
 mod region;
 mod span;

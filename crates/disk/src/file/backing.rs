@@ -13,6 +13,7 @@ use tracing::error;
 
 use super::bounce::{Buffer, PIECE};
 use super::complaints::{Complaint, Complaints};
+use super::lock::Lock;
 use super::ready::Ready;
 use super::settings::{Cache, Settings};
 use super::sync::{Joined, Settle, Syncer, Waiter};
@@ -40,6 +41,8 @@ pub struct Backing {
     pub sync: Syncer,
     pub ready: Ready,
     pub complaints: Complaints,
+    #[expect(dead_code, reason = "held for its drop")]
+    pub lock: Lock,
 }
 
 impl Backing {

@@ -10,6 +10,7 @@ mod bounce;
 mod channel;
 mod complaints;
 mod counts;
+mod lock;
 mod open;
 mod pool;
 mod ready;
@@ -34,6 +35,7 @@ use transfers::Transfers;
 
 use crate::{Channel, Disk, Events, Geometry, OpenError, Options, WaitPoint};
 
+pub use lock::{Conflict, Holder};
 pub use settings::{Buffers, Cache, Engine, Inline, Settings};
 
 /// As many operations of one disk run on threads at once.
@@ -48,6 +50,7 @@ pub const MAX_THREADS: usize = 16;
 /// - A completed flush, or write with [`Durability::Stable`](crate::Durability), means that the data
 ///   is on stable storage. Once that has failed it fails for ever, since the kernel forgets: only
 ///   opening the disk anew helps.
+/// - It is locked as QEMU locks its images: one writer, or any number of readers.
 /// - Discarded ranges of a file read as zeroes; those of a block device as anything.
 /// - What fails is logged with path and offset, and ends the request alone.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::backing::{Backing, Residence};
 use super::complaints::Complaints;
+use super::lock::{self, Lock};
 use super::ready::Ready;
 use super::settings::{Cache, Settings};
 use super::sync::Syncer;
@@ -28,9 +29,12 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
     // Before it is opened, as opening a pipe would wait for its other end.
     let kind = disk_type(path, looked.file_type())?;
     let flags = flags(kind, cache, options.access());
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map(fs::File::from)
-        .map_err(|error| refused(path, cache, options.access(), error.into()))?;
+    let open = || rustix::fs::open(path, flags, Mode::empty()).map(fs::File::from);
+    let opened = match open() {
+        Err(Errno::BUSY) => lock::open_busy(path, options.access(), open)?,
+        opened => opened,
+    };
+    let file = opened.map_err(|error| refused(path, cache, options.access(), error.into()))?;
     let failed = |doing| {
         move |source: io::Error| OpenError::Io {
             doing,
@@ -38,6 +42,7 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
             source,
         }
     };
+    let lock = Lock::take(&file, path, options.access())?;
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))
@@ -65,6 +70,7 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
         sync: Syncer::default(),
         ready: Ready::default(),
         complaints: Complaints::default(),
+        lock,
     })
 }
 
