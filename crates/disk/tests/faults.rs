@@ -5,12 +5,13 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Buffer, Client, engines, pattern, read, skip, write};
+use common::{Buffer, Client, engines, pattern, read, skip, write, zeroes};
 use pollux_disk::file::{Cache, Engine, Settings};
-use pollux_disk::{Durability, Failure, File, Op, OpenError, Options};
+use pollux_disk::{Disk, Durability, Failure, File, Op, OpenError, Options, Unmap};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -64,10 +65,13 @@ struct Loop(
 
 impl Loop {
     fn over(file: &Path) -> Option<Self> {
+        Self::with(&["--find", "--show"], file)
+    }
+
+    fn with(options: &[&str], file: &Path) -> Option<Self> {
         let alone = available(fs::File::open("/dev/loop-control"), "/dev/loop-control")?;
         rustix::fs::flock(&alone, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let mut command = Command::new("losetup");
-        let device = succeeds(command.args(["--find", "--show"]).arg(file))?;
+        let device = succeeds(Command::new("losetup").args(options).arg(file))?;
         Some(Self(device.trim().to_owned(), alone))
     }
 
@@ -189,6 +193,7 @@ fn a_block_device_is_a_disk_and_written_by_one_only() {
         };
         for cache in [Cache::Writeback, Cache::Writethrough, Cache::None] {
             let disk = open(Path::new(&device.0), cache, engine);
+            // A loop device punches holes where it discards, so its discarded ranges read as zeroes.
             common::expectations::agrees_on_a_device(&disk);
         }
         let again = |read_only| {
@@ -209,6 +214,80 @@ fn a_block_device_is_a_disk_and_written_by_one_only() {
         let in_use = again(false).unwrap_err();
         assert!(matches!(in_use, OpenError::InUse { .. }), "{in_use}");
     });
+}
+
+#[test]
+fn a_block_device_tells_its_limits_and_gives_blocks_back() {
+    let folder = TempDir::new().unwrap();
+    let Some(device) = Loop::in_folder(&folder) else {
+        return;
+    };
+    let told = |name: &str| -> u64 {
+        let queue = format!("/sys/block/{}/queue", device.0.trim_start_matches("/dev/"));
+        let text = fs::read_to_string(Path::new(&queue).join(name)).unwrap();
+        text.trim().parse().unwrap()
+    };
+    let disk = File::open(&device.0, Cache::Writeback, &Options::default()).unwrap();
+    let geometry = disk.geometry();
+    assert_eq!(u64::from(geometry.min_io), told("minimum_io_size"));
+    assert_eq!(u64::from(geometry.optimal_io), told("optimal_io_size"));
+    assert_eq!(u64::from(geometry.block), told("logical_block_size"));
+    assert_eq!(
+        u64::from(geometry.physical_block),
+        told("physical_block_size")
+    );
+    let Some(limits) = geometry.discard else {
+        assert_eq!(told("discard_max_bytes"), 0);
+        return skip("loop devices do not discard here");
+    };
+    assert!(limits.max_bytes <= told("discard_max_bytes"));
+    assert_eq!(u64::from(limits.alignment), told("discard_granularity"));
+    let mut client = Client::new(&disk);
+    let bytes = pattern(1, 8 << 20);
+    assert_eq!(client.write_bytes(0, &bytes), Ok(()));
+    assert_eq!(client.run(Op::Flush), Ok(()));
+    let blocks = || {
+        fs::metadata(folder.path().join("disk.img"))
+            .unwrap()
+            .blocks()
+            * 512
+    };
+    let full = blocks();
+    let (at, len) = (1 << 20, 2 << 20);
+    assert_eq!(client.run(Op::Discard { at, len }), Ok(()));
+    assert!(blocks() <= full - len, "discard gives blocks back");
+    let at = 4 << 20;
+    assert_eq!(client.run(zeroes(at, len, Unmap::Allowed)), Ok(()));
+    assert!(blocks() <= full - 2 * len, "so does unmap");
+    let seen = client.read_bytes(0, 8 << 20);
+    assert!(seen[4 << 20..6 << 20].iter().all(|&byte| byte == 0));
+    // What was discarded may read as anything; what lies around it is as it was.
+    for kept in [0..1 << 20, 3 << 20..4 << 20, 6 << 20..8 << 20] {
+        assert!(seen[kept.clone()] == bytes[kept.clone()], "{kept:?}");
+    }
+}
+
+#[test]
+fn a_block_device_that_refuses_writes_is_opened_for_reading_only() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::write(&path, pattern(1, 1 << 20)).unwrap();
+    let Some(device) = Loop::with(&["--find", "--show", "--read-only"], &path) else {
+        return;
+    };
+    let open = |read_only| {
+        let options = Options {
+            read_only,
+            ..Options::default()
+        };
+        File::open(&device.0, Cache::Writeback, &options)
+    };
+    let refused = open(false).unwrap_err();
+    assert!(matches!(refused, OpenError::Permission { .. }), "{refused}");
+    let disk = open(true).unwrap();
+    let geometry = disk.geometry();
+    assert_eq!((geometry.discard, geometry.write_zeroes), (None, None));
+    assert!(Client::new(&disk).read_bytes(0, 1 << 20) == pattern(1, 1 << 20));
 }
 
 #[test]

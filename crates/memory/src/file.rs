@@ -1,4 +1,4 @@
-//! What a file can do that no safe crate offers: locks on ranges of its bytes.
+//! What a file can do that no safe crate offers: locks on ranges of bytes, and discarding on a device.
 //!
 //! One of the homes of `unsafe`: each function is one system call.
 
@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl, opcode};
 
 /// Locks `bytes` of `file` together with everybody else who does: a shared lock.
 ///
@@ -77,6 +78,20 @@ fn fcntl(
     }
 }
 
+/// Tells the block device `device` that it may forget `len` bytes from `at`: they read as anything.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` where it cannot; `EINVAL` where the range is not made of whole logical blocks.
+pub fn discard_blocks(device: impl AsFd, at: u64, len: u64) -> Result<(), Errno> {
+    const BLKDISCARD: rustix::ioctl::Opcode = opcode::none(0x12, 119);
+    // SAFETY: the command takes a pointer to two u64, from and length, and only reads them; on a
+    // file that is no block device it is not known, and fails.
+    let discard = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([at, len]) };
+    // SAFETY: what it changes is on the device, not in memory that Rust knows of.
+    unsafe { ioctl(device, discard) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -102,5 +117,11 @@ mod tests {
         assert_eq!(is_locked_by_others(&other, 100), Ok(true));
         drop(duplicate);
         assert_eq!(is_locked_by_others(&other, 100), Ok(false));
+    }
+
+    #[test]
+    fn what_is_no_block_device_discards_no_blocks() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(discard_blocks(&file, 0, 4096), Err(Errno::NOTTY));
     }
 }

@@ -19,6 +19,13 @@ use super::settings::{Cache, Settings};
 use super::sync::{Joined, Settle, Syncer, Waiter};
 use crate::{Access, Durability, Failure, Geometry, Op, Unmap};
 
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Regular,
+    BlockDevice,
+}
+
 /// Where does the file keep its data?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residence {
@@ -31,6 +38,7 @@ pub enum Residence {
 /// An open file and what there is to know of it.
 #[derive(Debug)]
 pub struct Backing {
+    pub kind: Kind,
     pub file: fs::File,
     pub path: PathBuf,
     pub geometry: Geometry,
@@ -185,10 +193,19 @@ impl Backing {
         })
     }
 
+    /// What is given back need not read as zeroes.
     fn give_back(&self, at: u64, len: u64) -> Result<(), Errno> {
-        if len == 0 {
-            return Ok(());
+        match self.kind {
+            _ if len == 0 => Ok(()),
+            Kind::Regular => self.punch(at, len),
+            Kind::BlockDevice => {
+                uninterrupted(|| pollux_memory::file::discard_blocks(&self.file, at, len))
+            }
         }
+    }
+
+    /// What lies in a hole reads as zeroes, on a block device too, which may give its blocks back.
+    fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         uninterrupted(|| rustix::fs::fallocate(&self.file, mode, at, len))
     }
@@ -200,7 +217,7 @@ impl Backing {
             return Ok(());
         }
         if unmap == Unmap::Allowed {
-            match self.give_back(at, len) {
+            match self.punch(at, len) {
                 Err(Errno::OPNOTSUPP) => {}
                 result => return result,
             }

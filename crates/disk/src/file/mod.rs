@@ -10,6 +10,7 @@ mod bounce;
 mod channel;
 mod complaints;
 mod counts;
+mod limits;
 mod lock;
 mod open;
 mod pool;

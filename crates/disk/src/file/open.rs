@@ -9,8 +9,9 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::backing::{Backing, Residence};
+use super::backing::{Backing, Kind, Residence};
 use super::complaints::Complaints;
+use super::limits::{Limits, refuses_writes};
 use super::lock::{self, Lock};
 use super::ready::Ready;
 use super::settings::{Cache, Settings};
@@ -45,23 +46,34 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
     let lock = Lock::take(&file, path, options.access())?;
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
+    if kind == Kind::BlockDevice
+        && options.access() == Access::ReadWrite
+        && refuses_writes(&metadata)
+    {
+        return Err(refused(path, cache, options.access(), Errno::ROFS.into()));
+    }
     let size = rustix::fs::seek(&file, SeekFrom::End(0))
         .map_err(|error| failed("find the size of")(error.into()))?;
     let storage =
         storage_blocks(&file, kind, &metadata).map_err(failed("find the block size of"))?;
     let (block, alignment) = direct(path, &file, cache, options, storage.logical)?;
+    let limits = match kind {
+        Kind::Regular => limits_of_file(&file, size, storage.physical),
+        Kind::BlockDevice => limits_of_device(path, &metadata),
+    };
     let geometry = Geometry {
         bytes: whole_blocks(path, size, block)?,
         access: options.access(),
         block,
         physical_block: storage.physical.max(block),
-        min_io: 0,
-        optimal_io: 0,
+        min_io: limits.min_io,
+        optimal_io: limits.optimal_io,
         discard: None,
         write_zeroes: None,
     };
     Ok(Backing {
-        geometry: abilities(geometry, kind, &file, size),
+        geometry: abilities(geometry, limits),
+        kind,
         residence: residence(kind, &file),
         file,
         path: path.to_owned(),
@@ -72,12 +84,6 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
         complaints: Complaints::default(),
         lock,
     })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Regular,
-    BlockDevice,
 }
 
 fn disk_type(path: &Path, kind: FileType) -> Result<Kind, OpenError> {
@@ -227,26 +233,45 @@ fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError> {
     Ok(bytes)
 }
 
-fn abilities(geometry: Geometry, kind: Kind, file: &fs::File, size: u64) -> Geometry {
-    if geometry.access == Access::ReadOnly {
-        return geometry;
-    }
-    let limits = |max_bytes| RangeLimits {
-        max_bytes,
-        alignment: geometry.physical_block,
-    };
-    // A device tells only by doing, and then it is done; a file is asked behind its end.
-    let discard = kind == Kind::Regular && can_punch(file, size);
-    Geometry {
-        discard: discard.then(|| limits(MAX_DISCARD)),
-        write_zeroes: Some(limits(MAX_WRITE_ZEROES)),
-        ..geometry
+/// A file does what its file system does: it is asked behind the end whether it takes holes.
+fn limits_of_file(file: &fs::File, size: u64, physical_block: u32) -> Limits {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096);
+    Limits {
+        discard_max: punched.map_or(0, |()| MAX_DISCARD),
+        discard_granularity: physical_block,
+        ..Limits::default()
     }
 }
 
-fn can_punch(file: &fs::File, size: u64) -> bool {
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
+/// A device tells by itself, as asking it for a discard would be one.
+fn limits_of_device(path: &Path, metadata: &fs::Metadata) -> Limits {
+    Limits::of(metadata).unwrap_or_else(|error| {
+        let path = path.display();
+        warn!(%path, %error, "this device does not say what it can do: it is served without discard");
+        Limits::default()
+    })
+}
+
+fn abilities(geometry: Geometry, limits: Limits) -> Geometry {
+    if geometry.access == Access::ReadOnly {
+        return geometry;
+    }
+    let range = |max_bytes: u64, alignment: u32| RangeLimits {
+        max_bytes: (max_bytes - max_bytes % u64::from(geometry.block)).max(geometry.block.into()),
+        alignment: alignment.max(geometry.block),
+    };
+    let discard_max = limits.discard_max.min(MAX_DISCARD);
+    let zeroes_max = match limits.write_zeroes_max {
+        // Whoever cannot gets them written.
+        0 => MAX_WRITE_ZEROES,
+        max => max.min(MAX_WRITE_ZEROES),
+    };
+    Geometry {
+        discard: (discard_max > 0).then(|| range(discard_max, limits.discard_granularity)),
+        write_zeroes: Some(range(zeroes_max, geometry.physical_block)),
+        ..geometry
+    }
 }
 
 #[cfg(test)]
@@ -305,6 +330,34 @@ mod tests {
         assert_eq!((with(None).bytes, with(None).block), (9728, 512));
         assert_eq!(with(Some(4096)).bytes, 8192);
         assert_eq!(with(Some(4096)).physical_block, 4096);
+    }
+
+    #[test]
+    fn limits_become_abilities_within_our_own() {
+        let plain = Geometry {
+            block: 4096,
+            physical_block: 4096,
+            ..Geometry::plain(1 << 30)
+        };
+        let with = |discard_max, discard_granularity, write_zeroes_max| {
+            let limits = Limits {
+                discard_granularity,
+                discard_max,
+                write_zeroes_max,
+                ..Limits::default()
+            };
+            let geometry = abilities(plain, limits);
+            let pair = |range: RangeLimits| (range.max_bytes, range.alignment);
+            let zeroes = geometry.write_zeroes.map(pair);
+            (geometry.discard.map(pair), zeroes.unwrap())
+        };
+        assert_eq!(with(0, 512, 0), (None, (MAX_WRITE_ZEROES, 4096)));
+        let (discard, zeroes) = with(u64::MAX, 0, 1);
+        assert_eq!(discard, Some((MAX_DISCARD, 4096)));
+        assert_eq!(zeroes, (4096, 4096));
+        let (discard, zeroes) = with((1 << 20) + 512, 1 << 16, (64 << 10) + 512);
+        assert_eq!(discard, Some((1 << 20, 1 << 16)));
+        assert_eq!(zeroes, (64 << 10, 4096));
     }
 
     #[test]
