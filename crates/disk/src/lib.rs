@@ -8,6 +8,7 @@
 
 mod channel;
 mod events;
+pub mod fault;
 pub mod file;
 mod geometry;
 pub mod inbox;
@@ -21,6 +22,7 @@ pub use channel::{
     Armed, Channel, Completion, Durability, Failure, Op, Queued, Request, Ticket, Unmap,
 };
 pub use events::{Event, Events, Subscription};
+pub use fault::Fault;
 pub use file::File;
 pub use geometry::{Access, Geometry, RangeLimits};
 pub use memory::Memory;

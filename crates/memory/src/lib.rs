@@ -6,12 +6,14 @@
 
 pub mod file;
 pub mod io;
+mod loan;
 mod region;
 mod span;
 mod sparse;
 mod table;
 pub mod uring;
 
+pub use loan::Loan;
 pub use region::{MapError, Region};
 pub use span::{Span, Spans};
 pub use sparse::Sparse;

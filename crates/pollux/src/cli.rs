@@ -30,6 +30,17 @@ Examples:
   pollux serve --socket-path /run/disk.sock --disk memory:size=1G --show-attach
   pollux serve --config /etc/pollux.toml
 
+A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,RULE]...,on=SPEC
+  RULE       ACTION[,CONDITION]..., for example error=EIO,op=write,every=100
+  ACTION     delay=TIME | delay=TIME-TIME | delay=exp:TIME | delay=pareto:TIME
+             error=EIO|ENOSPC|EOPNOTSUPP|...
+             torn=BYTES|random[,then=fail|ok|hang]    stores only the beginning of a write
+             hang=request|device                      never answers it, or anything any more
+  CONDITION  op=read+write+flush+discard+write-zeroes  range=BYTES-BYTES  after=N  every=N
+             chance=P%  times=N
+  TIME       200us, 3ms, 1s
+  pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
+
 Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not
 wait. SIGUSR1 prints the counters of all queues to the log. POLLUX_LOG=debug makes the log longer.";
 

@@ -34,7 +34,8 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G |
-    /// file:path=F[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
+    /// file:path=F[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off] |
+    /// fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
 

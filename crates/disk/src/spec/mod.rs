@@ -5,10 +5,13 @@
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
 //!                       [,buffers=plain|registered]
+//!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
 //! ```
-//! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`.
+//! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`. What follows `on=` is
+//! taken as it stands: `fault:delay=1ms,on=file:path=a,,b.img,cache=none`.
 
+mod fault;
 mod size;
 
 use std::fmt;
@@ -16,8 +19,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::fault::Faults;
 use crate::file::{Buffers, Cache, Engine, Inline, Settings};
-use crate::{Disk, File, Memory, Null, OpenError, Options};
+use crate::{Disk, Fault, File, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
 
@@ -50,6 +54,13 @@ pub enum Spec {
         path: PathBuf,
         /// How it is used.
         settings: Settings,
+    },
+    /// [`Fault`]: misbehaves.
+    Fault {
+        /// In what ways.
+        faults: Faults,
+        /// The disk below.
+        on: Box<Spec>,
     },
 }
 
@@ -102,9 +113,16 @@ pub enum SpecError {
         value: String,
         values: String,
     },
+    /// Not a part of a `fault:` disk.
+    #[error("`{option}` {remedy}")]
+    Fault {
+        option: String,
+        remedy: &'static str,
+    },
 }
 
-const KINDS: &str = "write `null:size=2G`, `memory:size=1G` or `file:path=disk.img`";
+const KINDS: &str =
+    "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img` or `fault:...,on=` one of these";
 const NULL: &str = "null:size=2G";
 const MEMORY: &str = "memory:size=1G";
 const FILE: &str = "file:path=disk.img,cache=writeback";
@@ -125,6 +143,7 @@ impl Spec {
                 Arc::new(memory)
             }
             Self::File { path, settings } => Arc::new(File::open(path, *settings, options)?),
+            Self::Fault { faults, on } => Arc::new(Fault::new(on.open(options)?, faults)?),
         })
     }
 }
@@ -159,6 +178,7 @@ impl FromStr for Spec {
                 };
                 given.end(Self::File { path, settings })
             }
+            "fault" => fault::parse(rest),
             _ => Err(SpecError::UnknownKind {
                 kind: kind.to_owned(),
             }),
@@ -179,6 +199,7 @@ impl fmt::Display for Spec {
                 shown(f, "inline", &INLINE, &settings.inline)?;
                 shown(f, "buffers", &BUFFERS, &settings.buffers)
             }
+            Self::Fault { faults, on } => fault::print(faults, on, f),
         }
     }
 }

@@ -91,6 +91,7 @@ fn a_spec_opens_the_disk_it_describes() {
         "null:size=8K",
         "memory:size=8K",
         &format!("file:path={path}"),
+        "fault:error=EIO,on=memory:size=8K",
     ] {
         let disk = parse(spec).unwrap().open(&options).unwrap();
         let geometry = disk.geometry();
@@ -107,6 +108,10 @@ fn a_spec_opens_the_disk_it_describes() {
 }
 
 fn specs() -> impl Strategy<Value = Spec> {
+    prop_oneof![plain_specs(), fault::tests::over(plain_specs())]
+}
+
+fn plain_specs() -> impl Strategy<Value = Spec> {
     let sizes = || (1..=i64::MAX.cast_unsigned()).prop_map(Size);
     let settings = || {
         let cache = prop::sample::select(CACHES.map(|(_, cache)| cache).to_vec());
@@ -140,7 +145,8 @@ proptest! {
 
     #[test]
     fn no_text_makes_it_panic(text in any::<String>(), options in "[a-z=,:0-9KMGT]*") {
-        for text in [text, format!("file:{options}"), format!("memory:{options}"), options] {
+        let faults = format!("fault:error={options},on=null:size=1");
+        for text in [text, format!("file:{options}"), format!("fault:{options}"), faults, options] {
             match parse(&text) {
                 Ok(spec) => prop_assert_eq!(parse(&spec.to_string()), Ok(spec)),
                 Err(told) => prop_assert!(!told.to_string().is_empty()),

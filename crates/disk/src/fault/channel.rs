@@ -1,0 +1,270 @@
+//! One channel of a disk that misbehaves, around a channel of the disk below.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pollux_memory::Loan;
+use rustix::io::Errno;
+use tracing::warn;
+
+use super::held::Held;
+use super::rule::Then;
+use super::state::{Fate, Plan, State};
+use super::timer::Timer;
+use crate::{Armed, Channel, Completion, Disk, Failure, Op, Queued, Request, Ticket, WaitPoint};
+
+/// How a request ends.
+type Outcome = Result<(), Failure>;
+
+/// A request that the disk below works on.
+struct Below {
+    /// What its owner calls it.
+    ticket: Ticket,
+    /// Its completion comes so much later.
+    delay: Duration,
+    /// How it ends if it succeeds.
+    then: Outcome,
+    /// What is left of a torn write.
+    loan: Option<Loan>,
+}
+
+/// A channel of a [`Fault`](super::Fault).
+///
+/// A request that is never answered is simply forgotten once the disk below has ended it, or if it
+/// never hears of it: then nobody uses its memory any more.
+pub struct FaultChannel {
+    channel: Box<dyn Channel>,
+    /// By ticket, as the disk below is told it.
+    below: Vec<Option<Below>>,
+    free: Vec<usize>,
+    answers: Answers,
+    disk: Arc<dyn Disk>,
+}
+
+/// Completions on their way to the owner.
+struct Answers {
+    state: Arc<State>,
+    held: Held,
+    /// Only where something can be held back.
+    timer: Option<Timer>,
+}
+
+impl FaultChannel {
+    pub fn new(disk: Arc<dyn Disk>, state: Arc<State>, wait: &WaitPoint) -> io::Result<Self> {
+        let channel = disk.open_channel(wait)?;
+        let timer = state.delays().then(|| Timer::new(wait)).transpose()?;
+        Ok(Self {
+            channel,
+            below: Vec::new(),
+            free: Vec::new(),
+            answers: Answers {
+                state,
+                held: Held::default(),
+                timer,
+            },
+            disk,
+        })
+    }
+
+    /// Hands a request to the disk below.
+    fn pass(&mut self, op: Op, below: Below) -> Queued {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.below.push(None);
+            self.below.len() - 1
+        });
+        let ticket = Ticket(slot as u64);
+        match self.channel.queue(Request { ticket, op }) {
+            Queued::Pending => {
+                self.below[slot] = Some(below);
+                Queued::Pending
+            }
+            Queued::Done(result) => {
+                self.free.push(slot);
+                queued(self.answers.ended(below, result))
+            }
+        }
+    }
+
+    /// Hands the first `bytes` of a write to the disk below.
+    fn tear(&mut self, op: Op, bytes: u64, below: Below) -> Queued {
+        let Op::Write {
+            at,
+            from,
+            durability,
+        } = op
+        else {
+            unreachable!("only writes are torn")
+        };
+        if bytes == 0 {
+            return queued(self.answers.ended(below, Ok(())));
+        }
+        let loan = Loan::first(&from, bytes);
+        let op = Op::Write {
+            at,
+            from: loan.spans(),
+            durability,
+        };
+        let loan = Some(loan);
+        self.pass(op, Below { loan, ..below })
+    }
+}
+
+/// What its owner is told of a request, if its answer is this.
+fn queued(answer: Option<Completion>) -> Queued {
+    answer.map_or(Queued::Pending, |answer| Queued::Done(answer.result))
+}
+
+impl Answers {
+    /// A request has ended below. Is there an answer now?
+    fn ended(&mut self, below: Below, result: Outcome) -> Option<Completion> {
+        if let Some(loan) = below.loan {
+            loan.end();
+        }
+        let answer = Completion {
+            ticket: below.ticket,
+            result: result.and(below.then),
+        };
+        self.hold(below.delay, answer)
+    }
+
+    /// Holds `answer` back, unless there is nothing to wait for.
+    fn hold(&mut self, delay: Duration, answer: Completion) -> Option<Completion> {
+        if self.state.hung() {
+            return None;
+        }
+        if delay.is_zero() {
+            return Some(answer);
+        }
+        self.held.push(Instant::now() + delay, answer);
+        None
+    }
+
+    /// Gives what is due.
+    fn release(&mut self, done: &mut dyn FnMut(Completion)) {
+        if self.state.hung() {
+            self.held.clear();
+        }
+        if self.held.first_due().is_none() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(answer) = self.held.pop(now) {
+            self.set_timer(None);
+            done(answer);
+        }
+    }
+
+    fn set_timer(&mut self, due: Option<Instant>) {
+        if let Some(timer) = &mut self.timer {
+            timer.set(due);
+        }
+    }
+}
+
+fn told(fault: &str, op: &Op) {
+    let (doing, at, len) = match *op {
+        Op::Read { at, into } => ("read", at, into.bytes()),
+        Op::Write { at, from, .. } => ("write", at, from.bytes()),
+        Op::Flush => ("flush", 0, 0),
+        Op::Discard { at, len } => ("discard", at, len),
+        Op::WriteZeroes { at, len, .. } => ("write-zeroes", at, len),
+    };
+    warn!(doing, at, len, "as the `fault` disk was told: {fault}");
+}
+
+impl Channel for FaultChannel {
+    fn queue(&mut self, request: Request) -> Queued {
+        let Request { ticket, op } = request;
+        if let Err(failure) = self.disk.geometry().check(&op) {
+            return Queued::Done(Err(failure));
+        }
+        if self.answers.state.hung() {
+            return Queued::Pending;
+        }
+        let Plan { delay, fate } = self.answers.state.plan(&op);
+        let below = |then| Below {
+            ticket,
+            delay,
+            then,
+            loan: None,
+        };
+        match fate {
+            Fate::Below => self.pass(op, below(Ok(()))),
+            Fate::Fails(failure) => {
+                told("it fails", &op);
+                queued(self.answers.ended(below(Err(failure)), Ok(())))
+            }
+            Fate::Torn { bytes, then } => {
+                told("it is torn", &op);
+                let then = match then {
+                    Then::Fail => Err(Failure::Io(Errno::IO)),
+                    Then::Ok => Ok(()),
+                    Then::Hang => {
+                        self.answers.state.hang();
+                        Ok(())
+                    }
+                };
+                self.tear(op, bytes, below(then))
+            }
+            Fate::Never => {
+                told("it is never answered", &op);
+                Queued::Pending
+            }
+            Fate::DeviceHangs => {
+                told("nothing is answered any more", &op);
+                self.answers.state.hang();
+                Queued::Pending
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        self.channel.submit();
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+        let Self {
+            channel,
+            below,
+            free,
+            answers,
+            ..
+        } = self;
+        channel.reap(&mut |ended| {
+            let slot = usize::try_from(ended.ticket.0).expect("a ticket of ours is a slot");
+            let request = below[slot].take().expect("a request ends once");
+            free.push(slot);
+            if let Some(answer) = answers.ended(request, ended.result) {
+                done(answer);
+            }
+        });
+        answers.release(done);
+    }
+
+    fn arm(&mut self) -> Armed {
+        let armed = self.channel.arm();
+        if armed != Armed::Idle {
+            return armed;
+        }
+        let due = self.answers.held.first_due();
+        if due.is_some_and(|due| due <= Instant::now()) {
+            return Armed::Pending;
+        }
+        self.answers.set_timer(due);
+        Armed::Idle
+    }
+}
+
+/// To the owner of a device that hangs there are requests in flight for ever. Those that the disk below
+/// works on do end: what they use must not go before.
+impl Drop for FaultChannel {
+    fn drop(&mut self) {
+        while self.answers.state.hung() && self.free.len() < self.below.len() {
+            self.submit();
+            self.reap(&mut |_| ());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the rules have counted and drawn so far, for all channels of a disk together.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::rule::{Action, Hang, Keep, Rule, Then};
+use super::{Delay, Faults};
+use crate::{Failure, Op};
+
+/// What is to become of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its completion is held back for so long.
+    pub delay: Duration,
+    pub fate: Fate,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// As the disk below says.
+    Below,
+    /// It fails, and the disk below hears nothing of it.
+    Fails(Failure),
+    /// The disk below stores the first so many bytes.
+    Torn { bytes: u64, then: Then },
+    /// Never.
+    Never,
+    /// Never, as all that follow.
+    DeviceHangs,
+}
+
+/// The rules at work.
+#[derive(Debug)]
+pub struct State {
+    rules: Mutex<Vec<Counted>>,
+    /// A torn write keeps whole blocks.
+    block: u64,
+    delays: bool,
+    hung: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Counted {
+    rule: Rule,
+    rng: Rng,
+    /// Requests that the rule is about.
+    seen: u64,
+    /// How often something happened.
+    struck: u64,
+}
+
+impl State {
+    pub fn new(faults: &Faults, block: u32) -> Self {
+        let mut seeds = Rng::with_seed(faults.seed);
+        let counted = |rule: &Rule| Counted {
+            rule: rule.clone(),
+            // Of its own, so that one rule's luck does not depend on another's.
+            rng: seeds.fork(),
+            seen: 0,
+            struck: 0,
+        };
+        let delays = |rule: &Rule| matches!(rule.action, Action::Delay(_));
+        Self {
+            delays: faults.rules.iter().any(delays),
+            rules: Mutex::new(faults.rules.iter().map(counted).collect()),
+            block: block.into(),
+            hung: AtomicBool::new(false),
+        }
+    }
+
+    /// Is there a rule that delays?
+    pub fn delays(&self) -> bool {
+        self.delays
+    }
+
+    /// Has the device stopped answering?
+    pub fn hung(&self) -> bool {
+        self.hung.load(Ordering::Relaxed)
+    }
+
+    /// The device stops answering.
+    pub fn hang(&self) {
+        self.hung.store(true, Ordering::Relaxed);
+    }
+
+    /// What is to become of `op`.
+    pub fn plan(&self, op: &Op) -> Plan {
+        let mut plan = Plan {
+            delay: Duration::ZERO,
+            fate: Fate::Below,
+        };
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        for counted in rules.iter_mut() {
+            if !counted.strikes(op) {
+                continue;
+            }
+            let rng = &mut counted.rng;
+            let fate = match counted.rule.action {
+                Action::Delay(delay) => {
+                    plan.delay = longer(plan.delay, delay.draw(rng));
+                    continue;
+                }
+                Action::Error(failure) => Fate::Fails(failure),
+                Action::Hang(Hang::Request) => Fate::Never,
+                Action::Hang(Hang::Device) => Fate::DeviceHangs,
+                Action::Torn { keep, then } => torn(op, keep, then, self.block, rng),
+            };
+            if plan.fate == Fate::Below {
+                plan.fate = fate;
+            }
+        }
+        plan
+    }
+}
+
+fn longer(delay: Duration, more: Duration) -> Duration {
+    delay.saturating_add(more).min(Delay::LONGEST)
+}
+
+fn torn(op: &Op, keep: Keep, then: Then, block: u64, rng: &mut Rng) -> Fate {
+    let Op::Write { from, .. } = op else {
+        return Fate::Below;
+    };
+    let all = from.bytes();
+    let bytes = match keep {
+        Keep::First(bytes) => bytes.min(all),
+        Keep::Random => rng.u64(0..(all / block).max(1)) * block,
+    };
+    Fate::Torn { bytes, then }
+}
+
+impl Counted {
+    /// Counts `op`, if the rule is about it. Does something happen to it?
+    fn strikes(&mut self, op: &Op) -> bool {
+        let when = &self.rule.when;
+        if !when.counts(op) {
+            return false;
+        }
+        self.seen += 1;
+        let strikes = self.seen > when.after
+            && (self.seen - when.after).is_multiple_of(when.every.get())
+            && when.times.is_none_or(|times| self.struck < times)
+            && when.chance.draw(&mut self.rng);
+        self.struck += u64::from(strikes);
+        strikes
+    }
+}

@@ -1,0 +1,354 @@
+//! Reads and prints `fault:` disks. What they mean is in [`crate::fault`].
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::size::Size;
+use super::{Spec, SpecError};
+use crate::Failure;
+use crate::fault::{Action, Chance, Delay, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
+
+pub const EXAMPLE: &str = "fault:error=EIO,op=write,every=100,on=memory:size=1G";
+
+/// Errors that storage knows.
+const ERRORS: [(&str, Failure); 12] = [
+    ("EIO", Failure::Io(Errno::IO)),
+    ("ENOSPC", Failure::Io(Errno::NOSPC)),
+    ("EOPNOTSUPP", Failure::Unsupported),
+    ("EROFS", Failure::ReadOnly),
+    ("ENODATA", Failure::Io(Errno::NODATA)),
+    ("EILSEQ", Failure::Io(Errno::ILSEQ)),
+    ("ETIMEDOUT", Failure::Io(Errno::TIMEDOUT)),
+    ("EREMOTEIO", Failure::Io(Errno::REMOTEIO)),
+    ("ENOLINK", Failure::Io(Errno::NOLINK)),
+    ("EDQUOT", Failure::Io(Errno::DQUOT)),
+    ("ENOMEM", Failure::Io(Errno::NOMEM)),
+    ("ENXIO", Failure::Io(Errno::NXIO)),
+];
+const OPS: [(&str, Kind); 5] = [
+    ("read", Kind::Read),
+    ("write", Kind::Write),
+    ("flush", Kind::Flush),
+    ("discard", Kind::Discard),
+    ("write-zeroes", Kind::WriteZeroes),
+];
+const THEN: [(&str, Then); 3] = [("fail", Then::Fail), ("ok", Then::Ok), ("hang", Then::Hang)];
+const HANG: [(&str, Hang); 2] = [("request", Hang::Request), ("device", Hang::Device)];
+const UNITS: [(&str, u64); 4] = [
+    ("ns", 1),
+    ("us", 1000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+
+/// Reads what follows `fault:`.
+pub fn parse(mut rest: &str) -> Result<Spec, SpecError> {
+    let mut reading = Reading::default();
+    loop {
+        if let Some(below) = rest.strip_prefix("on=") {
+            return reading.end(below);
+        }
+        if rest.is_empty() {
+            return Err(SpecError::Missing {
+                key: "on",
+                example: EXAMPLE,
+            });
+        }
+        let (option, later) = rest.split_once(',').unwrap_or((rest, ""));
+        reading.option(option)?;
+        rest = later;
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Reading {
+    seed: Option<u64>,
+    rules: Vec<Rule>,
+    /// The conditions that the last rule has already.
+    given: Vec<&'static str>,
+}
+
+impl Reading {
+    fn option(&mut self, option: &str) -> Result<(), SpecError> {
+        let Some((key, value)) = option.split_once('=') else {
+            return Err(SpecError::NoValue {
+                option: option.to_owned(),
+                example: EXAMPLE,
+            });
+        };
+        let wrong = |remedy| SpecError::Fault {
+            option: option.to_owned(),
+            remedy,
+        };
+        match key {
+            "seed" if self.seed.is_some() => {
+                let key = key.to_owned();
+                return Err(SpecError::Twice { key });
+            }
+            "seed" => self.seed = Some(number(value).ok_or(wrong("is not a number"))?),
+            "delay" => {
+                let delay = delay(value)
+                    .ok_or(wrong("is not a delay; write for example `200us`, `1ms-5ms`, `exp:1ms` or `pareto:1ms`, at most 3600s"))?;
+                self.begin(Action::Delay(delay), Ops::ALL);
+            }
+            "error" => {
+                let error = named(&ERRORS, value).ok_or(wrong(
+                    "is not an error of storage; write for example `EIO`, `ENOSPC` or `EOPNOTSUPP`",
+                ))?;
+                self.begin(Action::Error(error), Ops::ALL);
+            }
+            "torn" => {
+                let keep = keep(value).ok_or(wrong(
+                    "is no part of a write; write for example `4K`, `0` or `random`",
+                ))?;
+                let then = Then::default();
+                self.begin(Action::Torn { keep, then }, Ops::WRITE);
+            }
+            "hang" => {
+                let hang = named(&HANG, value).ok_or(wrong("is neither `request` nor `device`"))?;
+                self.begin(Action::Hang(hang), Ops::ALL);
+            }
+            key => return self.condition(key, value, wrong),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, action: Action, ops: Ops) {
+        let when = When::all(ops);
+        self.rules.push(Rule { action, when });
+        self.given.clear();
+    }
+
+    /// A part of the last rule.
+    fn condition(
+        &mut self,
+        key: &str,
+        value: &str,
+        wrong: impl Fn(&'static str) -> SpecError,
+    ) -> Result<(), SpecError> {
+        let known = ["op", "range", "after", "every", "chance", "times", "then"];
+        let Some(known) = known.into_iter().find(|known| *known == key) else {
+            return Err(SpecError::UnknownKey {
+                kind: "fault",
+                key: key.to_owned(),
+                example: EXAMPLE,
+            });
+        };
+        let Some(Rule { action, when }) = self.rules.last_mut() else {
+            return Err(wrong(
+                "follows what it is a condition of: `delay=`, `error=`, `torn=` or `hang=`",
+            ));
+        };
+        if self.given.contains(&known) {
+            let key = format!("{key} of one rule");
+            return Err(SpecError::Twice { key });
+        }
+        self.given.push(known);
+        let not_a_number = "is not a number, or 0";
+        match (known, action) {
+            ("op", Action::Torn { .. }) => return Err(wrong("is left out: only writes are torn")),
+            ("op", _) => {
+                when.ops = ops(value).ok_or(wrong(
+                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, nor several joined by `+`",
+                ))?;
+            }
+            ("range", _) => {
+                let range = range(value).ok_or(wrong(
+                    "is not a range of the disk; write for example `1M-2M`",
+                ))?;
+                when.range = Some(range);
+            }
+            ("after", _) => when.after = counting(value).ok_or(wrong(not_a_number))?.get(),
+            ("every", _) => when.every = counting(value).ok_or(wrong(not_a_number))?,
+            ("times", _) => when.times = Some(counting(value).ok_or(wrong(not_a_number))?.get()),
+            ("chance", _) => {
+                when.chance = chance(value)
+                    .ok_or(wrong("is no chance; write for example `10%` or `0.01%`"))?;
+            }
+            (_, Action::Torn { then, .. }) => {
+                *then = named(&THEN, value).ok_or(wrong("is none of `fail`, `ok` and `hang`"))?;
+            }
+            _ => return Err(wrong("is for `torn=` only")),
+        }
+        Ok(())
+    }
+
+    /// All of it, over `below`.
+    fn end(self, below: &str) -> Result<Spec, SpecError> {
+        if below.starts_with("fault:") {
+            return Err(SpecError::Fault {
+                option: "on=fault:...".to_owned(),
+                remedy: "is one too many; write all rules into one `fault:`",
+            });
+        }
+        let faults = Faults {
+            seed: self.seed.unwrap_or_default(),
+            rules: self.rules,
+        };
+        let on = Box::new(below.parse()?);
+        Ok(Spec::Fault { faults, on })
+    }
+}
+
+fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    let found = table.iter().find(|(known, _)| *known == name);
+    found.map(|&(_, value)| value)
+}
+
+fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    let found = table.iter().find(|(_, known)| known == value);
+    found.map_or("?", |(name, _)| name)
+}
+
+/// Digits and nothing else.
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}
+
+fn counting(text: &str) -> Option<NonZeroU64> {
+    number(text)
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    match text {
+        "0" => Some(0),
+        text => text.parse().ok().map(|Size(bytes)| bytes),
+    }
+}
+
+fn range(text: &str) -> Option<Range<u64>> {
+    let (from, to) = text.split_once('-')?;
+    let range = bytes(from)?..bytes(to)?;
+    (!range.is_empty()).then_some(range)
+}
+
+fn keep(text: &str) -> Option<Keep> {
+    match text {
+        "random" => Some(Keep::Random),
+        text => bytes(text).map(Keep::First),
+    }
+}
+
+fn ops(text: &str) -> Option<Ops> {
+    text.split('+').map(|name| named(&OPS, name)).collect()
+}
+
+fn delay(text: &str) -> Option<Delay> {
+    Some(if let Some(mean) = text.strip_prefix("exp:") {
+        Delay::Exponential(time(mean)?)
+    } else if let Some(least) = text.strip_prefix("pareto:") {
+        Delay::Pareto(time(least)?)
+    } else if let Some((from, to)) = text.split_once('-') {
+        let (from, to) = (time(from)?, time(to)?);
+        (from <= to).then_some(Delay::Uniform(from, to))?
+    } else {
+        Delay::Fixed(time(text)?)
+    })
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let ns = named(&UNITS, &text[digits.len()..])?;
+    let time = Duration::from_nanos(number::<u64>(digits)?.checked_mul(ns)?);
+    (time <= Delay::LONGEST).then_some(time)
+}
+
+/// In the largest unit of which it is a whole number.
+fn printed_time(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let fits = UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| ns.is_multiple_of(u128::from(*unit)));
+    let (name, unit) = fits.unwrap_or(&UNITS[0]);
+    format!("{}{name}", ns / u128::from(*unit))
+}
+
+/// Percent, with at most four decimals.
+fn chance(text: &str) -> Option<Chance> {
+    let percent = text.strip_suffix('%')?;
+    let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+    let part = (1..=4)
+        .contains(&part.len())
+        .then(|| format!("{part:0<4}"))?;
+    let whole: u32 = number(whole)?;
+    let million = whole.checked_mul(10_000)?.checked_add(number(&part)?)?;
+    Chance::new(million)
+}
+
+fn printed_chance(chance: Chance) -> String {
+    let (whole, part) = (
+        chance.of_a_million() / 10_000,
+        chance.of_a_million() % 10_000,
+    );
+    let text = format!("{whole}.{part:04}");
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// As [`parse`] reads it; what is as it is by default is left out.
+pub fn print(faults: &Faults, on: &Spec, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("fault:")?;
+    if faults.seed != 0 {
+        write!(f, "seed={},", faults.seed)?;
+    }
+    for rule in &faults.rules {
+        print_rule(rule, f)?;
+    }
+    write!(f, "on={on}")
+}
+
+fn print_rule(Rule { action, when }: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut all = Ops::ALL;
+    match action {
+        Action::Delay(Delay::Fixed(time)) => write!(f, "delay={},", printed_time(*time)),
+        Action::Delay(Delay::Uniform(from, to)) => {
+            write!(f, "delay={}-{},", printed_time(*from), printed_time(*to))
+        }
+        Action::Delay(Delay::Exponential(mean)) => write!(f, "delay=exp:{},", printed_time(*mean)),
+        Action::Delay(Delay::Pareto(least)) => write!(f, "delay=pareto:{},", printed_time(*least)),
+        Action::Error(failure) => write!(f, "error={},", name_of(&ERRORS, failure)),
+        Action::Hang(hang) => write!(f, "hang={},", name_of(&HANG, hang)),
+        Action::Torn { keep, then } => {
+            all = Ops::WRITE;
+            match keep {
+                Keep::First(bytes) => write!(f, "torn={},", Size(*bytes))?,
+                Keep::Random => f.write_str("torn=random,")?,
+            }
+            match then {
+                Then::Fail => Ok(()),
+                then => write!(f, "then={},", name_of(&THEN, then)),
+            }
+        }
+    }?;
+    if when.ops != all {
+        let kinds = OPS.iter().filter(|(_, kind)| when.ops.contains(*kind));
+        let names: Vec<_> = kinds.map(|(name, _)| *name).collect();
+        write!(f, "op={},", names.join("+"))?;
+    }
+    if let Some(range) = &when.range {
+        write!(f, "range={}-{},", Size(range.start), Size(range.end))?;
+    }
+    if when.after > 0 {
+        write!(f, "after={},", when.after)?;
+    }
+    if when.every > NonZeroU64::MIN {
+        write!(f, "every={},", when.every)?;
+    }
+    if when.chance != Chance::ALWAYS {
+        write!(f, "chance={},", printed_chance(when.chance))?;
+    }
+    match when.times {
+        None => Ok(()),
+        Some(times) => write!(f, "times={times},"),
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,497 @@
+//! A `fault:` disk misbehaves exactly as it is told to, and in no other way.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use common::expectations::behaves_like_a_disk;
+use common::{Buffer, Client, pattern, read, write, zeroes};
+use pollux_disk::fault::Faults;
+use pollux_disk::file::{Inline, Settings};
+use pollux_disk::wait::Sleeper;
+use pollux_disk::{
+    Armed, Channel, Completion, Disk, Event, Events, Failure, Fault, File, Geometry, Memory, Op,
+    OpenError, Options, Queued, Request, Spec, Ticket, Unmap, WaitPoint,
+};
+use pollux_memory::Region;
+use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+const EIO: Result<(), Failure> = Err(Failure::Io(Errno::IO));
+
+fn faults(rules: &str) -> Faults {
+    let comma = if rules.is_empty() { "" } else { "," };
+    match format!("fault:{rules}{comma}on=null:size=1").parse() {
+        Ok(Spec::Fault { faults, .. }) => faults,
+        other => panic!("{rules}: {other:?}"),
+    }
+}
+
+/// `below`, with the faults that `rules` describe.
+fn over(below: Arc<dyn Disk>, rules: &str) -> Fault {
+    Fault::new(below, &faults(rules)).unwrap()
+}
+
+fn memory(bytes: u64) -> Arc<Memory> {
+    Arc::new(Memory::new(Geometry::plain(bytes)).unwrap())
+}
+
+/// A disk that ends nothing before it is reaped.
+fn file() -> Arc<File> {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    path.as_file().set_len(1 << 20).unwrap();
+    let settings = Settings {
+        inline: Inline::Off,
+        ..Settings::default()
+    };
+    Arc::new(File::open(path.path(), settings, &Options::default()).unwrap())
+}
+
+fn faulty(rules: &str) -> Fault {
+    over(memory(1 << 20), rules)
+}
+
+/// Which of `count` flushes, counted from 1, fail.
+fn failing(disk: &Fault, count: u64) -> Vec<u64> {
+    let mut client = Client::new(disk);
+    (1..=count)
+        .filter(|_| client.run(Op::Flush).is_err())
+        .collect()
+}
+
+#[test]
+fn without_rules_it_behaves_as_the_disk_below() {
+    behaves_like_a_disk(&|bytes| Arc::new(over(memory(bytes), "")));
+}
+
+#[test]
+fn late_as_it_may_be_it_behaves() {
+    behaves_like_a_disk(&|bytes| {
+        Arc::new(over(
+            memory(bytes),
+            "delay=0us-200us,delay=exp:50us,op=read",
+        ))
+    });
+}
+
+#[test]
+fn every_nth_request_fails_and_no_other() {
+    assert_eq!(failing(&faulty("error=EIO,every=3"), 10), [3, 6, 9]);
+    assert_eq!(failing(&faulty("error=EIO,after=7"), 10), [8, 9, 10]);
+    assert_eq!(failing(&faulty("error=EIO,after=1,every=4"), 10), [5, 9]);
+    assert_eq!(failing(&faulty("error=EIO,every=2,times=2"), 10), [2, 4]);
+    assert_eq!(failing(&faulty("error=EIO,times=1"), 10), [1]);
+    assert!(failing(&faulty("error=EIO,op=read+write"), 10).is_empty());
+    assert!(failing(&faulty("error=EIO,range=0-1M"), 10).is_empty());
+}
+
+#[test]
+fn rules_count_for_themselves_and_the_first_decides() {
+    let disk = faulty("error=ENOSPC,every=4,error=EOPNOTSUPP,every=2");
+    let mut client = Client::new(&disk);
+    let results: Vec<_> = (0..4).map(|_| client.run(Op::Flush)).collect();
+    let (unsupported, full) = (Failure::Unsupported, Failure::Io(Errno::NOSPC));
+    assert_eq!(results, [Ok(()), Err(unsupported), Ok(()), Err(full)]);
+}
+
+#[test]
+fn all_channels_count_together_and_what_is_no_request_does_not_count() {
+    let disk = faulty("error=EIO,every=3");
+    let buffer = Buffer::new(512);
+    let (mut one, mut other) = (Client::new(&disk), Client::new(&disk));
+    assert_eq!(one.run(Op::Flush), Ok(()));
+    assert_eq!(one.run(read(1 << 20, &buffer)), Err(Failure::OutOfRange));
+    assert_eq!(other.run(Op::Flush), Ok(()));
+    assert_eq!(one.run(Op::Flush), EIO);
+    assert_eq!(other.run(Op::Flush), Ok(()));
+}
+
+#[test]
+fn a_range_is_what_a_request_touches() {
+    let disk = faulty("error=EIO,range=4K-8K");
+    let mut client = Client::new(&disk);
+    let buffer = Buffer::new(1024);
+    for (at, result) in [
+        (4096 - 1024, Ok(())),
+        (4096 - 512, EIO),
+        (4096, EIO),
+        (8192 - 512, EIO),
+        (8192, Ok(())),
+    ] {
+        assert_eq!(client.run(write(at, &buffer)), result, "{at}");
+        let at_once = zeroes(at, 1024, Unmap::Allowed);
+        assert_eq!(client.run(at_once), result, "{at}");
+        assert_eq!(client.run(Op::Discard { at, len: 1024 }), result, "{at}");
+    }
+    assert_eq!(client.run(Op::Discard { at: 4096, len: 0 }), Ok(()));
+}
+
+#[test]
+fn a_request_that_fails_does_not_reach_the_disk_below() {
+    let below = memory(1 << 20);
+    let bytes = pattern(1, 4096);
+    Client::new(&*below).write_bytes(0, &bytes).unwrap();
+    let disk = over(below, "error=EIO,op=write+discard+write-zeroes");
+    let mut client = Client::new(&disk);
+    assert_eq!(client.write_bytes(0, &pattern(2, 4096)), EIO);
+    assert_eq!(client.run(Op::Discard { at: 0, len: 4096 }), EIO);
+    assert_eq!(client.run(zeroes(0, 4096, Unmap::Forbidden)), EIO);
+    assert!(client.read_bytes(0, 4096) == bytes);
+}
+
+/// How much of a write of 8 blocks, in spans that no block fits, is stored.
+fn torn(below: Arc<dyn Disk>, rule: &str) -> (Result<(), Failure>, usize) {
+    let disk = over(below, rule);
+    let bytes = vec![7; 4096];
+    let buffer = Buffer::cut(bytes.len(), &[100, 100, 700, 2000, 3333]);
+    buffer.fill(&bytes);
+    let mut client = Client::new(&disk);
+    let result = client.run(write(4096, &buffer));
+    let stored = client.read_bytes(4096, 4096);
+    let kept = stored.iter().take_while(|&&byte| byte == 7).count();
+    assert!(stored[kept..].iter().all(|&byte| byte == 0), "{kept}");
+    (result, kept)
+}
+
+#[test]
+fn of_a_torn_write_exactly_the_beginning_is_stored() {
+    for kept in (0..=8).map(|blocks| blocks * 512) {
+        let rule = format!("torn={kept}");
+        assert_eq!(torn(memory(1 << 20), &rule), (EIO, kept));
+        assert_eq!(torn(file(), &rule), (EIO, kept));
+        let lies = format!("{rule},then=ok");
+        assert_eq!(torn(file(), &lies), (Ok(()), kept));
+    }
+    assert_eq!(torn(file(), "torn=1M"), (EIO, 4096));
+}
+
+#[test]
+fn a_write_that_is_torn_by_chance_keeps_whole_blocks_but_never_all() {
+    let kept = |seed: u32| torn(memory(1 << 20), &format!("seed={seed},torn=random")).1;
+    let kept: Vec<_> = (0..64).map(kept).collect();
+    assert!(kept.iter().all(|kept| kept % 512 == 0 && *kept < 4096));
+    assert!((0..8).all(|blocks| kept.contains(&(blocks * 512))));
+}
+
+#[test]
+fn a_block_is_not_torn() {
+    let geometry = Geometry {
+        block: 4096,
+        ..Geometry::plain(1 << 20)
+    };
+    let below = || Arc::new(Memory::new(geometry).unwrap());
+    let refused = Fault::new(below(), &faults("torn=512")).err().unwrap();
+    assert!(
+        matches!(refused, OpenError::PartialBlock { .. }),
+        "{refused}"
+    );
+    assert!(Fault::new(below(), &faults("torn=4K")).is_ok());
+}
+
+#[test]
+fn a_failure_below_is_not_hidden_by_a_lie() {
+    let below = Arc::new(over(memory(1 << 20), "error=ENOSPC,op=write"));
+    let (result, kept) = torn(below, "torn=512,then=ok");
+    assert_eq!((result, kept), (Err(Failure::Io(Errno::NOSPC)), 0));
+}
+
+/// What ends of a read, another one and a write, which is later.
+fn late(below: Arc<dyn Disk>) -> Vec<Ticket> {
+    let disk = over(below, "delay=20ms,delay=5ms,op=write");
+    let mut owner = Owner::new(&disk);
+    let buffers = [(); 3].map(|()| Buffer::new(512));
+    owner.queue(0, read(0, &buffers[0]));
+    owner.queue(1, read(0, &buffers[1]));
+    owner.queue(2, write(0, &buffers[2]));
+    // Only the timer ends the last of these sleeps.
+    let (ended, slept) = owner.sleep_until_ended(3);
+    assert!(slept > 0);
+    assert!(ended.iter().all(|done| done.result == Ok(())));
+    owner.is_idle();
+    ended.iter().map(|done| done.ticket).collect()
+}
+
+#[test]
+fn what_is_late_ends_the_sleep_of_its_owner_and_comes_in_order() {
+    assert_eq!(late(memory(1 << 20)), [0, 1, 2].map(Ticket));
+}
+
+#[test]
+fn what_is_late_is_so_over_a_disk_that_takes_its_time_too() {
+    let mut ended = late(file());
+    ended.sort_unstable_by_key(|ticket| ticket.0);
+    assert_eq!(ended, [0, 1, 2].map(Ticket));
+}
+
+#[test]
+fn faults_are_late_too() {
+    let disk = faulty("delay=1ms,error=EIO,op=flush,torn=0");
+    let mut client = Client::new(&disk);
+    assert_eq!(client.run(Op::Flush), EIO);
+    assert_eq!(client.write_bytes(0, &[1; 512]), EIO);
+    assert_eq!(client.read_bytes(0, 512), [0; 512]);
+}
+
+/// An owner of a channel some of whose requests never end.
+struct Owner {
+    sleeper: Sleeper,
+    channel: Box<dyn Channel>,
+}
+
+impl Owner {
+    fn new(disk: &dyn Disk) -> Self {
+        let sleeper = Sleeper::new().unwrap();
+        let channel = disk.open_channel(sleeper.point()).unwrap();
+        Self { sleeper, channel }
+    }
+
+    fn queue(&mut self, ticket: u64, op: Op) {
+        let ticket = Ticket(ticket);
+        let queued = self.channel.queue(Request { ticket, op });
+        assert_eq!(queued, Queued::Pending);
+        self.channel.submit();
+    }
+
+    fn reap(&mut self) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        self.channel.reap(&mut |done| ended.push(done));
+        self.channel.submit();
+        ended
+    }
+
+    /// Until somebody wakes it; a timeout would wake it for what is late, whether it was told or not.
+    fn sleep(&mut self) {
+        let minute = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        let mut woken = [PollFd::new(self.sleeper.point(), PollFlags::IN)];
+        let told = poll(&mut woken, Some(&minute)).unwrap();
+        assert_eq!(told, 1, "nobody wakes the owner of what is late");
+        let nothing = Some(Duration::ZERO);
+        self.sleeper.sleep(nothing, |_| ()).unwrap();
+    }
+
+    /// The first `count` that end, and how often it has slept until then.
+    fn sleep_until_ended(&mut self, count: usize) -> (Vec<Completion>, u32) {
+        let (mut ended, mut slept) = (self.reap(), 0);
+        while ended.len() < count {
+            self.sleeper.arm();
+            match self.channel.arm() {
+                Armed::Idle => {
+                    slept += 1;
+                    self.sleep();
+                }
+                _ => self.sleeper.disarm(),
+            }
+            ended.extend(self.reap());
+        }
+        (ended, slept)
+    }
+
+    /// Nothing is there, nothing will come, and nothing will wake us.
+    fn is_idle(&mut self) {
+        assert!(self.reap().is_empty());
+        assert_eq!(self.channel.arm(), Armed::Idle);
+    }
+}
+
+#[test]
+fn a_request_that_is_never_answered_holds_up_no_other() {
+    let disk = faulty("hang=request,op=flush,times=1");
+    let mut owner = Owner::new(&disk);
+    owner.queue(0, Op::Flush);
+    let at_once = owner.channel.queue(Request {
+        ticket: Ticket(1),
+        op: Op::Flush,
+    });
+    assert_eq!(at_once, Queued::Done(Ok(())));
+    owner.is_idle();
+}
+
+#[test]
+fn a_device_that_hangs_answers_nothing_on_any_channel() {
+    let below = memory(1 << 20);
+    let disk = over(
+        Arc::clone(&below) as _,
+        "delay=1us,op=read,hang=device,op=flush,after=2",
+    );
+    let mut owners = [(); 2].map(|()| Owner::new(&disk));
+    let buffer = Buffer::holding(&[7; 512]);
+    owners[1].queue(0, read(0, &buffer));
+    let mut client = Client::new(&disk);
+    for _ in 0..2 {
+        assert_eq!(client.run(Op::Flush), Ok(()));
+    }
+    owners[0].queue(1, Op::Flush);
+    for owner in &mut owners {
+        // Neither what was late, nor what comes.
+        owner.is_idle();
+        owner.queue(2, write(0, &buffer));
+        owner.is_idle();
+    }
+    let stored = Client::new(&*below).read_bytes(0, 512);
+    assert_eq!(stored, [0; 512], "it does not even reach the disk below");
+}
+
+#[test]
+fn a_channel_with_requests_that_never_end_can_be_dropped() {
+    for below in [memory(1 << 20) as Arc<dyn Disk>, file()] {
+        let disk = over(below, "hang=device,after=1");
+        let mut owner = Owner::new(&disk);
+        let buffer = Buffer::new(512);
+        let ticket = Ticket(0);
+        let op = write(0, &buffer);
+        let before = owner.channel.queue(Request { ticket, op });
+        owner.channel.submit();
+        if before == Queued::Pending {
+            owner.sleep_until_ended(1);
+        }
+        owner.queue(1, write(0, &buffer));
+        owner.is_idle();
+        drop(owner);
+    }
+    // Here the disk below still works on it.
+    let disk = over(file(), "torn=512,then=hang");
+    let buffer = Buffer::new(1 << 20);
+    let mut owner = Owner::new(&disk);
+    owner.queue(0, write(0, &buffer));
+    drop(owner);
+}
+
+#[test]
+fn after_a_power_cut_a_part_is_stored_and_nobody_was_told() {
+    let below = memory(1 << 20);
+    let disk = over(Arc::clone(&below) as _, "torn=1K,then=hang,after=1");
+    let mut owner = Owner::new(&disk);
+    let buffer = Buffer::holding(&[7; 4096]);
+    assert_eq!(Client::new(&disk).run(write(0, &buffer)), Ok(()));
+    owner.queue(0, write(8192, &buffer));
+    owner.queue(1, write(16384, &buffer));
+    owner.is_idle();
+    let stored = Client::new(&*below).read_bytes(8192, 8192 + 4096);
+    assert!(stored[..1024].iter().all(|&byte| byte == 7));
+    assert!(stored[1024..].iter().all(|&byte| byte == 0));
+}
+
+/// A disk that says what it was told.
+struct Told {
+    memory: Memory,
+    maps: AtomicU32,
+    unmaps: AtomicU32,
+}
+
+impl Disk for Told {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn open_channel(&self, wait: &WaitPoint) -> std::io::Result<Box<dyn Channel>> {
+        self.memory.open_channel(wait)
+    }
+
+    fn map(&self, _region: &Arc<Region>) -> std::io::Result<()> {
+        self.maps.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn unmap(&self, _region: &Arc<Region>) {
+        self.unmaps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn events(&self) -> &Events {
+        self.memory.events()
+    }
+}
+
+#[test]
+fn geometry_memory_and_events_are_those_of_the_disk_below() {
+    let geometry = Geometry {
+        min_io: 4096,
+        optimal_io: 1 << 20,
+        ..Geometry::plain(1 << 20)
+    };
+    let below = Arc::new(Told {
+        memory: Memory::new(geometry).unwrap(),
+        maps: AtomicU32::new(0),
+        unmaps: AtomicU32::new(0),
+    });
+    let disk = over(Arc::clone(&below) as _, "error=EIO");
+    assert_eq!(disk.geometry(), below.geometry());
+    let heard = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&heard);
+    let _subscription = disk.events().subscribe(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    below.events().tell(Event::Changed);
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    let memory = tempfile::tempfile().unwrap();
+    memory.set_len(4096).unwrap();
+    let region = Arc::new(Region::map(memory, 0, 0, 0, 4096).unwrap());
+    disk.map(&region).unwrap();
+    disk.unmap(&region);
+    let told = (&below.maps, &below.unmaps);
+    assert_eq!(told.0.load(Ordering::Relaxed), 1);
+    assert_eq!(told.1.load(Ordering::Relaxed), 1);
+}
+
+/// The results of a few hundred writes and reads, and what is stored in the end.
+fn course(rules: &str, ops: &[(u64, bool)]) -> (Vec<Result<(), Failure>>, Vec<u8>) {
+    let below = memory(64 << 10);
+    let disk = over(Arc::clone(&below) as _, rules);
+    let mut client = Client::new(&disk);
+    let results = ops
+        .iter()
+        .zip(1..)
+        .map(|(&(block, writes), seed)| {
+            let buffer = Buffer::holding(&pattern(seed, 2048));
+            let at = block * 512;
+            client.run(if writes {
+                write(at, &buffer)
+            } else {
+                read(at, &buffer)
+            })
+        })
+        .collect();
+    (results, Client::new(&*below).read_bytes(0, 64 << 10))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_same_requests_meet_the_same_faults(
+        seed: u64,
+        ops in prop::collection::vec((0..124u64, any::<bool>()), 1..100),
+    ) {
+        let rules = format!(
+            "seed={seed},torn=random,chance=30%,then=ok,error=ENOSPC,chance=20%,torn=random,every=3"
+        );
+        prop_assert_eq!(course(&rules, &ops), course(&rules, &ops));
+    }
+}
+
+#[test]
+fn another_seed_is_another_course() {
+    let ops: Vec<_> = (0..100).map(|block| (block, true)).collect();
+    let courses: Vec<_> = (0..4)
+        .map(|seed| course(&format!("seed={seed},error=EIO,chance=50%"), &ops).0)
+        .collect();
+    for (at, one) in courses.iter().enumerate() {
+        assert!(!courses[..at].contains(one), "seed {at}");
+        let failed = one.iter().filter(|result| result.is_err()).count();
+        assert!((20..80).contains(&failed), "{failed} of 100 at 50 %");
+    }
+}
+
+#[test]
+fn the_luck_of_a_rule_does_not_depend_on_those_behind_it() {
+    let disk = |rules: &str| failing(&faulty(&format!("seed=3,{rules}")), 100);
+    let alone = disk("error=EIO,chance=10%");
+    assert!(!alone.is_empty());
+    assert_eq!(disk("error=EIO,chance=10%,delay=exp:1us,chance=50%"), alone);
+}
