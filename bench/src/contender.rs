@@ -92,9 +92,13 @@ impl Contender {
         let socket = folder.join("disk.sock");
         let (mut command, ready) = match &self.program {
             Program::Pollux { options } => {
-                let spec = match disk {
-                    Disk::Null => format!("null:size={}", disk.size()),
-                    Disk::Memory => format!("memory:size={}", disk.size()),
+                let spec = if let Ok(s) = std::env::var("POLLUX_SPEC") {
+                    s
+                } else {
+                    match disk {
+                        Disk::Null => format!("null:size={}", disk.size()),
+                        Disk::Memory => format!("memory:size={}", disk.size()),
+                    }
                 };
                 let mut args = vec!["--disk", &spec, "--num-queues", "1"];
                 args.extend(options.iter().map(String::as_str));
