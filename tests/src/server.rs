@@ -41,7 +41,7 @@ impl Server {
     /// Starts any server that will listen on `socket`, and returns once it says that it is `ready`.
     pub fn start(command: &mut Command, socket: &Path, ready: Ready) -> io::Result<Self> {
         match ready {
-            Ready::LogLine => command
+            Ready::LogLine | Ready::JsonLine => command
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped()),
@@ -55,6 +55,10 @@ impl Server {
             Ready::LogLine => {
                 let output = child.stderr.take().expect("stderr is piped");
                 Self::ready_when(child, socket, output, "serving disk=")
+            }
+            Ready::JsonLine => {
+                let output = child.stderr.take().expect("stderr is piped");
+                Self::ready_when(child, socket, output, r#""message":"serving""#)
             }
             Ready::Monitor => {
                 let output = child.stdout.take().expect("stdout is piped");
@@ -200,6 +204,8 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 pub enum Ready {
     /// The line `serving disk=…` on its standard error: Pollux.
     LogLine,
+    /// The same of a Pollux that logs in JSON.
+    JsonLine,
     /// The greeting of its monitor on standard output: `qemu-storage-daemon`.
     Monitor,
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::{Ready, Server, pollux_binary, pollux_command};
 use pollux_tests::subject::{Disk, Subject};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -101,6 +101,33 @@ fn sigusr1_prints_the_counters() {
         .find(|line| line.trim_start().starts_with("flush"));
     let count = flushes.and_then(|line| line.split_whitespace().nth(1));
     assert_eq!(count, Some("7"), "{log}");
+}
+
+#[test]
+fn sigusr1_prints_counters_for_programs_with_a_log_in_json() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let options = ["--disk", "memory:size=1M", "--log-format", "json"];
+    let mut command = pollux_command(&socket, &options);
+    let server = Server::start(&mut command, &socket, Ready::JsonLine).unwrap();
+    let (_client, mut queues) = Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+    for _ in 0..7 {
+        queues[0].flush(0);
+        queues[0].finish().unwrap().unwrap();
+    }
+    server.signal(Signal::USR1).unwrap();
+    assert!(
+        server.says(r#""message":"counters""#),
+        "no counters in {}",
+        server.log()
+    );
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("counters")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["fields"]["queue"], 0, "{line}");
+    let counters = line["fields"]["counters"].as_str().expect("JSON in a text");
+    let counters: serde_json::Value = serde_json::from_str(counters).unwrap();
+    assert_eq!(counters["requests"]["flush"]["ok"], 7, "{counters}");
 }
 
 #[test]

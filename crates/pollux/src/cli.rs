@@ -42,7 +42,8 @@ A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,R
   pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
 
 Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not
-wait. SIGUSR1 prints the counters of all queues to the log. POLLUX_LOG=debug makes the log longer.";
+wait. SIGUSR1 prints the counters of all queues to the log; with --log-format json, as one line of JSON
+for each queue. POLLUX_LOG=debug makes the log longer.";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]

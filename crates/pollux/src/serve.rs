@@ -16,7 +16,7 @@ use crate::attach;
 use crate::cli::ServeArgs;
 use crate::export::{Endpoint, ExportArgs, absolute};
 use crate::file;
-use crate::log::chain;
+use crate::log::{Format, chain};
 use crate::socket::Socket;
 
 type Error = Box<dyn std::error::Error>;
@@ -58,7 +58,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             }
         }
     }
-    serve_all(exports, signals, &workers, tuning)
+    serve_all(exports, signals, &workers, tuning, args.log_format)
 }
 
 /// One disk with its socket.
@@ -135,6 +135,7 @@ fn serve_all(
     mut signals: Signals,
     workers: &Arc<Workers>,
     tuning: Tuning,
+    format: Format,
 ) -> Result<(), Error> {
     let devices: Vec<_> = exports
         .iter()
@@ -147,7 +148,7 @@ fn serve_all(
     let ending = signals.handle();
     let watching = std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || watch_signals(&mut signals, &devices, &stops))?;
+        .spawn(move || watch_signals(&mut signals, &devices, &stops, format))?;
     let mut threads = Vec::new();
     for export in exports {
         let workers = Arc::clone(workers);
@@ -162,11 +163,16 @@ fn serve_all(
     Ok(())
 }
 
-fn watch_signals(signals: &mut Signals, devices: &[Arc<Device>], stops: &[Arc<Stop>]) {
+fn watch_signals(
+    signals: &mut Signals,
+    devices: &[Arc<Device>],
+    stops: &[Arc<Stop>],
+    format: Format,
+) {
     let mut asked = false;
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => print_counters(devices),
+            SIGUSR1 => print_counters(devices, format),
             _ if asked => {
                 tracing::warn!("told to end once more: not waiting for requests in flight");
                 std::process::exit(1);
@@ -182,12 +188,19 @@ fn watch_signals(signals: &mut Signals, devices: &[Arc<Device>], stops: &[Arc<St
     }
 }
 
-fn print_counters(devices: &[Arc<Device>]) {
+fn print_counters(devices: &[Arc<Device>], format: Format) {
     for device in devices {
         let disk = &device.options().name;
         for (queue, counted) in device.snapshots().into_iter().enumerate() {
-            if counted != pollux_stats::Snapshot::default() {
-                tracing::info!(disk, queue, "counters\n{counted}");
+            if counted == pollux_stats::Snapshot::default() {
+                continue;
+            }
+            match format {
+                Format::Text => tracing::info!(disk, queue, "counters\n{counted}"),
+                Format::Json => {
+                    let counters = serde_json::to_string(&counted).expect("they are plain numbers");
+                    tracing::info!(disk, queue, counters, "counters");
+                }
             }
         }
         let ways = device.disk().counters();

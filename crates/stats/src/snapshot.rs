@@ -3,12 +3,12 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Histogram;
 
 /// Requests of one kind by how they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[allow(
     missing_docs,
     reason = "the statuses of virtio-blk: OK, IOERR and UNSUPP"
@@ -20,7 +20,7 @@ pub struct Outcomes {
 }
 
 /// Requests by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[allow(missing_docs, reason = "see `Kind`")]
 pub struct Requests {
     pub read: Outcomes,
@@ -33,7 +33,7 @@ pub struct Requests {
 }
 
 /// How often which sizes occurred: see [`Histogram`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Distribution {
     /// The sum of all sizes.
     pub sum: u64,
@@ -42,7 +42,7 @@ pub struct Distribution {
 }
 
 /// The counters of a queue, or of several, at one moment or over some time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Snapshot {
     /// Requests that ended.
     pub requests: Requests,
@@ -262,6 +262,16 @@ mod tests {
         let none = Snapshot::default();
         assert_eq!(none.kicks_per_io(), None);
         assert_eq!(none.chains_per_turn.highest(), None);
+    }
+
+    #[test]
+    fn a_snapshot_survives_json() {
+        let json = serde_json::to_string(&sample()).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Snapshot>(&json).unwrap(),
+            sample(),
+            "{json}"
+        );
     }
 
     #[test]
