@@ -70,11 +70,14 @@ impl Process {
 
     /// How often each of its threads went to sleep by its own will.
     pub fn sleeps(self) -> io::Result<Sleeps> {
-        let of_thread = |id: u32| {
-            let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
-            Ok((id, field(&status, "voluntary_ctxt_switches:")?))
-        };
+        let of_thread = |id: u32| Ok((id, self.sleeps_of(id)?));
         self.threads()?.into_iter().map(of_thread).collect()
+    }
+
+    /// How often this thread of it went to sleep by its own will.
+    pub fn sleeps_of(self, thread: u32) -> io::Result<u64> {
+        let status = fs::read_to_string(self.path(&format!("task/{thread}/status")))?;
+        field(&status, "voluntary_ctxt_switches:")
     }
 
     /// Nanoseconds that its living threads have spent on a processor.
@@ -96,13 +99,18 @@ impl Process {
     /// Are all of its threads asleep?
     pub fn is_asleep(self) -> io::Result<bool> {
         for id in self.threads()? {
-            let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
-            let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-            if !state.is_some_and(|state| state.trim_start().starts_with('S')) {
+            if !self.is_thread_asleep(id)? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Is this thread of it asleep?
+    pub fn is_thread_asleep(self, id: u32) -> io::Result<bool> {
+        let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        Ok(state.is_some_and(|state| state.trim_start().starts_with('S')))
     }
 }
 

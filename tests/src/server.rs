@@ -1,14 +1,16 @@
 //! A vhost-user-blk server in a process of its own: Pollux, or a peer to hold it against.
 //!
 //! Nobody waits by sleeping: Pollux says `serving` on its standard error once the socket takes
-//! connections, and `qemu-storage-daemon` greets on its monitor, which is the last thing it sets up.
+//! connections, and `qemu-storage-daemon` greets on its monitor, which is the last thing it sets up. Only
+//! a foreign program, which says nothing, is looked at again and again.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -38,10 +40,10 @@ impl Server {
         Self::start(&mut command, socket, Ready::Monitor)
     }
 
-    /// Starts any server that will listen on `socket`, and returns once it says that it is `ready`.
+    /// Starts any server that will listen on `socket`, and returns once it is `ready`.
     pub fn start(command: &mut Command, socket: &Path, ready: Ready) -> io::Result<Self> {
         match ready {
-            Ready::LogLine | Ready::JsonLine => command
+            Ready::LogLine | Ready::JsonLine | Ready::Listening => command
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped()),
@@ -51,28 +53,26 @@ impl Server {
                 .stderr(Stdio::inherit()),
         };
         let mut child = spawn(command)?;
-        match ready {
-            Ready::LogLine => {
-                let output = child.stderr.take().expect("stderr is piped");
-                Self::ready_when(child, socket, output, "serving disk=")
+        let output: Box<dyn Read + Send> = match ready {
+            Ready::LogLine | Ready::JsonLine | Ready::Listening => {
+                Box::new(child.stderr.take().expect("stderr is piped"))
             }
-            Ready::JsonLine => {
-                let output = child.stderr.take().expect("stderr is piped");
-                Self::ready_when(child, socket, output, r#""message":"serving""#)
-            }
-            Ready::Monitor => {
-                let output = child.stdout.take().expect("stdout is piped");
-                Self::ready_when(child, socket, output, "QMP")
-            }
+            Ready::Monitor => Box::new(child.stdout.take().expect("stdout is piped")),
+        };
+        let mut server = Self::new(child, socket, output);
+        let is_ready = match ready {
+            Ready::LogLine => server.log.wait_for("serving disk="),
+            Ready::JsonLine => server.log.wait_for(r#""message":"serving""#),
+            Ready::Monitor => server.log.wait_for("QMP"),
+            Ready::Listening => server.comes_to_listen()?,
+        };
+        if is_ready {
+            return Ok(server);
         }
+        server.give_up()
     }
 
-    fn ready_when(
-        child: Child,
-        socket: &Path,
-        output: impl Read + Send + 'static,
-        word: &'static str,
-    ) -> io::Result<Self> {
+    fn new(child: Child, socket: &Path, output: impl Read + Send + 'static) -> Self {
         let log = Arc::new(Log::default());
         let sink = Arc::clone(&log);
         let reader = std::thread::spawn(move || {
@@ -81,22 +81,40 @@ impl Server {
             }
             sink.close();
         });
-        let mut server = Self {
+        Self {
             child,
             socket: socket.to_owned(),
             log,
             reader: Some(reader),
-        };
-        if server.log.wait_for(word) {
-            return Ok(server);
         }
-        if !server.log.is_complete() {
-            server.child.kill()?; // it had a minute
+    }
+
+    /// Waits until somebody listens on the socket; false if the server ended without, or a minute has
+    /// passed. The kernel's list of sockets tells it: a connection, made to find out, would be the only
+    /// one that some servers take.
+    fn comes_to_listen(&mut self) -> io::Result<bool> {
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while !listens(&self.socket)? {
+            if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            // A foreign program tells us nothing: there is no event to wait for.
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(50));
         }
-        let status = server.child.wait()?;
+        Ok(true)
+    }
+
+    fn give_up(mut self) -> io::Result<Self> {
+        if !self.log.is_complete() {
+            self.child.kill()?; // it had a minute
+        }
+        let status = self.child.wait()?;
+        self.log.wait_for_the_end();
         Err(io::Error::other(format!(
             "the server ended with {status} before it was ready:\n{}",
-            server.log()
+            self.log()
         )))
     }
 
@@ -183,11 +201,20 @@ impl Log {
     }
 
     fn wait_for(&self, words: &str) -> bool {
+        self.wait_until(|text| text.contains(words))
+    }
+
+    fn wait_for_the_end(&self) {
+        self.wait_until(|_| false);
+    }
+
+    /// Waits until the text is as wanted; false if it is complete without, or a minute has passed.
+    fn wait_until(&self, wanted: impl Fn(&str) -> bool) -> bool {
         let state = self.state.lock().expect("nobody panics with it");
-        let unseen = |(text, complete): &mut (String, bool)| !text.contains(words) && !*complete;
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, unseen);
-        let (state, _) = waited.expect("nobody panics with it");
-        state.0.contains(words)
+        let unseen = |(text, complete): &mut (String, bool)| !wanted(text) && !*complete;
+        let ended = self.changed.wait_timeout_while(state, PATIENCE, unseen);
+        let (state, _) = ended.expect("nobody panics with it");
+        wanted(&state.0)
     }
 }
 
@@ -200,7 +227,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 }
 
 /// How a server tells that it takes connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// The line `serving disk=…` on its standard error: Pollux.
     LogLine,
@@ -208,6 +235,20 @@ pub enum Ready {
     JsonLine,
     /// The greeting of its monitor on standard output: `qemu-storage-daemon`.
     Monitor,
+    /// That it listens on its socket, which shows from outside: any server.
+    Listening,
+}
+
+/// Does anybody listen on the unix socket `path`?
+fn listens(path: &Path) -> io::Result<bool> {
+    // Num RefCount Protocol Flags Type St Inode Path; this flag is the kernel's `__SO_ACCEPTCON`.
+    const ACCEPTS_CONNECTIONS: &str = "00010000";
+    let sockets = fs::read_to_string("/proc/net/unix")?;
+    let listening = |line: &str| {
+        let flags = line.split_whitespace().nth(3);
+        flags == Some(ACCEPTS_CONNECTIONS) && line.ends_with(&format!(" {}", path.display()))
+    };
+    Ok(sockets.lines().any(listening))
 }
 
 /// The command `pollux serve --socket-path SOCKET ARGS…`, not yet started.
@@ -253,4 +294,29 @@ pub fn pollux_binary() -> PathBuf {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/pollux"),
         PathBuf::from,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Client, Shape};
+
+    #[test]
+    fn a_server_that_says_nothing_is_ready_once_it_listens() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let socket = folder.path().join("disk.sock");
+        let mut command = pollux_command(&socket, &["--disk", "memory:size=1M"]);
+        let server = Server::start(&mut command, &socket, Ready::Listening).expect("it listens");
+        Client::connect(server.socket(), Shape::blocking(1, 64)).expect("it takes connections");
+    }
+
+    #[test]
+    fn a_server_that_ends_before_it_listens_is_an_error_with_its_last_words() {
+        let nowhere = Path::new("/nowhere/disk.sock");
+        let mut command = pollux_command(nowhere, &["--disk", "memory:size=1M"]);
+        let refusal = Server::start(&mut command, nowhere, Ready::Listening).err();
+        let refusal = refusal.expect("there is no such folder").to_string();
+        assert!(refusal.contains("before it was ready"), "{refusal}");
+        assert!(refusal.contains("/nowhere/disk.sock"), "{refusal}");
+    }
 }
