@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 SOCKET ?= pollux.sock
 DISK ?= memory:size=1G
+BENCH ?=
 export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-stats -p pollux
 PEERS := REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
@@ -51,9 +52,9 @@ peers: build ## Linux guests under QEMU, and libblkio, against the release binar
 peers-full: build ## The full set on a second kernel
 	$(PEERS) --ignored
 
-bench: build ## Pollux beside its peers; writes bench/RESULTS.md
+bench: build ## Pollux beside its peers, on a quiet machine (20 minutes; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
-	cargo run --release --locked -p pollux-bench
+	cargo run --release --locked -p pollux-bench -- $(BENCH)
 
 clean: ## Remove what was built, fetched peers included
 	cargo clean

@@ -1,47 +1,65 @@
-//! The servers that are compared, each started afresh for every measurement.
+//! The servers that are compared, and how each is started.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+use pollux_tests::peers;
 use pollux_tests::server::{
     Ready, Server, pollux_binary, pollux_command, qemu_storage_daemon_command,
 };
 
 use crate::cell::Disk;
+use crate::images::Images;
 use crate::machine::first_line;
 use crate::pinned::Pinned;
+
+/// How `--ours` and `--peer` are written.
+pub const SYNTAX: &str = "\
+Servers (--ours, --peer):
+  pollux [disk:KEY=VALUE[,…]] [OPTION…]  ours; `disk:` adds to the SPEC of its file disks
+  qsd [aio=…] [PROGRAM]                  qemu-storage-daemon, in its main loop
+  qsd-iothread [aio=…] [PROGRAM]         the same in an iothread, which polls before it sleeps
+  qsd10, qsd10-iothread                  the same, of the QEMU 10 that tests/setup.sh fetches
+  exec: PROGRAM ARG…                     any other; {socket}, {file} and {size} are filled in
+
+For example, ours with a mechanism off: --peer 'pollux --kicks per-turn', or with another engine:
+--set file --peer 'pollux disk:engine=threads'.";
 
 /// A server to measure.
 #[derive(Clone, Debug)]
 pub struct Contender {
     /// What the tables call it.
     pub name: String,
-    /// How to start it.
+    /// What it is.
     pub program: Program,
 }
 
 /// How to start a server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `pollux serve` from the release build.
     Pollux {
+        /// What is added to the SPEC of file disks: `engine=threads`.
+        disk: Vec<String>,
         /// Options beyond the disk and the socket.
         options: Vec<String>,
     },
     /// `qemu-storage-daemon`.
     ///
     /// Its null disk is `null-co` with `read-zeroes=off`: it does not touch the data either. It has no
-    /// disk in memory; the fair peer is a file on tmpfs through the page cache, by `io_uring`, which was
-    /// faster there than its pool of threads (up to 1.7 times).
+    /// disk in memory; the fair peer is a file on tmpfs through the page cache.
     QemuStorageDaemon {
         /// The program.
         path: PathBuf,
         /// Whether the export runs in an iothread, which polls before it sleeps, or in the main loop.
         looper: Looper,
+        /// How it does I/O on files, if not in the way that was the fastest.
+        aio: Option<String>,
     },
+    /// Anything else that serves a file: the words of its command, with placeholders.
+    Command(Vec<String>),
 }
 
 /// Where `qemu-storage-daemon` serves an export.
@@ -56,25 +74,63 @@ pub enum Looper {
 impl FromStr for Contender {
     type Err = String;
 
-    /// `pollux OPTION…`, `qsd` or `qsd-iothread`; the last two may be followed by a program.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut words = text.split_whitespace();
+        let mut words = text.split_whitespace().map(str::to_owned);
         let kind = words.next().unwrap_or_default();
-        let mut daemon = |looper| Program::QemuStorageDaemon {
-            path: words.next().unwrap_or("qemu-storage-daemon").into(),
-            looper,
-        };
-        let program = match kind {
-            "qsd" => daemon(Looper::Main),
-            "qsd-iothread" => daemon(Looper::Iothread),
-            "pollux" => Program::Pollux {
-                options: words.map(str::to_owned).collect(),
-            },
-            other => return Err(format!("`{other}` is none of pollux, qsd, qsd-iothread")),
+        let fetched = || peers::directory().join("qemu10/bin/qemu-storage-daemon");
+        let program = match kind.as_str() {
+            "pollux" => {
+                let (disk, options) = words.partition(|word| word.starts_with("disk:"));
+                let disk: Vec<String> = disk;
+                let disk = disk.iter().map(|word| word["disk:".len()..].to_owned());
+                let disk = disk.collect();
+                Program::Pollux { disk, options }
+            }
+            "qsd" => storage_daemon("qemu-storage-daemon".into(), Looper::Main, words)?,
+            "qsd-iothread" => {
+                storage_daemon("qemu-storage-daemon".into(), Looper::Iothread, words)?
+            }
+            "qsd10" => storage_daemon(fetched(), Looper::Main, words)?,
+            "qsd10-iothread" => storage_daemon(fetched(), Looper::Iothread, words)?,
+            "exec:" => Program::Command(command_words(words.collect())?),
+            other => {
+                return Err(format!(
+                    "`{other}` is none of pollux, qsd, qsd-iothread, qsd10, qsd10-iothread, exec:"
+                ));
+            }
         };
         let name = text.to_owned();
         Ok(Self { name, program })
     }
+}
+
+fn storage_daemon(
+    mut path: PathBuf,
+    looper: Looper,
+    words: impl Iterator<Item = String>,
+) -> Result<Program, String> {
+    let mut aio = None;
+    for word in words {
+        match word.strip_prefix("aio=") {
+            Some(how) => aio = Some(how.to_owned()),
+            None if word.contains('=') || word.starts_with('-') => {
+                return Err(format!(
+                    "`{word}` is neither aio=… nor a program; write exec: for a command of your own"
+                ));
+            }
+            None => path = word.into(),
+        }
+    }
+    Ok(Program::QemuStorageDaemon { path, looper, aio })
+}
+
+fn command_words(words: Vec<String>) -> Result<Vec<String>, String> {
+    for needed in ["{socket}", "{file}"] {
+        if !words.iter().any(|word| word.contains(needed)) {
+            return Err(format!("exec: needs {needed} somewhere in the command"));
+        }
+    }
+    Ok(words)
 }
 
 impl Contender {
@@ -83,52 +139,129 @@ impl Contender {
         let program = match &self.program {
             Program::Pollux { .. } => pollux_binary(),
             Program::QemuStorageDaemon { path, .. } => path.clone(),
+            Program::Command(words) => (&words[0]).into(),
         };
         first_line(Command::new(program).arg("--version"))
     }
 
-    /// Starts it on `cpu` with one queue of `disk`; `folder`, on tmpfs, is for its socket and file.
-    pub fn start(&self, disk: Disk, folder: &Path, cpu: usize) -> io::Result<Server> {
-        let socket = folder.join("disk.sock");
-        let (mut command, ready) = match &self.program {
-            Program::Pollux { options } => {
-                let spec = if let Ok(s) = std::env::var("POLLUX_SPEC") {
-                    s
-                } else {
-                    match disk {
-                        Disk::Null => format!("null:size={}", disk.size()),
-                        Disk::Memory => format!("memory:size={}", disk.size()),
-                    }
-                };
-                let mut args = vec!["--disk", &spec, "--num-queues", "1"];
-                args.extend(options.iter().map(String::as_str));
-                (pollux_command(&socket, &args), Ready::LogLine)
+    /// Why it cannot serve `disk`, if so.
+    pub fn refuses(&self, disk: Disk) -> Option<String> {
+        let name = &self.name;
+        match (&self.program, disk) {
+            (Program::Pollux { disk, .. }, Disk::Null | Disk::Memory) if !disk.is_empty() => {
+                Some(format!(
+                    "`{name}`: `disk:` is for files, and null and memory are none; add --set file"
+                ))
             }
-            Program::QemuStorageDaemon { path, looper } => {
-                let mut export = "num-queues=1,writable=on".to_owned();
-                if *looper == Looper::Iothread {
-                    export.push_str(",iothread=loop");
+            (Program::Command(_), Disk::Null) => Some(format!(
+                "`{name}` serves files, and the null disk is none; add --set file"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Does its disk have to be filled by a client once it runs?
+    pub const fn starts_empty(&self, disk: Disk) -> bool {
+        matches!(
+            (&self.program, disk),
+            (Program::Pollux { .. }, Disk::Memory)
+        )
+    }
+
+    /// How it tells that it is ready.
+    pub const fn ready(&self) -> Ready {
+        match self.program {
+            Program::Pollux { .. } => Ready::JsonLine,
+            Program::QemuStorageDaemon { .. } => Ready::Monitor,
+            Program::Command(_) => Ready::Listening,
+        }
+    }
+
+    /// The command that serves `disk` with one queue on `socket`.
+    pub fn command(&self, disk: Disk, images: &Images, socket: &Path) -> Command {
+        let file = images.path(disk).display().to_string();
+        let size = disk.size();
+        match &self.program {
+            Program::Pollux {
+                disk: more,
+                options,
+            } => {
+                let mut spec = match disk {
+                    Disk::Null => format!("null:size={size}"),
+                    Disk::Memory => format!("memory:size={size}"),
+                    Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
+                    Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
+                };
+                for option in more {
+                    spec.push(',');
+                    spec.push_str(option);
                 }
-                let blockdev = match disk {
-                    Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
-                    Disk::Memory => {
-                        format!("driver=file,aio=io_uring,filename={}", image(folder, disk)?)
-                    }
-                };
-                let command = qemu_storage_daemon_command(path, &socket, &blockdev, &export);
-                (with_iothread(command, *looper), Ready::Monitor)
+                let mut args = vec!["--disk", &spec, "--num-queues", "1", "--log-format", "json"];
+                args.extend(options.iter().map(String::as_str));
+                pollux_command(socket, &args)
             }
-        };
+            Program::QemuStorageDaemon { path, looper, aio } => {
+                let export = match looper {
+                    Looper::Main => "num-queues=1,writable=on",
+                    Looper::Iothread => "num-queues=1,writable=on,iothread=loop",
+                };
+                let blockdev = blockdev(disk, &file, aio.as_deref());
+                let command = qemu_storage_daemon_command(path, socket, &blockdev, export);
+                with_iothread(command, *looper)
+            }
+            Program::Command(words) => {
+                let socket = socket.display().to_string();
+                let mut words = filled_in(words, &socket, &file, size).into_iter();
+                let mut command = Command::new(words.next().expect("`command_words` saw some"));
+                command.args(words);
+                command
+            }
+        }
+    }
+
+    /// Starts it on `cpu` with one queue of `disk`; its socket is made in `folder`.
+    pub fn start(
+        &self,
+        disk: Disk,
+        images: &Images,
+        folder: &Path,
+        cpu: usize,
+    ) -> io::Result<Server> {
+        let socket = folder.join("disk.sock");
+        let mut command = self.command(disk, images, &socket);
         // A child inherits the affinity of the thread that starts it.
         let _pinned = Pinned::to(cpu)?;
-        Server::start(&mut command, &socket, ready)
+        Server::start(&mut command, &socket, self.ready())
     }
 }
 
-fn image(folder: &Path, disk: Disk) -> io::Result<String> {
-    let image = folder.join("disk.img");
-    File::create(&image)?.set_len(disk.size())?;
-    Ok(image.display().to_string())
+/// A command with its placeholders filled in, word by word: a blank in a path does not split it.
+fn filled_in(words: &[String], socket: &str, file: &str, size: u64) -> Vec<String> {
+    let size = size.to_string();
+    let word = |word: &String| {
+        word.replace("{socket}", socket)
+            .replace("{file}", file)
+            .replace("{size}", &size)
+    };
+    words.iter().map(word).collect()
+}
+
+/// The block device of `qemu-storage-daemon`; `aio` if it shall not be what was the fastest.
+fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
+    let file = file.replace(',', ",,");
+    match disk {
+        Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
+        Disk::Memory | Disk::Tmpfs | Disk::Cached => {
+            format!(
+                "driver=file,aio={},filename={file}",
+                aio.unwrap_or("io_uring")
+            )
+        }
+        Disk::Direct => {
+            let aio = aio.unwrap_or("io_uring");
+            format!("driver=file,aio={aio},cache.direct=on,filename={file}")
+        }
+    }
 }
 
 /// The same command with an iothread, which must come before the export that names it.
@@ -140,4 +273,55 @@ fn with_iothread(command: Command, looper: Looper) -> Command {
     with.args(["--object", "iothread,id=loop"]);
     with.args(command.get_args());
     with
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_disk_and_of_the_program_are_told_apart() {
+        let ours: Contender = "pollux disk:engine=threads --poll never".parse().unwrap();
+        let disk = vec!["engine=threads".to_owned()];
+        let options = vec!["--poll".to_owned(), "never".to_owned()];
+        assert_eq!(ours.program, Program::Pollux { disk, options });
+        assert!(ours.refuses(Disk::Tmpfs).is_none());
+        assert!(ours.refuses(Disk::Null).unwrap().contains("--set file"));
+    }
+
+    #[test]
+    fn a_storage_daemon_takes_an_aio_and_a_program() {
+        let peer: Contender = "qsd-iothread aio=native /opt/qsd".parse().unwrap();
+        let expected = Program::QemuStorageDaemon {
+            path: "/opt/qsd".into(),
+            looper: Looper::Iothread,
+            aio: Some("native".into()),
+        };
+        assert_eq!(peer.program, expected);
+        assert!("qsd cache=none".parse::<Contender>().is_err());
+    }
+
+    #[test]
+    fn a_command_must_say_where_socket_and_file_go() {
+        assert!(
+            "exec: server --socket {socket}"
+                .parse::<Contender>()
+                .is_err()
+        );
+        assert!("exec:".parse::<Contender>().is_err());
+        let peer: Contender = "exec: server -s {socket} -f {file},{size}".parse().unwrap();
+        let Program::Command(words) = peer.program else {
+            panic!("{peer:?}");
+        };
+        assert_eq!(
+            filled_in(&words, "/run/a b", "f.img", 4096),
+            ["server", "-s", "/run/a b", "-f", "f.img,4096"]
+        );
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_by_name() {
+        let refusal = "spdk".parse::<Contender>().unwrap_err();
+        assert!(refusal.contains("`spdk`"), "{refusal}");
+    }
 }

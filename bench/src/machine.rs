@@ -1,6 +1,7 @@
 //! Where and with what the numbers were made.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
@@ -16,6 +17,8 @@ pub struct Setting {
     pub virtualization: String,
     /// The kernel.
     pub kernel: String,
+    /// The file system of the disks `cached` and `direct`, and the device below it.
+    pub storage: String,
     /// The commit of the workspace, with `+changes` if it is not all.
     pub commit: String,
     /// What the two servers call themselves.
@@ -26,7 +29,7 @@ pub struct Setting {
 
 impl Setting {
     /// Asks the machine.
-    pub fn here(contenders: &[Contender; 2]) -> Self {
+    pub fn here(contenders: &[Contender; 2], folder: &Path) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let of = |name: &str| {
             let line = cpuinfo.lines().find(|line| line.starts_with(name));
@@ -53,11 +56,28 @@ impl Setting {
             }
             .into(),
             kernel: format!("Linux {}", kernel.trim()),
+            storage: storage(folder),
             commit: commit(),
             versions: contenders.each_ref().map(Contender::version),
             command: command(),
         }
     }
+}
+
+/// The file system that `folder` is on.
+fn storage(folder: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let folder = folder.canonicalize().unwrap_or_default();
+    // Mounted later hides what was mounted before.
+    let found = mounts.lines().rev().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (device, at, kind) = (words.next()?, words.next()?, words.next()?);
+        folder.starts_with(at).then_some((at.len(), kind, device))
+    });
+    found.max_by_key(|(length, ..)| *length).map_or_else(
+        || "an unknown disk".into(),
+        |(_, kind, device)| format!("{kind} on {device}"),
+    )
 }
 
 fn commit() -> String {
@@ -78,7 +98,7 @@ fn command() -> String {
     let mut command = "cargo run --release -p pollux-bench --".to_owned();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        if matches!(argument.as_str(), "--json" | "--results") {
+        if matches!(argument.as_str(), "--json" | "--results" | "--folder") {
             arguments.next();
         } else {
             command.push(' ');

@@ -1,173 +1,261 @@
-//! One measurement: a client that keeps a queue full of 4 KiB random reads.
+//! One measurement: a client and a server that runs, in phases.
 //!
-//! The client limits what can be seen of a server, so its loop does nothing that it need not: no
-//! allocation, no clock but once in 64 reads, a generator of a few instructions, buffers made before.
+//! Each phase looks at one thing, so that looking at it disturbs no other: how many requests (with
+//! processor time and sleeps, which the kernel counts anyway), then how long each takes, then the
+//! system calls.
 
 use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use blkio::ReqFlags;
-use pollux_tests::client::{Client, Memory, Queue, Shape, Waiting};
+use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
-use pollux_tests::random::Random;
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::cell::{BLOCK, Cell, Disk};
+use crate::cell::Cell;
+use crate::load::Load;
+use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
 use crate::quiet::{Disturbance, Usage};
 
 /// How long to measure, and where the client runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Reads that do not count yet.
-    pub warm_up: Duration,
-    /// Reads that do.
+    /// Of the phase that counts requests; the others are a quarter of it.
     pub runtime: Duration,
     /// The processor of the client.
     pub client_cpu: usize,
+    /// Whether system calls are counted.
+    pub syscalls: Syscalls,
+}
+
+/// Can system calls be counted here?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syscalls {
+    /// Yes, by `perf`.
+    Counted,
+    /// No.
+    NotCounted,
 }
 
 /// What a measurement found.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sample {
-    /// Reads a second.
+    /// How many requests, and at what cost.
+    #[serde(flatten)]
+    pub throughput: Throughput,
+    /// How long requests took.
+    pub latency: Latency,
+    /// Of each request, from outside; absent where system calls cannot be counted.
+    pub system_calls: Option<SystemCalls>,
+    /// The counters of Pollux itself since it was started.
+    pub counters: Option<Snapshot>,
+}
+
+/// What the first phase finds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Throughput {
+    /// Requests a second.
     pub iops: f64,
-    /// Processor time of the server for one of them, in microseconds.
-    pub server_us: f64,
-    /// Processor time of the client for one of them, in microseconds.
-    pub client_us: f64,
+    /// Of the server, for each request.
+    pub server: Cost,
+    /// Of the client, for each request.
+    pub client: Cost,
     /// What others did meanwhile.
     pub disturbance: Disturbance,
 }
 
-/// Measures `cell` on the server `process` behind `socket`.
-///
-/// # Errors
-/// Also when the client has not come back half a minute after it should have: a read was lost.
-pub fn measure(socket: &Path, process: Process, cell: Cell, plan: Plan) -> io::Result<Sample> {
-    let socket = socket.to_owned();
-    let (finished, outcome) = mpsc::channel();
-    std::thread::spawn(move || {
-        let _ = finished.send(run(&socket, process, cell, plan));
-    });
-    let longest = plan.warm_up + plan.runtime + Duration::from_secs(30);
-    outcome.recv_timeout(longest).unwrap_or_else(|_| {
-        Err(io::Error::other(format!(
-            "the client on {cell} hangs: a read was not answered, or a call is missing"
-        )))
-    })
+/// What one side spends on a request.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cost {
+    /// Processor time in microseconds.
+    pub cpu_us: f64,
+    /// How often it goes to sleep.
+    pub sleeps: f64,
 }
 
-fn run(socket: &Path, process: Process, cell: Cell, plan: Plan) -> io::Result<Sample> {
-    let _pinned = Pinned::to(plan.client_cpu)?;
-    let shape = Shape {
-        waiting: cell.client,
-        ..Shape::blocking(1, queue_size(cell.depth))
-    };
-    let (client, mut queues) = Client::connect(socket, shape)?;
-    let queue = queues.pop().expect("one queue was asked for");
-    let memory = client.memory(usize::from(cell.depth) * BLOCK)?;
-    memory.fill(0..memory.len(), 0xee); // so that no page is new to either side
-    let blocks = cell.disk.size() / BLOCK as u64;
-    let mut reads = Reads {
-        queue,
-        memory,
-        blocks,
-        random: Random::new(1),
-    };
-    for token in 0..usize::from(cell.depth) {
-        reads.submit(token);
-    }
-    reads.run_for(plan.warm_up)?;
-
-    let everyone = [process, Process::new(std::process::id())];
-    let usage = Usage::now(&everyone)?;
-    let server = process.cpu_ns()?;
-    let own = thread_cpu();
-    let start = Instant::now();
-    let count = reads.run_for(plan.runtime)?;
-    let elapsed = start.elapsed();
-    let own = thread_cpu().saturating_sub(own);
-    let server = process.cpu_ns()?.saturating_sub(server);
-    let disturbance = usage.others_until(&Usage::now(&everyone)?);
-    reads.memory.abandon();
-
-    Ok(Sample {
-        iops: count / elapsed.as_secs_f64(),
-        server_us: Duration::from_nanos(server).as_secs_f64() * 1e6 / count,
-        client_us: own.as_secs_f64() * 1e6 / count,
-        disturbance,
-    })
+/// How long requests took, as the client sees it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Half of them were faster, in microseconds.
+    pub p50_us: f64,
+    /// All but one in a hundred were faster, in microseconds.
+    pub p99_us: f64,
+    /// Requests a second while each was timed: what the timing costs.
+    pub iops: f64,
 }
 
-/// Room for every request's three descriptors (header, data, status), and the 128 that guests use.
-fn queue_size(depth: u16) -> u16 {
-    (3 * depth).next_power_of_two().max(128)
+/// System calls for each request.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SystemCalls {
+    /// All of the server.
+    pub server: f64,
+    /// All of the client.
+    pub client: f64,
+    /// Writes of the client to an eventfd that the server holds too.
+    pub kicks: Option<f64>,
+    /// Writes of the server to an eventfd that the client holds too.
+    pub calls: Option<f64>,
 }
 
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).expect("a thread's time is not negative")
-}
-
-struct Reads {
-    queue: Queue,
-    memory: Memory,
-    blocks: u64,
-    random: Random,
-}
-
-impl Reads {
-    fn submit(&mut self, token: usize) {
-        let offset = self.random.below(self.blocks) * BLOCK as u64;
-        let at = token * BLOCK;
-        self.queue.read(offset, &self.memory, at..at + BLOCK, token);
+impl Sample {
+    /// Kicks for each request: counted outside, or else by Pollux.
+    pub fn kicks(&self) -> Option<f64> {
+        match self.system_calls {
+            Some(SystemCalls { kicks, .. }) => kicks,
+            None => self.counters.and_then(|own| own.kicks_per_io()),
+        }
     }
 
-    /// Replaces every read that comes back by another, and counts them.
-    fn run_for(&mut self, time: Duration) -> io::Result<f64> {
-        let end = Instant::now() + time;
-        let mut count = 0u32;
-        let mut look_at_clock = 0;
-        loop {
-            self.queue.wait_for_ever(1)?;
-            while let Some(done) = self.queue.take() {
-                done.result?;
-                self.submit(done.token);
-                count += 1;
-            }
-            if count >= look_at_clock {
-                look_at_clock = count + 64;
-                if Instant::now() >= end {
-                    return Ok(f64::from(count));
-                }
-            }
+    /// Calls for each request: counted outside, or else by Pollux.
+    pub fn calls(&self) -> Option<f64> {
+        match self.system_calls {
+            Some(SystemCalls { calls, .. }) => calls,
+            None => self.counters.and_then(|own| own.calls_per_io()),
         }
     }
 }
 
-/// Writes the whole of a memory disk once: memory that was never written would be read as zeroes
-/// without being there.
-pub fn fill(socket: &Path, disk: Disk) -> io::Result<()> {
-    const STEP: usize = 1 << 20;
-    if disk == Disk::Null {
-        return Ok(());
-    }
-    let shape = Shape {
-        waiting: Waiting::Blocking,
-        ..Shape::blocking(1, 128)
+/// Measures `cell` on the server `process` behind `socket`; `folder` is for pipes to `perf`.
+///
+/// # Errors
+/// Also when the client has not come back half a minute after it should have: a request was lost.
+pub fn measure(
+    socket: &Path,
+    process: u32,
+    folder: &Path,
+    cell: Cell,
+    plan: Plan,
+) -> io::Result<Sample> {
+    let (socket, folder) = (socket.to_owned(), folder.to_owned());
+    let (finished, outcome) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = finished.send(run(&socket, process, &folder, cell, plan));
+    });
+    let longest = 2 * plan.runtime + Duration::from_secs(60);
+    outcome.recv_timeout(longest).unwrap_or_else(|_| {
+        Err(io::Error::other(format!(
+            "the client on {cell} hangs: a request was not answered, or a call is missing"
+        )))
+    })
+}
+
+fn run(socket: &Path, process: u32, folder: &Path, cell: Cell, plan: Plan) -> io::Result<Sample> {
+    let _pinned = Pinned::to(plan.client_cpu)?;
+    let mut load = Load::start(socket, cell)?;
+    load.run_for(plan.runtime / 4)?;
+
+    let throughput = throughput(&mut load, Process::new(process), plan.runtime)?;
+    let latency = latency(&mut load, plan.runtime / 4)?;
+    let system_calls = match plan.syscalls {
+        Syscalls::Counted => Some(system_calls(&mut load, process, folder, plan.runtime / 4)?),
+        Syscalls::NotCounted => None,
     };
-    let (client, mut queues) = Client::connect(socket, shape)?;
-    let memory = client.memory(STEP)?;
-    let mut noise = vec![0; STEP];
-    Random::new(1).fill(&mut noise);
-    memory.put(0, &noise);
-    for offset in (0..disk.size()).step_by(STEP) {
-        queues[0].write(offset, &memory, 0..STEP, 0, ReqFlags::empty());
-        queues[0].finish()??;
+    load.abandon();
+    Ok(Sample {
+        throughput,
+        latency,
+        system_calls,
+        counters: None,
+    })
+}
+
+/// What the kernel counts anyway, for one side.
+struct Spent {
+    cpu: Duration,
+    sleeps: u64,
+}
+
+impl Spent {
+    fn by_server(process: Process) -> io::Result<Self> {
+        Ok(Self {
+            cpu: Duration::from_nanos(process.cpu_ns()?),
+            sleeps: process.sleeps()?.values().sum(),
+        })
     }
-    Ok(())
+
+    fn by_this_thread() -> io::Result<Self> {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Ok(Self {
+            cpu: Duration::try_from(time).expect("a thread's time is not negative"),
+            sleeps: Process::new(std::process::id()).sleeps_of(thread_id())?,
+        })
+    }
+
+    /// The difference, for each of `requests`. A thread that has ended takes its share with it.
+    #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+    fn until(&self, later: &Self, requests: f64) -> Cost {
+        Cost {
+            cpu_us: later.cpu.saturating_sub(self.cpu).as_secs_f64() * 1e6 / requests,
+            sleeps: later.sleeps.saturating_sub(self.sleeps) as f64 / requests,
+        }
+    }
+}
+
+fn thread_id() -> u32 {
+    gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+fn throughput(load: &mut Load, process: Process, time: Duration) -> io::Result<Throughput> {
+    let everyone = [process, Process::new(std::process::id())];
+    let usage = Usage::now(&everyone)?;
+    let server = Spent::by_server(process)?;
+    let client = Spent::by_this_thread()?;
+    let start = Instant::now();
+    let requests = f64::from(load.run_for(time)?);
+    let elapsed = start.elapsed();
+    let client = client.until(&Spent::by_this_thread()?, requests);
+    let server = server.until(&Spent::by_server(process)?, requests);
+    let disturbance = usage.others_until(&Usage::now(&everyone)?);
+    Ok(Throughput {
+        iops: requests / elapsed.as_secs_f64(),
+        server,
+        client,
+        disturbance,
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+fn latency(load: &mut Load, time: Duration) -> io::Result<Latency> {
+    let start = Instant::now();
+    let latencies = load.run_timed(time)?;
+    let elapsed = start.elapsed();
+    let microseconds = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1000.0;
+    Ok(Latency {
+        p50_us: microseconds(0.5),
+        p99_us: microseconds(0.99),
+        iops: latencies.len() as f64 / elapsed.as_secs_f64(),
+    })
+}
+
+#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+fn system_calls(
+    load: &mut Load,
+    server: u32,
+    folder: &Path,
+    time: Duration,
+) -> io::Result<SystemCalls> {
+    let shared = perf::shared_eventfds(server, std::process::id())?;
+    let [servers, clients] = match &shared {
+        Some([servers, clients]) => [Some(&servers[..]), Some(&clients[..])],
+        None => [None, None],
+    };
+    let mut server = Counting::attach(Target::Process(server), servers, folder)?;
+    let mut client = Counting::attach(Target::Thread(thread_id()), clients, folder)?;
+    server.enable()?;
+    client.enable()?;
+    let requests = f64::from(load.run_for(time)?);
+    client.disable()?;
+    server.disable()?;
+    let (server, client) = (server.finish()?, client.finish()?);
+    let each = |count: u64| count as f64 / requests;
+    Ok(SystemCalls {
+        server: each(server.syscalls),
+        client: each(client.syscalls),
+        kicks: client.notifications.map(each),
+        calls: server.notifications.map(each),
+    })
 }

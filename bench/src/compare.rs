@@ -1,0 +1,127 @@
+//! Two servers in turn, A B A B, cell by cell.
+
+use std::io;
+use std::time::Duration;
+
+use pollux_stats::Snapshot;
+use pollux_tests::server::{Ready, Server};
+use rustix::process::Signal;
+
+use crate::cell::Cell;
+use crate::contender::Contender;
+use crate::images::{Images, TMPFS};
+use crate::load;
+use crate::measure::{self, Plan, Sample};
+use crate::options::Options;
+use crate::quiet;
+use crate::results::Outcome;
+
+/// What all cells share.
+pub struct Comparison<'a> {
+    /// What was asked for.
+    pub options: &'a Options,
+    /// Ours and theirs.
+    pub contenders: &'a [Contender; 2],
+    /// The files behind the disks.
+    pub images: &'a Images,
+    /// How to measure.
+    pub plan: Plan,
+}
+
+impl Comparison<'_> {
+    /// Can both servers serve all that is asked for? Better to know before the first hour.
+    pub fn check(&self) -> io::Result<()> {
+        let sets = self.options.sets();
+        let cells = sets.iter().flat_map(|(_, cells)| cells);
+        for cell in cells {
+            for contender in self.contenders {
+                if let Some(refusal) = contender.refuses(cell.disk) {
+                    return Err(io::Error::other(refusal));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The pairs of one cell.
+    pub fn run(&self, cell: Cell) -> io::Result<Outcome> {
+        let pairs = self.options.pairs();
+        let mut samples = [vec![], vec![]];
+        let mut repeated = 0;
+        for pair in 1..=pairs {
+            for (contender, samples) in self.contenders.iter().zip(&mut samples) {
+                let (sample, again) = self.undisturbed(contender, cell)?;
+                repeated += again;
+                eprintln!(
+                    "{cell} {pair}/{pairs}: {} {:.1} k IOPS",
+                    contender.name,
+                    sample.throughput.iops / 1000.0
+                );
+                samples.push(sample);
+            }
+        }
+        let [ours, theirs] = samples;
+        Ok(Outcome::new(cell, ours, theirs, repeated))
+    }
+
+    /// A sample that nobody disturbed, if the machine allows, and how often it was made again.
+    fn undisturbed(&self, contender: &Contender, cell: Cell) -> io::Result<(Sample, usize)> {
+        let mut again = 0;
+        loop {
+            quiet::wait_for_quiet(Duration::from_secs(5))?;
+            let sample = self.sample(contender, cell)?;
+            let disturbance = sample.throughput.disturbance;
+            if again == self.options.repeats || !disturbance.disturbs() {
+                return Ok((sample, again));
+            }
+            again += 1;
+            eprintln!(
+                "{cell}: others used {:.0} % of a processor, the host {:.0} %; once more",
+                100.0 * disturbance.others,
+                100.0 * disturbance.stolen
+            );
+        }
+    }
+
+    /// Starts the server, measures it once, and ends it.
+    fn sample(&self, contender: &Contender, cell: Cell) -> io::Result<Sample> {
+        self.images.prepare(cell.disk)?;
+        let folder = tempfile::tempdir_in(TMPFS)?;
+        let cpu = self.options.server_cpu;
+        let server = contender.start(cell.disk, self.images, folder.path(), cpu)?;
+        if contender.starts_empty(cell.disk) {
+            load::fill(server.socket(), cell.disk)?;
+        }
+        let sample = measure::measure(
+            server.socket(),
+            server.pid(),
+            folder.path(),
+            cell,
+            self.plan,
+        );
+        let told = |error: io::Error| {
+            let (name, log) = (&contender.name, server.log());
+            io::Error::other(format!("{name} on {cell}: {error}\n{log}"))
+        };
+        let mut sample = sample.map_err(told)?;
+        if contender.ready() == Ready::JsonLine {
+            sample.counters = Some(counters(&server).map_err(told)?);
+        }
+        Ok(sample)
+    }
+}
+
+/// What a Pollux with a log in JSON has counted on its only queue.
+fn counters(server: &Server) -> io::Result<Snapshot> {
+    const WORD: &str = r#""message":"counters""#;
+    server.signal(Signal::USR1)?;
+    let missing = || io::Error::other("no counters after SIGUSR1");
+    if !server.says(WORD) {
+        return Err(missing());
+    }
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(WORD));
+    let line: serde_json::Value = serde_json::from_str(line.ok_or_else(missing)?)?;
+    let counters = line["fields"]["counters"].as_str().ok_or_else(missing)?;
+    Ok(serde_json::from_str(counters)?)
+}

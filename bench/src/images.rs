@@ -1,0 +1,109 @@
+//! The files behind the disks: made and filled once for a run, the same ones for both servers.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use pollux_tests::random::Random;
+use rustix::fs::{OFlags, statfs};
+use tempfile::TempDir;
+
+use crate::cell::Disk;
+
+/// tmpfs, as far as we need one.
+pub const TMPFS: &str = "/dev/shm";
+
+const STEP: usize = 1 << 20;
+
+/// A folder on tmpfs and one on a disk's file system. Both go with their files when this is dropped.
+pub struct Images {
+    tmpfs: TempDir,
+    disk: TempDir,
+}
+
+impl Images {
+    /// Folders without files yet; the one of the disk below `folder`.
+    ///
+    /// # Errors
+    /// When `folder` is on tmpfs: then there is no disk.
+    pub fn below(folder: &Path) -> io::Result<Self> {
+        const MAGIC_OF_TMPFS: i64 = 0x0102_1994;
+        fs::create_dir_all(folder).map_err(doing("make", folder))?;
+        if statfs(folder)?.f_type == MAGIC_OF_TMPFS {
+            return Err(io::Error::other(format!(
+                "--folder {}: it lies on tmpfs; give a folder on a disk",
+                folder.display()
+            )));
+        }
+        Ok(Self {
+            tmpfs: tempfile::tempdir_in(TMPFS)?,
+            disk: tempfile::tempdir_in(folder)?,
+        })
+    }
+
+    /// Where the file of `disk` is, or would be. For `Memory` it is that of a peer that has no disk
+    /// in memory.
+    pub fn path(&self, disk: Disk) -> PathBuf {
+        let folder = match disk {
+            Disk::Null | Disk::Memory | Disk::Tmpfs => &self.tmpfs,
+            Disk::Cached | Disk::Direct => &self.disk,
+        };
+        folder.path().join(format!("{disk}.img"))
+    }
+
+    /// Makes the file of `disk` what its name promises: full of data and, if `Cached`, in the page cache.
+    pub fn prepare(&self, disk: Disk) -> io::Result<()> {
+        let path = self.path(disk);
+        if disk == Disk::Null {
+            return Ok(());
+        }
+        if !path.exists() {
+            fill(&path, disk.size()).map_err(doing("fill", &path))?;
+        }
+        match disk {
+            Disk::Cached => read_through(&path).map_err(doing("read", &path)),
+            Disk::Direct => open_directly(&path).map(drop).map_err(|error| {
+                io::Error::other(format!(
+                    "{}: no O_DIRECT here ({error}); give --folder on another file system",
+                    path.display()
+                ))
+            }),
+            Disk::Null | Disk::Memory | Disk::Tmpfs => Ok(()),
+        }
+    }
+}
+
+/// Opens `path` past the page cache.
+pub fn open_directly(path: &Path) -> io::Result<File> {
+    let direct = i32::try_from(OFlags::DIRECT.bits()).expect("it is one low bit");
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(direct)
+        .open(path)
+}
+
+/// Writes noise, down to the disk: blocks that were only reserved would be read without it.
+fn fill(path: &Path, size: u64) -> io::Result<()> {
+    let mut noise = vec![0; STEP];
+    Random::new(1).fill(&mut noise);
+    let mut file = File::create(path)?;
+    for _ in 0..size / STEP as u64 {
+        file.write_all(&noise)?;
+    }
+    file.sync_all()
+}
+
+fn read_through(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; STEP];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+fn doing<'a>(what: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> io::Error + 'a {
+    move |error| {
+        let path = path.display();
+        io::Error::new(error.kind(), format!("could not {what} {path}: {error}"))
+    }
+}

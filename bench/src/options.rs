@@ -1,0 +1,140 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::cell::{Cell, Set};
+use crate::contender::{Contender, SYNTAX};
+use crate::measure::{Plan, Syscalls};
+
+/// Measure Pollux against a peer, or against itself with a mechanism off: 4 KiB requests at random
+/// offsets, one queue, a processor each
+#[derive(Debug, Parser)]
+#[command(name = "pollux-bench", after_help = SYNTAX)]
+pub struct Options {
+    /// Three short pairs of each cell: to see that it works, not to quote
+    #[arg(long)]
+    pub quick: bool,
+    /// Pairs of measurements of each cell [default: 7, quick: 3]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+    /// Seconds of each measurement; three quarters more go into latencies, system calls and the warm-up
+    /// [default: 1, quick: 0.4]
+    #[arg(long)]
+    pub runtime: Option<f64>,
+    /// Only these cells [default: both sets]
+    #[arg(long, value_enum)]
+    pub set: Option<Set>,
+    /// Only cells whose name contains this, e.g. `null/polling`, `randwrite` or `/16`
+    #[arg(long, default_value = "")]
+    pub only: String,
+    /// The processor of the servers
+    #[arg(long, default_value_t = 0)]
+    pub server_cpu: usize,
+    /// The processor of the client
+    #[arg(long, default_value_t = 1)]
+    pub client_cpu: usize,
+    /// Our server
+    #[arg(long, default_value = "pollux")]
+    pub ours: Contender,
+    /// What it is compared with
+    #[arg(long, default_value = "qsd-iothread")]
+    pub peer: Contender,
+    /// Where the files of the disks `cached` and `direct` lie: not on tmpfs [default: target/bench]
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+    /// How often a disturbed measurement is made again
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Write everything to this file, for scripts
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// Write the tables to this file [default: bench/RESULTS.md, after a run that is neither quick nor
+    /// partial]
+    #[arg(long)]
+    pub results: Option<PathBuf>,
+}
+
+impl Options {
+    /// Pairs of each cell.
+    pub fn pairs(&self) -> usize {
+        self.pairs.unwrap_or(if self.quick { 3 } else { 7 }).max(1)
+    }
+
+    /// Seconds of each measurement.
+    pub fn seconds(&self) -> f64 {
+        self.runtime.unwrap_or(if self.quick { 0.4 } else { 1.0 })
+    }
+
+    /// The sets that were asked for, with those of their cells that were.
+    pub fn sets(&self) -> Vec<(Set, Vec<Cell>)> {
+        let wanted = |set: &Set| self.set.is_none_or(|only| only == *set);
+        let cells = |set: Set| {
+            let cells = set.cells().into_iter();
+            let cells: Vec<Cell> = cells.filter(|cell| cell.matches(&self.only)).collect();
+            (set, cells)
+        };
+        let sets = Set::ALL.into_iter().filter(wanted).map(cells);
+        sets.filter(|(_, cells)| !cells.is_empty()).collect()
+    }
+
+    /// Both servers.
+    pub fn contenders(&self) -> [Contender; 2] {
+        [self.ours.clone(), self.peer.clone()]
+    }
+
+    /// Is everything measured, and as long as is fit to quote?
+    pub fn is_whole(&self) -> bool {
+        let complete = self.only.is_empty() && self.set.is_none();
+        complete && !self.quick
+    }
+
+    /// Where the tables go.
+    pub fn results(&self) -> Option<PathBuf> {
+        let standard = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md");
+        let standard = || self.is_whole().then(|| standard.into());
+        self.results.clone().or_else(standard)
+    }
+
+    /// Where the files of the disk lie.
+    pub fn folder(&self) -> PathBuf {
+        let standard = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench");
+        self.folder.clone().unwrap_or_else(|| standard.into())
+    }
+
+    /// How to measure.
+    pub fn plan(&self, syscalls: Syscalls) -> Plan {
+        Plan {
+            runtime: Duration::from_secs_f64(self.seconds()),
+            client_cpu: self.client_cpu,
+            syscalls,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn only_a_whole_run_replaces_the_results() {
+        let results = |line: &str| {
+            let words = format!("pollux-bench {line}");
+            Options::parse_from(words.split_whitespace()).results()
+        };
+        assert!(results("").is_some_and(|path| path.ends_with("bench/RESULTS.md")));
+        for partial in ["--quick", "--set ring", "--only null"] {
+            assert_eq!(results(partial), None, "{partial}");
+        }
+        assert_eq!(results("--quick --results a.md"), Some("a.md".into()));
+    }
+}

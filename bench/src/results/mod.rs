@@ -1,0 +1,149 @@
+//! What is printed, and what is written to files.
+
+mod outcome;
+pub mod table;
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::cell::Set;
+use crate::machine::Setting;
+
+pub use outcome::{Outcome, Verdict};
+use table::Table;
+
+/// Everything, for scripts.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// Where it was measured.
+    pub setting: Setting,
+    /// The names of the two servers.
+    pub names: [String; 2],
+    /// Pairs of each cell.
+    pub pairs: usize,
+    /// Seconds of each measurement.
+    pub seconds: f64,
+    /// Why there are no system calls, if so.
+    pub no_syscalls: Option<String>,
+    /// What each cell gave.
+    pub sections: Vec<Section>,
+}
+
+/// A set of cells.
+#[derive(Debug, Serialize)]
+pub struct Section {
+    /// Its heading.
+    pub title: &'static str,
+    /// What each cell gave.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Section {
+    /// A set with nothing measured yet.
+    pub const fn new(set: Set) -> Self {
+        Self {
+            title: set.title(),
+            outcomes: vec![],
+        }
+    }
+
+    /// Both tables.
+    fn tables(&self) -> [Table; 2] {
+        let mut speeds = Outcome::speeds();
+        let mut costs = Outcome::costs();
+        for outcome in &self.outcomes {
+            outcome.add_speeds(&mut speeds);
+            outcome.add_costs(&mut costs);
+        }
+        [speeds.without_empty_columns(), costs]
+    }
+
+    /// For the terminal.
+    pub fn plain(&self) -> String {
+        let [speeds, costs] = self.tables();
+        format!(
+            "{}, ours / peer\n{}\nfor each request, ours / peer\n{}",
+            self.title,
+            speeds.plain(),
+            costs.plain()
+        )
+    }
+
+    fn markdown(&self) -> String {
+        let [speeds, costs] = self.tables();
+        let lost = |outcome: &&Outcome| outcome.verdict() != Verdict::Won;
+        format!(
+            "## {}\n\n{}\nRows that we do not win: {} of {}. For each request, ours / peer:\n\n{}",
+            self.title,
+            speeds.markdown(),
+            self.outcomes.iter().filter(lost).count(),
+            self.outcomes.len(),
+            costs.markdown()
+        )
+    }
+}
+
+impl Results {
+    /// The file `RESULTS.md`.
+    pub fn markdown(&self) -> String {
+        let mut text = self.head();
+        text.push_str(EXPLANATION);
+        if let Some(why) = &self.no_syscalls {
+            writeln!(text, "\nSystem calls were not counted: {why}.")
+                .expect("a string takes everything");
+        }
+        let sections = self.sections.iter().map(Section::markdown);
+        for section in sections {
+            text.push('\n');
+            text.push_str(&section);
+        }
+        text
+    }
+
+    fn head(&self) -> String {
+        let Self {
+            setting,
+            names,
+            pairs,
+            seconds,
+            ..
+        } = self;
+        format!(
+            "# Results\n\
+             Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
+             client (crate `blkio`), server and client on a processor each; {pairs} pairs of {seconds} s for each cell, the two\n\
+             servers in turn (A B A B), each started afresh.\n\n\
+             - machine: {}, {}\n- kernel: {}\n- files: tmpfs; `cached` and `direct` on {}\n- commit: {}\n\
+             - ours: `{}` ({})\n- peer: `{}` ({})\n- command: `{}`\n\n",
+            setting.processor,
+            setting.virtualization,
+            setting.kernel,
+            setting.storage,
+            setting.commit,
+            names[0],
+            setting.versions[0],
+            names[1],
+            setting.versions[1],
+            setting.command,
+        )
+    }
+}
+
+const EXPLANATION: &str = "\
+A cell is disk/client/requests/depth. IOPS are medians with the least and the greatest; the ratio is the median over the pairs,
+with its 95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1. `redone`
+measurements were disturbed by other load and made again; `noisy` ones were so each time, and count.\n
+p50 and p99 are what the client sees, from a phase of its own after the one that counts IOPS: each request is timed from the
+look that found its buffer free to the look that found it back, by one look at the clock for a batch. Processor time is that of
+all threads of the server, and of the client's one thread; a sleep is a voluntary context switch. System calls are counted from
+outside (`perf stat`), in a third phase; a kick is the client's write to an eventfd that it shares with the server, a call the
+server's. `-` is what could not be counted.\n
+SPDK's figures (k IOPS, and our median by them) are published ones of its vhost target from such a machine with such a client
+(tmpfs by its aio, `direct` by its uring back end), not measured in this run.\n
+The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone: against it stands
+a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there, *cached* one of a disk that lies in
+the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by `aio=io_uring`, its fastest way in
+each of these; `qsd-iothread` serves from an iothread, which polls before it sleeps: as fast as its main loop (`qsd`), or faster.\n
+A *polling* client spins on the used index and asks for no calls; a *blocking* one asks for a call and sleeps whenever nothing
+is there. Depth 1 with a blocking client measures wake-ups, and little else.\n";
