@@ -12,7 +12,7 @@ CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux
 PEERS := REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
 LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
 
-.PHONY: help run build setup test test-full lint unit loom peers peers-full bench clean
+.PHONY: help run build setup test test-full lint unit loom peers peers-full bench prices clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,10 @@ peers-full: build ## The full set on a second kernel
 bench: build ## Pollux beside its peers, on a quiet machine (20 minutes; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
 	cargo run --release --locked -p pollux-bench -- $(BENCH)
+
+prices: ## What this machine charges for wake-ups, copies and system calls
+	./tests/setup.sh build
+	cargo run --release --locked -p pollux-bench -- --prices
 
 clean: ## Remove what was built, fetched peers included
 	cargo clean

@@ -14,6 +14,7 @@ mod measure;
 mod options;
 mod perf;
 mod pinned;
+mod prices;
 mod quiet;
 mod results;
 mod statistics;
@@ -28,6 +29,7 @@ use compare::Comparison;
 use images::Images;
 use measure::Syscalls;
 use options::Options;
+use prices::{Prices, Processors};
 use results::{Results, Section};
 
 fn main() -> ExitCode {
@@ -60,17 +62,36 @@ fn run(options: &Options) -> io::Result<()> {
         images: &images,
         plan: options.plan(syscalls),
     };
-    comparison.check()?;
+    let everything = !options.prices;
+    if everything {
+        comparison.check()?;
+    }
     let mut results = Results {
         setting: machine::Setting::here(&contenders, &folder),
         names: contenders.each_ref().map(|one| one.name.clone()),
         pairs: options.pairs(),
         seconds: options.seconds(),
         no_syscalls,
+        prices: None,
         sections: vec![],
     };
-    results.sections = compare(&comparison)?;
+    if options.prices || options.is_whole() {
+        results.prices = Some(prices(options, &images)?);
+    }
+    if everything {
+        results.sections = compare(&comparison)?;
+    }
     write(options, &results)
+}
+
+fn prices(options: &Options, images: &Images) -> io::Result<Prices> {
+    let processors = Processors {
+        own: options.client_cpu,
+        other: options.server_cpu,
+    };
+    let prices = Prices::measure(processors, images)?;
+    println!("{prices}");
+    Ok(prices)
 }
 
 /// Every cell that was asked for, with the tables of each set at its end.

@@ -48,6 +48,9 @@ pub struct Options {
     /// How often a disturbed measurement is made again
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
+    /// Only measure the machine's own prices
+    #[arg(long)]
+    pub prices: bool,
     /// Write everything to this file, for scripts
     #[arg(long)]
     pub json: Option<PathBuf>,
@@ -88,7 +91,7 @@ impl Options {
     /// Is everything measured, and as long as is fit to quote?
     pub fn is_whole(&self) -> bool {
         let complete = self.only.is_empty() && self.set.is_none();
-        complete && !self.quick
+        complete && !self.quick && !self.prices
     }
 
     /// Where the tables go.
@@ -132,7 +135,7 @@ mod tests {
             Options::parse_from(words.split_whitespace()).results()
         };
         assert!(results("").is_some_and(|path| path.ends_with("bench/RESULTS.md")));
-        for partial in ["--quick", "--set ring", "--only null"] {
+        for partial in ["--quick", "--set ring", "--only null", "--prices"] {
             assert_eq!(results(partial), None, "{partial}");
         }
         assert_eq!(results("--quick --results a.md"), Some("a.md".into()));

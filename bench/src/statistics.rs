@@ -17,6 +17,22 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The value below which `share` of `values` lie, rounded to one that is there.
+///
+/// # Panics
+/// Without a value.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "an index, rounded from within the range"
+)]
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+}
+
 /// A median with the interval that holds it in 95 of 100 cases.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Estimate {

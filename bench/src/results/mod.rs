@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cell::Set;
 use crate::machine::Setting;
+use crate::prices::Prices;
 
 pub use outcome::{Outcome, Verdict};
 use table::Table;
@@ -26,6 +27,8 @@ pub struct Results {
     pub seconds: f64,
     /// Why there are no system calls, if so.
     pub no_syscalls: Option<String>,
+    /// What the machine charges.
+    pub prices: Option<Prices>,
     /// What each cell gave.
     pub sections: Vec<Section>,
 }
@@ -93,8 +96,9 @@ impl Results {
             writeln!(text, "\nSystem calls were not counted: {why}.")
                 .expect("a string takes everything");
         }
+        let prices = self.prices.as_ref().map(Prices::markdown);
         let sections = self.sections.iter().map(Section::markdown);
-        for section in sections {
+        for section in prices.into_iter().chain(sections) {
             text.push('\n');
             text.push_str(&section);
         }

@@ -1,0 +1,105 @@
+//! What waking somebody costs: the writer, and the sleeper.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pollux_tests::process::Process;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::gettid;
+
+use super::{Price, Processors, TIME, nanoseconds};
+use crate::pinned::Pinned;
+
+const ONE: [u8; 8] = 1u64.to_ne_bytes();
+
+pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
+    let _pinned = Pinned::to(processors.own)?;
+    let mut prices = vec![nobody_asleep()?];
+    prices.extend(somebody_asleep(processors)?);
+    Ok(prices)
+}
+
+fn new_eventfd() -> io::Result<File> {
+    Ok(File::from(eventfd(0, EventfdFlags::CLOEXEC)?))
+}
+
+fn nobody_asleep() -> io::Result<Price> {
+    let mut event = new_eventfd()?;
+    Price::of_batches("an eventfd write, nobody asleep", 1000, || {
+        event.write_all(&ONE)
+    })
+}
+
+/// The write with a sleeper, and how long after its beginning the sleeper runs.
+fn somebody_asleep(processors: Processors) -> io::Result<[Price; 2]> {
+    let event = new_eventfd()?;
+    let over = AtomicBool::new(false);
+    let (woken, when) = mpsc::channel();
+    let (introduction, who) = mpsc::channel();
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let _pinned = Pinned::to(processors.other)?;
+            let _ = introduction.send(gettid().as_raw_nonzero().get().cast_unsigned());
+            drop(introduction);
+            sleep_again_and_again(&event, &over, &woken)
+        });
+        let outcome = match who.recv() {
+            Ok(sleeper) => wake_again_and_again(&event, sleeper, &when),
+            Err(_) => Ok((vec![], vec![])), // its error is told below
+        };
+        over.store(true, Ordering::Relaxed);
+        (&event).write_all(&ONE)?;
+        sleeper.join().expect("it does not panic")?;
+        let (writes, wakes) = outcome?;
+        Ok([
+            Price::of("an eventfd write that wakes a sleeper", &writes),
+            Price::of("from that write until the sleeper runs", &wakes),
+        ])
+    })
+}
+
+fn sleep_again_and_again(
+    mut event: &File,
+    over: &AtomicBool,
+    woken: &Sender<Instant>,
+) -> io::Result<()> {
+    let mut count = [0; 8];
+    while !over.load(Ordering::Relaxed) {
+        event.read_exact(&mut count)?;
+        // Fails only at the end, when nobody listens any more.
+        let _ = woken.send(Instant::now());
+    }
+    Ok(())
+}
+
+fn wake_again_and_again(
+    mut event: &File,
+    sleeper: u32,
+    woken: &Receiver<Instant>,
+) -> io::Result<(Vec<f64>, Vec<f64>)> {
+    /// A processor takes a while to become idle after its last thread went to sleep.
+    const SETTLING: Duration = Duration::from_micros(100);
+    let own = Process::new(std::process::id());
+    let (mut writes, mut wakes) = (vec![], vec![]);
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        while !own.is_thread_asleep(sleeper)? {
+            std::hint::spin_loop();
+        }
+        let asleep = Instant::now();
+        while asleep.elapsed() < SETTLING {
+            std::hint::spin_loop();
+        }
+        let before = Instant::now();
+        event.write_all(&ONE)?;
+        let after = Instant::now();
+        let ran = woken.recv().map_err(io::Error::other)?;
+        writes.push(nanoseconds(after - before));
+        wakes.push(nanoseconds(ran.saturating_duration_since(before)));
+    }
+    Ok((writes, wakes))
+}
