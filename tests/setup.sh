@@ -34,7 +34,7 @@ test_packages=(
     "${build_packages[@]}"
     qemu-system-x86 qemu-utils                       # the guest's machine; qemu-storage-daemon
     fio strace e2fsprogs util-linux                  # drives, watches, checks
-    linux-perf                                       # counts system calls
+    linux-perf valgrind                              # counts system calls and instructions
     busybox-static cpio kmod xz-utils zstd           # the initrd
     pkg-config dpkg-dev libaio-dev                   # the static fio
 )

@@ -113,6 +113,19 @@ impl Load {
         }
     }
 
+    /// Sends what was submitted, waits for all of it, and submits as many requests again.
+    ///
+    /// # Errors
+    /// Also when that takes a minute.
+    pub fn run_round(&mut self) -> io::Result<()> {
+        self.queue.wait(self.depth)?;
+        while let Some(done) = self.queue.take() {
+            done.result?;
+            self.submit(done.token);
+        }
+        Ok(())
+    }
+
     /// Ends the connection with its requests in flight.
     pub fn abandon(self) {
         self.memory.abandon();

@@ -8,6 +8,7 @@ mod cell;
 mod compare;
 mod contender;
 mod images;
+mod instructions;
 mod load;
 mod machine;
 mod measure;
@@ -26,7 +27,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use compare::Comparison;
+use contender::Contender;
 use images::Images;
+use instructions::Instructions;
 use measure::Syscalls;
 use options::Options;
 use prices::{Prices, Processors};
@@ -62,7 +65,7 @@ fn run(options: &Options) -> io::Result<()> {
         images: &images,
         plan: options.plan(syscalls),
     };
-    let everything = !options.prices;
+    let everything = !options.prices && !options.instructions;
     if everything {
         comparison.check()?;
     }
@@ -73,10 +76,14 @@ fn run(options: &Options) -> io::Result<()> {
         seconds: options.seconds(),
         no_syscalls,
         prices: None,
+        instructions: None,
         sections: vec![],
     };
     if options.prices || options.is_whole() {
         results.prices = Some(prices(options, &images)?);
+    }
+    if options.instructions || options.is_whole() {
+        results.instructions = instructions(options, &contenders[0], &images)?;
     }
     if everything {
         results.sections = compare(&comparison)?;
@@ -92,6 +99,29 @@ fn prices(options: &Options, images: &Images) -> io::Result<Prices> {
     let prices = Prices::measure(processors, images)?;
     println!("{prices}");
     Ok(prices)
+}
+
+/// Instruction counts: an error without them only if it was they that were asked for.
+fn instructions(
+    options: &Options,
+    contender: &Contender,
+    images: &Images,
+) -> io::Result<Option<Instructions>> {
+    match Instructions::count(contender, images) {
+        Err(error) if options.instructions => Err(error),
+        Err(error) => {
+            eprintln!("instructions are not counted: {error}");
+            Ok(None)
+        }
+        Ok(None) => {
+            eprintln!("instructions are counted of Pollux alone");
+            Ok(None)
+        }
+        Ok(Some(counted)) => {
+            println!("{counted}");
+            Ok(Some(counted))
+        }
+    }
 }
 
 /// Every cell that was asked for, with the tables of each set at its end.

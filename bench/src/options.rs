@@ -49,8 +49,11 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
     /// Only measure the machine's own prices
-    #[arg(long)]
+    #[arg(long, conflicts_with = "instructions")]
     pub prices: bool,
+    /// Only count the instructions of our server for each request, by callgrind
+    #[arg(long)]
+    pub instructions: bool,
     /// Write everything to this file, for scripts
     #[arg(long)]
     pub json: Option<PathBuf>,
@@ -91,7 +94,7 @@ impl Options {
     /// Is everything measured, and as long as is fit to quote?
     pub fn is_whole(&self) -> bool {
         let complete = self.only.is_empty() && self.set.is_none();
-        complete && !self.quick && !self.prices
+        complete && !self.quick && !self.prices && !self.instructions
     }
 
     /// Where the tables go.

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::cell::Set;
+use crate::instructions::Instructions;
 use crate::machine::Setting;
 use crate::prices::Prices;
 
@@ -29,6 +30,8 @@ pub struct Results {
     pub no_syscalls: Option<String>,
     /// What the machine charges.
     pub prices: Option<Prices>,
+    /// Of our server, by disk.
+    pub instructions: Option<Instructions>,
     /// What each cell gave.
     pub sections: Vec<Section>,
 }
@@ -97,8 +100,9 @@ impl Results {
                 .expect("a string takes everything");
         }
         let prices = self.prices.as_ref().map(Prices::markdown);
+        let instructions = self.instructions.as_ref().map(Instructions::markdown);
         let sections = self.sections.iter().map(Section::markdown);
-        for section in prices.into_iter().chain(sections) {
+        for section in prices.into_iter().chain(sections).chain(instructions) {
             text.push('\n');
             text.push_str(&section);
         }
