@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use crate::cell::Cell;
 use crate::contender::Contender;
 use crate::images::{Images, TMPFS};
+use crate::interrupt::Interrupt;
 use crate::load;
 use crate::measure::{self, Plan, Sample};
 use crate::options::Options;
@@ -24,6 +25,8 @@ pub struct Comparison<'a> {
     pub contenders: &'a [Contender; 2],
     /// The files behind the disks.
     pub images: &'a Images,
+    /// Ends it early.
+    pub interrupt: &'a Interrupt,
     /// How to measure.
     pub plan: Plan,
 }
@@ -85,6 +88,7 @@ impl Comparison<'_> {
 
     /// Starts the server, measures it once, and ends it.
     fn sample(&self, contender: &Contender, cell: Cell) -> io::Result<Sample> {
+        self.interrupt.check()?;
         self.images.prepare(cell.disk)?;
         let folder = tempfile::tempdir_in(TMPFS)?;
         let cpu = self.options.server_cpu;
@@ -92,13 +96,9 @@ impl Comparison<'_> {
         if contender.starts_empty(cell.disk) {
             load::fill(server.socket(), cell.disk)?;
         }
-        let sample = measure::measure(
-            server.socket(),
-            server.pid(),
-            folder.path(),
-            cell,
-            self.plan,
-        );
+        let sample = measure::measure(&server, folder.path(), cell, self.plan, self.interrupt);
+        // Ctrl-C reaches the server too: then its end is no news.
+        self.interrupt.check()?;
         let told = |error: io::Error| {
             let (name, log) = (&contender.name, server.log());
             io::Error::other(format!("{name} on {cell}: {error}\n{log}"))

@@ -9,6 +9,7 @@ mod compare;
 mod contender;
 mod images;
 mod instructions;
+mod interrupt;
 mod load;
 mod machine;
 mod measure;
@@ -30,6 +31,7 @@ use compare::Comparison;
 use contender::Contender;
 use images::Images;
 use instructions::Instructions;
+use interrupt::Interrupt;
 use measure::Syscalls;
 use options::Options;
 use prices::{Prices, Processors};
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
 
 /// Everything that was asked for, one thing after the other: nothing runs beside a measurement.
 fn run(options: &Options) -> io::Result<()> {
+    let interrupt = Interrupt::watch()?;
     let folder = options.folder();
     let images = Images::below(&folder)?;
     let contenders = options.contenders();
@@ -63,6 +66,7 @@ fn run(options: &Options) -> io::Result<()> {
         options,
         contenders: &contenders,
         images: &images,
+        interrupt: &interrupt,
         plan: options.plan(syscalls),
     };
     let everything = !options.prices && !options.instructions;
@@ -81,9 +85,11 @@ fn run(options: &Options) -> io::Result<()> {
     };
     if options.prices || options.is_whole() {
         results.prices = Some(prices(options, &images)?);
+        interrupt.check()?;
     }
     if options.instructions || options.is_whole() {
         results.instructions = instructions(options, &contenders[0], &images)?;
+        interrupt.check()?;
     }
     if everything {
         results.sections = compare(&comparison)?;

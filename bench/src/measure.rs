@@ -6,16 +6,18 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
+use pollux_tests::server::Server;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::cell::Cell;
+use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
@@ -119,28 +121,34 @@ impl Sample {
     }
 }
 
-/// Measures `cell` on the server `process` behind `socket`; `folder` is for pipes to `perf`.
+/// Measures `cell` on `server`; `folder` is for pipes to `perf`.
 ///
 /// # Errors
-/// Also when the client has not come back half a minute after it should have: a request was lost.
+/// Also when the client has not come back a minute after it should have: a request was lost.
 pub fn measure(
-    socket: &Path,
-    process: u32,
+    server: &Server,
     folder: &Path,
     cell: Cell,
     plan: Plan,
+    interrupt: &Interrupt,
 ) -> io::Result<Sample> {
-    let (socket, folder) = (socket.to_owned(), folder.to_owned());
+    let (socket, folder) = (server.socket().to_owned(), folder.to_owned());
+    let process = server.pid();
     let (finished, outcome) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = finished.send(run(&socket, process, &folder, cell, plan));
     });
-    let longest = 2 * plan.runtime + Duration::from_secs(60);
-    outcome.recv_timeout(longest).unwrap_or_else(|_| {
-        Err(io::Error::other(format!(
-            "the client on {cell} hangs: a request was not answered, or a call is missing"
-        )))
-    })
+    let hangs = Instant::now() + 2 * plan.runtime + Duration::from_secs(60);
+    while Instant::now() < hangs {
+        match outcome.recv_timeout(Duration::from_millis(100)) {
+            Ok(sample) => return sample,
+            Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            Err(RecvTimeoutError::Disconnected) => break, // its panic is on the terminal
+        }
+    }
+    Err(io::Error::other(format!(
+        "the client on {cell} hangs: a request was not answered, or a call is missing"
+    )))
 }
 
 fn run(socket: &Path, process: u32, folder: &Path, cell: Cell, plan: Plan) -> io::Result<Sample> {
