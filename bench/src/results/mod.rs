@@ -151,7 +151,8 @@ SPDK's figures (k IOPS, and our median by them) are published ones of its vhost 
 (tmpfs by its aio, `direct` by its uring back end), not measured in this run.\n
 The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone: against it stands
 a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there, *cached* one of a disk that lies in
-the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by `aio=io_uring`, its fastest way in
-each of these; `qsd-iothread` serves from an iothread, which polls before it sleeps: as fast as its main loop (`qsd`), or faster.\n
+the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by `aio=io_uring`: as
+fast as its threads or faster, and level with `native` past the page cache. `qsd-iothread` serves from an iothread, which polls before
+it sleeps: as fast as its main loop (`qsd`), or faster.\n
 A *polling* client spins on the used index and asks for no calls; a *blocking* one asks for a call and sleeps whenever nothing
 is there. Depth 1 with a blocking client measures wake-ups, and little else.\n";
