@@ -9,6 +9,7 @@
 mod export;
 mod lab;
 mod overlay;
+mod program;
 mod running;
 
 use std::io;
@@ -108,6 +109,7 @@ enum Reset {
 pub struct Guest {
     machine: Machine,
     script: String,
+    programs: Vec<PathBuf>,
     cpus: u8,
     memory_mib: u32,
     disks: Vec<VhostUserBlk>,
@@ -122,6 +124,7 @@ impl Guest {
         Self {
             machine: machine.clone(),
             script: script.to_owned(),
+            programs: Vec::new(),
             cpus: 2,
             memory_mib: 384,
             disks: Vec::new(),
@@ -129,6 +132,13 @@ impl Guest {
             reset: Reset::Ends,
             patience: PATIENCE,
         }
+    }
+
+    /// Gives the guest a program of this machine, to be called by its name.
+    #[must_use]
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.programs.push(path.into());
+        self
     }
 
     /// The number of virtual CPUs.
@@ -191,8 +201,17 @@ impl Guest {
         let initrd = folder.path().join("initrd");
         let script = format!("{LIBRARY}\n{}", self.script);
         let base = std::fs::read(&self.machine.initrd)?;
-        let files = [("init", 0o755, INIT), ("test.sh", 0o755, script.as_str())];
-        std::fs::write(&initrd, overlay::append(&base, &files))?;
+        let mut files = vec![
+            ("init".to_owned(), INIT.into()),
+            ("test.sh".to_owned(), script.into_bytes()),
+        ];
+        for path in &self.programs {
+            files.extend(program::with_libraries(path)?);
+        }
+        let files = files
+            .iter()
+            .map(|(name, contents)| (name.as_str(), contents.as_slice()));
+        std::fs::write(&initrd, overlay::append(&base, files))?;
         Running::start(&mut self.command(&initrd), folder, self.patience)
     }
 

@@ -12,5 +12,7 @@ pub mod model;
 pub mod peers;
 pub mod process;
 pub mod random;
+pub mod records;
 pub mod server;
+pub mod storage;
 pub mod subject;

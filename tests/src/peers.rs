@@ -3,6 +3,7 @@
 //! A peer that is missing makes its tests print `SKIP`, so that a desk without QEMU can still run the
 //! rest; with `REQUIRE_PEERS=1` (as in CI) it is a failure instead.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,24 @@ pub fn installed(name: &str) -> Option<PathBuf> {
         .or_else(|| missing(name))
 }
 
+/// Says that the test is skipped because this machine does not allow `what`.
+///
+/// # Panics
+///
+/// If `REQUIRE_PEERS=1`: then everything has to be allowed.
+pub fn denied(what: &str, error: &dyn fmt::Display) {
+    assert!(
+        !required(),
+        "REQUIRE_PEERS=1, and there is no {what}: {error}"
+    );
+    // Not `println!`, of which a test that passes shows nothing.
+    let _ = writeln!(io::stderr(), "SKIP there is no {what}: {error}");
+}
+
+fn required() -> bool {
+    std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1")
+}
+
 /// Says that the test is skipped for want of `what`.
 ///
 /// # Panics
@@ -39,10 +58,9 @@ pub fn installed(name: &str) -> Option<PathBuf> {
 /// If `REQUIRE_PEERS=1`: then everything has to be there.
 fn missing(what: &str) -> Option<PathBuf> {
     assert!(
-        std::env::var_os("REQUIRE_PEERS").is_none_or(|value| value != "1"),
+        !required(),
         "REQUIRE_PEERS=1, and there is no {what}: run tests/setup.sh"
     );
-    // Not `println!`, of which a test that passes shows nothing.
     let _ = writeln!(io::stderr(), "SKIP {what} is missing: run tests/setup.sh");
     None
 }

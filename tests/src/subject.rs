@@ -1,8 +1,9 @@
 //! The server that a test is about: Pollux, unless `POLLUX_TEST_SERVER=qsd` says otherwise.
 //!
 //! The same test against `qemu-storage-daemon` tells our faults from the client's. Where the two
-//! are set up differently, it is here. `POLLUX_TEST_OPTIONS` adds options to every `pollux serve`, e.g.
-//! `--poll never`: then all tests tell whether that way of working is right, too.
+//! are set up differently, it is here. Two variables make all tests tell whether another way of working
+//! is right, too: `POLLUX_TEST_OPTIONS` adds options to every `pollux serve`, e.g. `--poll never`, and
+//! `POLLUX_TEST_FILE` makes every disk a file that is opened with these keys, e.g. `engine=threads`.
 
 use std::fs::File;
 use std::io;
@@ -40,7 +41,8 @@ impl Program {
 pub enum Backing {
     /// Nothing: reads complete untouched, writes are dropped.
     Null,
-    /// The server's own memory; for `qemu-storage-daemon`, which has no such disk, a file on tmpfs.
+    /// The server's own memory; a file on tmpfs for `qemu-storage-daemon`, which has no such disk, and
+    /// where all disks shall be files.
     Memory,
     /// A regular file on the file system of temporary files.
     File,
@@ -144,17 +146,39 @@ fn image_in(folder: &TempDir) -> PathBuf {
     folder.path().join("disk.img")
 }
 
-fn make_image(folder: &TempDir, size: u64) -> io::Result<String> {
+fn make_image(folder: &TempDir, size: u64) -> io::Result<PathBuf> {
     let image = image_in(folder);
     File::create(&image)?.set_len(size)?;
-    Ok(image.display().to_string())
+    Ok(image)
+}
+
+/// `$POLLUX_TEST_FILE`: with which keys files are opened, and that there are no other disks.
+pub fn chosen_keys() -> Option<String> {
+    std::env::var("POLLUX_TEST_FILE").ok()
+}
+
+/// The SPEC of the file at `path` with a test's own `keys`, and of the chosen ones those that the test
+/// leaves open.
+pub fn file_spec(path: &Path, keys: &str) -> String {
+    fn name(key: &str) -> Option<&str> {
+        key.split('=').next()
+    }
+    let chosen = chosen_keys().unwrap_or_default();
+    let open = |key: &&str| !keys.split(',').any(|own| name(own) == name(key));
+    let all = keys.split(',').chain(chosen.split(',').filter(open));
+    let mut spec = format!("file:path={}", path.display());
+    for key in all.filter(|key| !key.is_empty()) {
+        spec.push(',');
+        spec.push_str(key);
+    }
+    spec
 }
 
 fn pollux(folder: &TempDir, disk: Disk, options: &[&str]) -> io::Result<Command> {
     let spec = match disk.backing {
         Backing::Null => format!("null:size={}", disk.size),
-        Backing::Memory => format!("memory:size={}", disk.size),
-        Backing::File => format!("file:path={}", make_image(folder, disk.size)?),
+        Backing::Memory if chosen_keys().is_none() => format!("memory:size={}", disk.size),
+        Backing::Memory | Backing::File => file_spec(&make_image(folder, disk.size)?, ""),
     };
     let queues = disk.queues.to_string();
     let mut args = vec!["--disk", &spec, "--num-queues", &queues];
@@ -175,7 +199,8 @@ fn qemu_storage_daemon(folder: &TempDir, disk: Disk) -> io::Result<Command> {
     let driver = match disk.backing {
         Backing::Null => format!("driver=null-co,size={}", disk.size),
         Backing::Memory | Backing::File => {
-            format!("driver=file,filename={}", make_image(folder, disk.size)?)
+            let image = make_image(folder, disk.size)?;
+            format!("driver=file,filename={}", image.display())
         }
     };
     let blockdev = format!("{driver},discard=unmap,read-only={read_only}");

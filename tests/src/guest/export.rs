@@ -10,11 +10,18 @@ use std::path::{Path, PathBuf};
 use super::VhostUserBlk;
 use crate::client::Access;
 use crate::server::{Ready, Server, pollux_command, qemu_storage_daemon_command};
+use crate::subject;
 
 #[derive(Clone, Debug)]
 enum Backing {
-    Memory { mib: u64 },
-    File { path: PathBuf },
+    Memory {
+        mib: u64,
+    },
+    /// `keys` are those of the SPEC beside its path.
+    File {
+        path: PathBuf,
+        keys: String,
+    },
 }
 
 /// What is served: start from [`Export::memory`] or [`Export::file`].
@@ -36,8 +43,14 @@ impl Export {
 
     /// The disk in the file `path`.
     pub fn file(path: &Path) -> Self {
+        Self::file_with(path, "")
+    }
+
+    /// The disk in the file `path`, opened with `keys`, e.g. `cache=none,engine=threads`.
+    pub fn file_with(path: &Path, keys: &str) -> Self {
         Self::of(Backing::File {
             path: path.to_owned(),
+            keys: keys.to_owned(),
         })
     }
 
@@ -99,8 +112,11 @@ impl Export {
     /// Serves the disk by `pollux serve` on `socket`.
     pub fn by_pollux(&self, socket: &Path) -> io::Result<Server> {
         let disk = match &self.backing {
-            Backing::Memory { mib } => format!("memory:size={mib}M"),
-            Backing::File { path } => format!("file:path={}", path.display()),
+            Backing::Memory { mib } if subject::chosen_keys().is_none() => {
+                format!("memory:size={mib}M")
+            }
+            Backing::Memory { mib } => subject::file_spec(&file_for(socket, *mib)?, ""),
+            Backing::File { path, keys } => subject::file_spec(path, keys),
         };
         let mut args = vec!["--disk".to_owned(), disk];
         let options = [
@@ -123,20 +139,26 @@ impl Export {
 
     /// Serves the disk by the qemu-storage-daemon `daemon` on `socket`.
     pub fn by_qemu(&self, daemon: &Path, socket: &Path) -> io::Result<Server> {
-        let path = match &self.backing {
-            Backing::File { path } => path.clone(),
-            Backing::Memory { mib } => {
-                let path = socket.with_extension("disk");
-                File::create(&path)?.set_len(mib << 20)?;
-                path
-            }
+        let (path, keys) = match &self.backing {
+            Backing::File { path, keys } => (path.clone(), keys.as_str()),
+            Backing::Memory { mib } => (file_for(socket, *mib)?, ""),
+        };
+        let direct = if keys.contains("cache=none") {
+            "on"
+        } else {
+            "off"
         };
         let (read_only, writable) = match self.access {
             Access::ReadOnly => ("on", "off"),
             Access::ReadWrite => ("off", "on"),
         };
         let blockdev = format!(
-            "driver=file,filename={},discard=unmap,read-only={read_only}",
+            "driver={},filename={},discard=unmap,read-only={read_only},cache.direct={direct}",
+            if path.starts_with("/dev/loop") {
+                "host_device"
+            } else {
+                "file"
+            },
             path.display()
         );
         let export = format!(
@@ -147,4 +169,11 @@ impl Export {
         let mut command = qemu_storage_daemon_command(daemon, socket, &blockdev, &export);
         Server::start(&mut command, socket, Ready::Monitor)
     }
+}
+
+/// The file in place of a disk in memory.
+fn file_for(socket: &Path, mib: u64) -> io::Result<PathBuf> {
+    let path = socket.with_extension("disk");
+    File::create(&path)?.set_len(mib << 20)?;
+    Ok(path)
 }

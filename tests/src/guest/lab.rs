@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::running::Console;
 use super::{Export, Guest, Kernel, Machine, Outcome, Running, VhostUserBlk};
 use crate::server::Server;
-use crate::subject::Program;
+use crate::subject::{self, Program};
 
 /// Servers and guests of one test. Whatever goes wrong in it panics, with the console and the servers' logs.
 pub struct Lab {
@@ -50,14 +50,26 @@ impl Lab {
 
     /// Starts a server for `export`, and returns the device by which a guest attaches it.
     pub fn serve(&mut self, export: &Export) -> VhostUserBlk {
-        let socket = self.path(&format!("{}.sock", self.servers.len()));
+        let name = self.servers.len().to_string();
+        let (server, device) = self.serve_apart(export, &name);
+        self.servers.push(server);
+        device
+    }
+
+    /// Like [`Lab::serve`], for a server that does not end with the lab; `name` is not a number.
+    pub fn serve_apart(&self, export: &Export, name: &str) -> (Server, VhostUserBlk) {
+        let socket = self.path(&format!("{name}.sock"));
         let server = match &self.storage_daemon {
             None => export.by_pollux(&socket),
             Some(daemon) => export.by_qemu(daemon, &socket),
         };
         let server = server.unwrap_or_else(|error| panic!("cannot serve {export:?}: {error}"));
-        self.servers.push(server);
-        export.device(&socket)
+        (server, export.device(&socket))
+    }
+
+    /// Are disks in memory that, rather than files that stand in for them?
+    pub fn has_memory_disks(&self) -> bool {
+        self.program == Program::Pollux && subject::chosen_keys().is_none()
     }
 
     /// The server started as number `index`.

@@ -1,24 +1,25 @@
-//! The archive a test appends to its kernel's base initrd: the files `/init` and `/test.sh`.
+//! The archive a test appends to its kernel's base initrd: `/init`, `/test.sh`, and programs of its own.
 //!
 //! The kernel unpacks one cpio archive after another from an initrd, compressed or not; each plain
 //! one must begin at a multiple of four bytes (Linux, init/initramfs.c).
 
 use std::fmt::Write as _;
 
-/// `base` followed by an archive of `files`: name without a leading slash, permissions, contents.
-pub fn append(base: &[u8], files: &[(&str, u32, &str)]) -> Vec<u8> {
+/// `base` followed by an archive of `files`, which all can be run: name without a leading slash, and
+/// contents. The folders they lie in must be there.
+pub fn append<'a>(base: &[u8], files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut archive = base.to_vec();
     pad(&mut archive);
-    for (name, permissions, contents) in files {
-        const REGULAR: u32 = 0o100_000;
-        entry(&mut archive, name, REGULAR | permissions, contents);
+    for (name, contents) in files {
+        const EXECUTABLE: u32 = 0o100_755; // a regular file
+        entry(&mut archive, name, EXECUTABLE, contents);
     }
-    entry(&mut archive, "TRAILER!!!", 0, "");
+    entry(&mut archive, "TRAILER!!!", 0, b"");
     archive
 }
 
 /// One file in the "newc" format (Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
-fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, contents: &str) {
+fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, contents: &[u8]) {
     let mut header = String::from("070701");
     let number = |header: &mut String, value: usize| {
         write!(header, "{value:08x}").expect("a String takes everything");
@@ -32,7 +33,7 @@ fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, contents: &str) {
     archive.extend_from_slice(name.as_bytes());
     archive.push(0);
     pad(archive);
-    archive.extend_from_slice(contents.as_bytes());
+    archive.extend_from_slice(contents);
     pad(archive);
 }
 

@@ -1,0 +1,234 @@
+//! Storage for a disk's file that can lose its power: what was not made durable is gone afterwards.
+//!
+//! A process that dies by SIGKILL leaves the page cache behind, so killing the daemon alone shows only what
+//! had stayed in the daemon. Here everything lies on a loop device over a file in memory, and
+//! [`Storage::cut_power`] brings back what that file holds: ext4 is shut down without writing anything more
+//! (`EXT4_IOC_SHUTDOWN`, made for such tests) and mounted anew; of a block device, what its page cache has
+//! not written is left out. (The device mapper could do it too, where the kernel has it.) Two things it
+//! cannot show: a loop device has no cache of its own to lose, so a direct write to one is durable at once;
+//! and the kernel may write back early, as it always may.
+//!
+//! All this takes root. Mounts are made in a mount namespace of the test's own thread and loop devices
+//! are detached when their last user lets go, so nothing stays behind, however the test ends.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::thread::UnshareFlags;
+use tempfile::TempDir;
+
+use crate::peers;
+use crate::process::eventually;
+
+/// What a disk's file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A sparse file on ext4.
+    FileOnExt4,
+    /// A loop device.
+    BlockDevice,
+}
+
+/// Storage that holds one disk.
+pub struct Storage {
+    disk: PathBuf,
+    // In the order in which they are given up.
+    mount: Option<Mount>,
+    device: LoopDevice,
+    folder: TempDir,
+}
+
+impl Storage {
+    /// Empty storage for a disk of `bytes`. `None`, and `SKIP` on the output, where it takes more rights
+    /// than the test has.
+    pub fn new(medium: Medium, bytes: u64) -> Option<Self> {
+        let made = Self::make(medium, bytes);
+        made.map_err(|error| peers::denied("a loop device or a mount", &error))
+            .ok()
+    }
+
+    fn make(medium: Medium, bytes: u64) -> io::Result<Self> {
+        // Room for the file system's own: its journal, mostly.
+        const OVERHEAD: u64 = 32 << 20;
+        let folder = TempDir::new_in("/dev/shm")?;
+        let backing = backing_in(&folder);
+        let size = match medium {
+            Medium::FileOnExt4 => bytes + OVERHEAD,
+            Medium::BlockDevice => bytes,
+        };
+        File::create(&backing)?.set_len(size)?;
+        let device = LoopDevice::over(&backing)?;
+        let (mount, disk) = match medium {
+            Medium::BlockDevice => (None, device.path.clone()),
+            Medium::FileOnExt4 => {
+                run(Command::new("mkfs.ext4").arg("-qF").arg(&device.path))?;
+                let at = folder.path().join("mnt");
+                fs::create_dir(&at)?;
+                let mount = Mount::of(&device.path, at)?;
+                let disk = mount.at.join("disk.img");
+                File::create(&disk)?.set_len(bytes)?;
+                // The file itself, unlike what will be written to it, is meant to be there.
+                rustix::fs::syncfs(File::open(&mount.at)?)?;
+                (Some(mount), disk)
+            }
+        };
+        Ok(Self {
+            disk,
+            mount,
+            device,
+            folder,
+        })
+    }
+
+    /// The file or block device to serve.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+
+    /// Bytes of memory that the disk's file, or that which lies behind the block device, takes up.
+    pub fn allocated(&self) -> io::Result<u64> {
+        match self.mount {
+            Some(_) => allocated(&self.disk),
+            None => allocated(&backing_in(&self.folder)),
+        }
+    }
+
+    /// From now on nothing reaches the storage: every operation on a file system fails. (A block device
+    /// stays as it is; its power is cut when it is looked at.)
+    pub fn fail(&self) -> io::Result<()> {
+        self.mount.as_ref().map_or(Ok(()), Mount::shut_down)
+    }
+
+    /// Cuts the power and returns what the disk holds when it is back.
+    pub fn cut_power(mut self) -> io::Result<Vec<u8>> {
+        let Some(mount) = self.mount.take() else {
+            // Read beneath the device, whose page cache still has what was never written.
+            return fs::read(backing_in(&self.folder));
+        };
+        mount.shut_down()?;
+        let at = mount.at.clone();
+        mount.unmount();
+        let mount = Mount::of(&self.device.path, at)?;
+        let survived = fs::read(&self.disk);
+        drop(mount);
+        survived
+    }
+}
+
+/// Bytes of `path` that take up space on its file system.
+pub fn allocated(path: &Path) -> io::Result<u64> {
+    const UNIT: u64 = 512; // stat(2): st_blocks counts these, whatever the file system's blocks are
+    Ok(path.metadata()?.blocks() * UNIT)
+}
+
+fn backing_in(folder: &TempDir) -> PathBuf {
+    folder.path().join("backing")
+}
+
+/// A block device over a file.
+struct LoopDevice {
+    path: PathBuf,
+    /// Held open, because the last one to close a block device writes all of its page cache.
+    #[expect(dead_code, reason = "held until the device may go")]
+    open: File,
+}
+
+impl LoopDevice {
+    fn over(file: &Path) -> io::Result<Self> {
+        let path = run(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
+        let path = PathBuf::from(path.trim());
+        let open = File::open(&path);
+        // It stays until its last user lets go, and no longer.
+        run(Command::new("losetup").arg("--detach").arg(&path))?;
+        Ok(Self { path, open: open? })
+    }
+}
+
+/// An ext4 file system that is mounted.
+struct Mount {
+    at: PathBuf,
+}
+
+impl Mount {
+    fn of(device: &Path, at: PathBuf) -> io::Result<Self> {
+        enter_own_namespace()?;
+        rustix::mount::mount(device, &at, "ext4", MountFlags::empty(), None)?;
+        Ok(Self { at })
+    }
+
+    /// Waits until nobody uses it any more: the kernel may let go of a dead process's files a little later.
+    fn unmount(self) {
+        let mut outcome = Ok(());
+        eventually(
+            || {
+                outcome = rustix::mount::unmount(&self.at, UnmountFlags::empty());
+                outcome != Err(Errno::BUSY)
+            },
+            || format!("{} is in use", self.at.display()),
+        );
+        // Unless this worked, dropping it tries again and says what is wrong.
+        if outcome.is_ok() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Fails everything from now on, the file system's journal included.
+    fn shut_down(&self) -> io::Result<()> {
+        // Linux, fs/ext4/ext4.h: EXT4_IOC_SHUTDOWN is _IOR('X', 125, __u32).
+        const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+        const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
+        let root = File::open(&self.at)?;
+        // SAFETY: this request reads one `u32` through the pointer, which is valid for the call.
+        let done = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &WITHOUT_FLUSHING_THE_LOG) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::DETACH) {
+            let _ = writeln!(
+                io::stderr(),
+                "cannot unmount {}: {error}",
+                self.at.display()
+            );
+        }
+    }
+}
+
+/// Gives this thread, and the processes it will start, mounts that nobody else sees and that end with them.
+fn enter_own_namespace() -> io::Result<()> {
+    thread_local! {
+        static OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+    if OWN.get() {
+        return Ok(());
+    }
+    // SAFETY: of the thread's descriptors nothing is unshared; that its working directory no longer
+    // follows `chdir` of other threads concerns nobody here.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private)?;
+    OWN.set(true);
+    Ok(())
+}
+
+/// What `command` prints.
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{command:?}: {error}")))
+}
