@@ -25,6 +25,11 @@ fn discard_gives_space_back() {
 }
 
 #[test]
+fn files_of_every_kind_serve() {
+    guest_cases::files_of_every_kind_serve(Kernel::Linux61, ["io_uring", "threads"]);
+}
+
+#[test]
 fn the_configuration_arrives() {
     guest_cases::the_configuration_arrives(Kernel::Linux61);
 }

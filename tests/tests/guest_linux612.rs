@@ -29,6 +29,12 @@ fn discard_gives_space_back() {
 
 #[test]
 #[ignore = "the full set takes minutes: make test-full"]
+fn files_of_every_kind_serve() {
+    guest_cases::files_of_every_kind_serve(Kernel::Linux612, ["threads", "io_uring"]);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
 fn the_configuration_arrives() {
     guest_cases::the_configuration_arrives(Kernel::Linux612);
 }

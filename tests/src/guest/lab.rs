@@ -19,6 +19,7 @@ pub struct Lab {
     // Before the folder: the servers end before their sockets and files go.
     servers: Vec<Server>,
     folder: TempDir,
+    memory: TempDir,
 }
 
 impl Lab {
@@ -35,6 +36,7 @@ impl Lab {
             storage_daemon,
             servers: Vec::new(),
             folder: tempfile::tempdir().expect("the folder of temporary files is writable"),
+            memory: TempDir::new_in("/dev/shm").expect("a tmpfs is writable"),
         })
     }
 
@@ -46,6 +48,11 @@ impl Lab {
     /// A file in the lab's folder, which goes with it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// A file on tmpfs, which goes with the lab.
+    pub fn path_in_memory(&self, name: &str) -> PathBuf {
+        self.memory.path().join(name)
     }
 
     /// Starts a server for `export`, and returns the device by which a guest attaches it.

@@ -4,19 +4,21 @@
 //! from within; what only the host can see is checked here. One boot serves several checks, since a boot
 //! takes longer than most of them.
 
+mod disks;
 mod survival;
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
 use pollux_tests::guest::{Export, Kernel, Lab};
-use pollux_tests::process::Process;
-use pollux_tests::server::Server;
 use pollux_tests::subject::Program;
 
+pub use disks::{
+    a_file_system_keeps_its_files, discard_gives_space_back, files_of_every_kind_serve,
+    fio_verifies,
+};
 pub use survival::{a_guest_reboots, qemu_is_killed};
 
 const MIB: u64 = 1 << 20;
@@ -30,71 +32,6 @@ pub fn queues_bind_and_carry(kernel: Kernel) {
     let guest = lab.guest(include_str!("../../guest/cases/queues.sh"));
     let guest = guest.cpus(4).set("QUEUES", "1 2 4").disks(disks);
     lab.passes(guest);
-}
-
-/// fio verifies what it wrote: libaio and `io_uring`, several jobs, depth 32.
-pub fn fio_verifies(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
-        return;
-    };
-    let disk = lab.serve(&Export::memory(512).queues(2));
-    let guest = lab.guest(include_str!("../../guest/cases/verify.sh"));
-    lab.passes(guest.disk(disk));
-}
-
-/// ext4 keeps a tree of files over unmounting, and `e2fsck` and `fstrim` find it whole.
-pub fn a_file_system_keeps_its_files(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
-        return;
-    };
-    let disk = lab.serve(&Export::memory(256).queues(2));
-    let guest = lab.guest(include_str!("../../guest/cases/filesystem.sh"));
-    lab.passes(guest.disk(disk));
-}
-
-/// Discarded and zeroed ranges read as zeroes, and the server gives their space back.
-pub fn discard_gives_space_back(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
-        return;
-    };
-    let image = lab.path("image");
-    make_image(&image, 32 * MIB);
-    let disks = [Export::file(&image), Export::memory(32)].map(|export| lab.serve(&export));
-    let guest = lab.guest(include_str!("../../guest/cases/discard.sh"));
-    let mut guest = lab.starts(guest.disks(disks));
-
-    lab.hears(&mut guest, "written");
-    let file_before = allocated(&image);
-    let memory_before = anonymous_memory(lab.server(1));
-    lab.tells(&mut guest, "now discard");
-    lab.hears(&mut guest, "discarded");
-    let file_freed = file_before.saturating_sub(allocated(&image));
-    let memory_freed = memory_before.saturating_sub(anonymous_memory(lab.server(1)));
-    lab.tells(&mut guest, "go on");
-    lab.ends_well(guest);
-
-    // The guest discards 24 MiB; a file system may keep a block at either end.
-    let enough = 23 * MIB;
-    assert!(
-        file_freed >= enough,
-        "the file gave back {file_freed} bytes"
-    );
-    // qemu-storage-daemon has no disk in memory: there it is a file, too.
-    if lab.program() == Program::Pollux {
-        assert!(
-            memory_freed >= enough,
-            "the memory disk gave back {memory_freed} bytes"
-        );
-    }
-    let mut discarded = Vec::new();
-    let mut file = File::open(&image).expect("the image is ours");
-    file.seek(SeekFrom::Start(2 * MIB))
-        .and_then(|_| file.take(28 * MIB).read_to_end(&mut discarded))
-        .expect("the image is 32 MiB long");
-    assert!(
-        discarded.iter().all(|&byte| byte == 0),
-        "the file behind the disk holds other bytes than zeroes where the guest saw zeroes"
-    );
 }
 
 /// Read-only, serial number, block size, size and cache mode arrive in the guest as configured.
@@ -172,26 +109,6 @@ pub fn queues_of_every_size_work(kernel: Kernel) {
     let disks = [16, 64, 256, 1024].map(|size| lab.serve(&Export::memory(64).queue_size(size)));
     let guest = lab.guest(include_str!("../../guest/cases/sizes.sh"));
     lab.passes(guest.set("SIZES", "16 64 256 1024").disks(disks));
-}
-
-fn make_image(path: &Path, bytes: u64) {
-    File::create(path)
-        .and_then(|file| file.set_len(bytes))
-        .expect("the lab's folder is ours");
-}
-
-/// Bytes of `path` that take up space on its file system.
-fn allocated(path: &Path) -> u64 {
-    const UNIT: u64 = 512; // stat(2): st_blocks counts these, whatever the file system's blocks are
-    let metadata = path.metadata().expect("the image is ours");
-    metadata.blocks() * UNIT
-}
-
-/// Bytes of memory that are the server's own: what it shares with a guest does not count.
-fn anonymous_memory(server: &Server) -> u64 {
-    Process::new(server.pid())
-        .anonymous_memory()
-        .expect("the server runs as long as its lab")
 }
 
 fn sha256(path: &Path) -> String {
