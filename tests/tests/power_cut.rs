@@ -126,20 +126,20 @@ impl Storm {
     }
 }
 
-/// Serves a disk on `medium` in the mode `cache`, and cuts the power `times` times.
-fn survives(medium: Medium, cache: &str, times: u32) {
+/// Serves a disk on `medium` in the mode `cache`, from either engine, and cuts the power `times` times.
+fn survives(medium: Medium, cache: &str, times: usize) {
     let promise = match cache {
         "writethrough" => Promise::Write,
         _ => Promise::Flush,
     };
     let seed = seed();
     let mut random = Random::new(seed);
-    for _ in 0..times {
+    for engine in ["io_uring", "threads"].into_iter().cycle().take(times) {
         let Some(storage) = Storage::new(medium, DISK) else {
             return;
         };
         let folder = TempDir::new().unwrap();
-        let spec = file_spec(storage.disk(), &format!("cache={cache}"));
+        let spec = file_spec(storage.disk(), &format!("cache={cache},engine={engine}"));
         let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
         let mut storm = Storm::start(&server, random.bits(), promise);
         // As many turns as it takes to know something, and then any moment.
@@ -154,7 +154,7 @@ fn survives(medium: Medium, cache: &str, times: u32) {
         let survived = storage.cut_power().unwrap();
         assert!(!status.success(), "{log}");
         if let Err(lost) = storm.expected.check(&survived) {
-            panic!("{medium:?}, cache={cache}: {lost}\n{log}");
+            panic!("{medium:?}, {spec}: {lost}\n{log}");
         }
         storm.memory.abandon();
     }
@@ -181,17 +181,22 @@ fn writes_through_the_cache_survive_without_a_flush() {
 const JOBS: u64 = 4;
 const PLACES_OF_A_JOB: u64 = 512;
 
-/// Four disks under four writers each; one server after the other is killed.
+/// Five disks under four writers each; one server after the other is killed.
 #[test]
 fn what_a_guest_has_flushed_survives() {
     let Some(lab) = Lab::open(Kernel::Linux61) else {
         return;
     };
     let disks = [
-        ("vda", Medium::FileOnExt4, "cache=writeback"),
-        ("vdb", Medium::FileOnExt4, "cache=none"),
-        ("vdc", Medium::BlockDevice, "cache=writeback"),
-        ("vdd", Medium::FileOnExt4, "cache=writethrough"),
+        ("vda", Medium::FileOnExt4, "cache=writeback,engine=io_uring"),
+        ("vdb", Medium::FileOnExt4, "cache=none,engine=threads"),
+        ("vdc", Medium::FileOnExt4, "cache=none,engine=io_uring"),
+        ("vdd", Medium::BlockDevice, "cache=writeback,engine=threads"),
+        (
+            "vde",
+            Medium::BlockDevice,
+            "cache=writethrough,engine=io_uring",
+        ),
     ];
     let mut guest = lab
         .guest(include_str!("../guest/cases/power_cut.sh"))
@@ -208,7 +213,7 @@ fn what_a_guest_has_flushed_survives() {
     }
     let seed = seed();
     let guest = guest
-        .set("DISKS", "vda vdb vdc vdd")
+        .set("DISKS", "vda vdb vdc vdd vde")
         .set("SEED", &seed.to_string())
         .set("JOBS", &JOBS.to_string())
         .set("PLACES", &PLACES_OF_A_JOB.to_string());
