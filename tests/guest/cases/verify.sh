@@ -15,11 +15,11 @@ for disk in $DISKS; do
             shift
         done
     done
-
-    # Does it bite? One damaged block, and the same check must fail.
-    region="--name=bite --filename=/dev/$disk --direct=1 --offset=${offset}M --size=4M --bs=4k --verify=crc32c"
-    fio $region --rw=write --do_verify=0 >/dev/null
-    fio $region --rw=read >/dev/null || fail "fio does not verify what it wrote"
-    dd if=/dev/urandom of=/dev/$disk bs=4k count=1 seek=$((offset * 256 + 100)) oflag=direct 2>/dev/null
-    refused "verifying a damaged block" fio $region --rw=read --verify_fatal=1 --output=/tmp/fio
 done
+
+# Does it bite? One damaged block, and the same check must fail.
+region="--name=bite --filename=/dev/$disk --direct=1 --offset=${offset}M --size=4M --bs=4k --verify=crc32c"
+fio $region --rw=write --do_verify=0 >/dev/null
+fio $region --rw=read >/dev/null || fail "fio does not verify what it wrote"
+dd if=/dev/urandom of=/dev/$disk bs=4k count=1 seek=$((offset * 256 + 100)) oflag=direct 2>/dev/null
+refused "verifying a damaged block" fio $region --rw=read --verify_fatal=1 --output=/tmp/fio

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pollux_tests::guest::{Export, Guest, Kernel, Lab, Running, VhostUserBlk};
 use pollux_tests::process::Process;
@@ -14,6 +15,9 @@ use super::MIB;
 const VERIFY: &str = include_str!("../../guest/cases/verify.sh");
 const FILE_SYSTEM: &str = include_str!("../../guest/cases/filesystem.sh");
 const DISCARD: &str = include_str!("../../guest/cases/discard.sh");
+
+/// How long a guest may take that goes over many disks: it takes about ten seconds for each.
+const PATIENCE: Duration = Duration::from_secs(400);
 
 /// fio verifies what it wrote: libaio and `io_uring`, several jobs, depth 32.
 pub fn fio_verifies(kernel: Kernel) {
@@ -159,8 +163,8 @@ impl Shelf {
             .map(|letter| format!("vd{letter}"))
             .collect();
         let guest: Guest = self.lab.guest(script).set("DISKS", &names.join(" "));
-        self.lab
-            .starts(guest.set("MIB", "1 4 8").disks(self.devices.clone()))
+        let guest = guest.set("MIB", "1 2 4").patience(PATIENCE);
+        self.lab.starts(guest.disks(self.devices.clone()))
     }
 
     /// Follows `filesystem.sh`, which removes 24 MiB of noise and more.
