@@ -11,6 +11,7 @@
 //! All this takes root. Mounts are made in a mount namespace of the test's own thread and loop devices
 //! are detached when their last user lets go, so nothing stays behind, however the test ends.
 
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -35,7 +36,7 @@ pub enum Medium {
     BlockDevice,
 }
 
-/// Storage that holds one disk.
+/// Storage that holds one disk and can lose its power.
 pub struct Storage {
     disk: PathBuf,
     // In the order in which they are given up.
@@ -48,9 +49,7 @@ impl Storage {
     /// Empty storage for a disk of `bytes`. `None`, and `SKIP` on the output, where it takes more rights
     /// than the test has.
     pub fn new(medium: Medium, bytes: u64) -> Option<Self> {
-        let made = Self::make(medium, bytes);
-        made.map_err(|error| peers::denied("a loop device or a mount", &error))
-            .ok()
+        allowed("a loop device or a mount", Self::make(medium, bytes))
     }
 
     fn make(medium: Medium, bytes: u64) -> io::Result<Self> {
@@ -70,7 +69,7 @@ impl Storage {
                 run(Command::new("mkfs.ext4").arg("-qF").arg(&device.path))?;
                 let at = folder.path().join("mnt");
                 fs::create_dir(&at)?;
-                let mount = Mount::of(&device.path, at)?;
+                let mount = Mount::ext4(&device.path, at)?;
                 let disk = mount.at.join("disk.img");
                 File::create(&disk)?.set_len(bytes)?;
                 // The file itself, unlike what will be written to it, is meant to be there.
@@ -114,7 +113,7 @@ impl Storage {
         mount.shut_down()?;
         let at = mount.at.clone();
         mount.unmount();
-        let mount = Mount::of(&self.device.path, at)?;
+        let mount = Mount::ext4(&self.device.path, at)?;
         let survived = fs::read(&self.disk);
         drop(mount);
         survived
@@ -150,15 +149,56 @@ impl LoopDevice {
     }
 }
 
-/// An ext4 file system that is mounted.
+/// A file system in memory that is soon full.
+pub struct SmallTmpfs {
+    mount: Mount,
+    #[expect(dead_code, reason = "what is mounted there goes first")]
+    folder: TempDir,
+}
+
+impl SmallTmpfs {
+    /// One of `bytes`. `None`, and `SKIP` on the output, where it takes more rights than the test has.
+    pub fn new(bytes: u64) -> Option<Self> {
+        allowed("a mount", Self::make(bytes))
+    }
+
+    fn make(bytes: u64) -> io::Result<Self> {
+        let folder = TempDir::new()?;
+        let mount = Mount::tmpfs(bytes, folder.path().to_owned())?;
+        Ok(Self { mount, folder })
+    }
+
+    /// A sparse file of `bytes`, more than there is room for.
+    pub fn file(&self, bytes: u64) -> io::Result<PathBuf> {
+        let path = self.mount.at.join("disk.img");
+        File::create(&path)?.set_len(bytes)?;
+        Ok(path)
+    }
+}
+
+/// What was made, unless this machine does not allow it.
+fn allowed<T>(what: &str, made: io::Result<T>) -> Option<T> {
+    made.map_err(|error| peers::denied(what, &error)).ok()
+}
+
+/// A file system that is mounted.
 struct Mount {
     at: PathBuf,
 }
 
 impl Mount {
-    fn of(device: &Path, at: PathBuf) -> io::Result<Self> {
+    fn ext4(device: &Path, at: PathBuf) -> io::Result<Self> {
+        Self::of(device, at, "ext4", None)
+    }
+
+    fn tmpfs(bytes: u64, at: PathBuf) -> io::Result<Self> {
+        let size = CString::new(format!("size={bytes}"))?;
+        Self::of(Path::new("tmpfs"), at, "tmpfs", Some(&size))
+    }
+
+    fn of(source: &Path, at: PathBuf, kind: &str, options: Option<&CStr>) -> io::Result<Self> {
         enter_own_namespace()?;
-        rustix::mount::mount(device, &at, "ext4", MountFlags::empty(), None)?;
+        rustix::mount::mount(source, &at, kind, MountFlags::empty(), options)?;
         Ok(Self { at })
     }
 

@@ -22,6 +22,8 @@ enum Backing {
         path: PathBuf,
         keys: String,
     },
+    /// Any SPEC of Pollux's.
+    Spec(String),
 }
 
 /// What is served: start from [`Export::memory`] or [`Export::file`].
@@ -52,6 +54,11 @@ impl Export {
             path: path.to_owned(),
             keys: keys.to_owned(),
         })
+    }
+
+    /// The disk that `spec` describes, which only Pollux understands.
+    pub fn spec(spec: &str) -> Self {
+        Self::of(Backing::Spec(spec.to_owned()))
     }
 
     fn of(backing: Backing) -> Self {
@@ -117,6 +124,7 @@ impl Export {
             }
             Backing::Memory { mib } => subject::file_spec(&file_for(socket, *mib)?, ""),
             Backing::File { path, keys } => subject::file_spec(path, keys),
+            Backing::Spec(spec) => spec.clone(),
         };
         let mut args = vec!["--disk".to_owned(), disk];
         let options = [
@@ -142,6 +150,9 @@ impl Export {
         let (path, keys) = match &self.backing {
             Backing::File { path, keys } => (path.clone(), keys.as_str()),
             Backing::Memory { mib } => (file_for(socket, *mib)?, ""),
+            Backing::Spec(spec) => {
+                return Err(io::Error::other(format!("no disk of QEMU's is {spec}")));
+            }
         };
         let direct = if keys.contains("cache=none") {
             "on"

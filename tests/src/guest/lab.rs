@@ -122,8 +122,18 @@ impl Lab {
         let _ = writeln!(io::stderr(), "SKIP {why}");
     }
 
-    /// Waits until `guest` has powered off; its script must have ended with status 0.
+    /// Waits until `guest` has powered off; its script must have ended with status 0, and its kernel must
+    /// have nothing to complain of.
     pub fn ends_well(&self, guest: Running) -> Outcome {
+        self.ends(guest, IoErrors::Unexpected)
+    }
+
+    /// The same for a guest whose disks fail, of which its kernel may complain.
+    pub fn ends_well_on_bad_disks(&self, guest: Running) -> Outcome {
+        self.ends(guest, IoErrors::Expected)
+    }
+
+    fn ends(&self, guest: Running, io_errors: IoErrors) -> Outcome {
         let outcome = guest
             .finish()
             .unwrap_or_else(|error| self.fail(&error.to_string()));
@@ -134,7 +144,7 @@ impl Lab {
                 Console(console)
             ));
         }
-        if let Some(complaint) = complaint(console) {
+        if let Some(complaint) = complaint(console, io_errors) {
             self.fail(&format!(
                 "the guest's kernel complains: {complaint}\n{}",
                 Console(console)
@@ -155,17 +165,26 @@ impl Lab {
     }
 }
 
+/// What to think of a kernel that complains of its disks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IoErrors {
+    Unexpected,
+    Expected,
+}
+
 /// The first line of `console` by which a kernel says that something is broken.
-fn complaint(console: &str) -> Option<&str> {
-    const SIGNS: [&str; 6] = [
-        "I/O error",
+fn complaint(console: &str, io_errors: IoErrors) -> Option<&str> {
+    const IO_ERROR: &str = "I/O error";
+    const SIGNS: [&str; 5] = [
         "WARNING:",
         "BUG:",
         "Oops",
         "blocked for more than",
         "self-detected stall",
     ];
-    console
-        .lines()
-        .find(|line| SIGNS.iter().any(|sign| line.contains(sign)))
+    let complains = |line: &str| {
+        SIGNS.iter().any(|sign| line.contains(sign))
+            || (io_errors == IoErrors::Unexpected && line.contains(IO_ERROR))
+    };
+    console.lines().find(|line| complains(line))
 }
