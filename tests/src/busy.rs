@@ -1,5 +1,6 @@
 //! Something that goes on in another thread while a test does its work.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs `busy` again and again on a thread of its own until `meanwhile` has ended, by returning or
@@ -9,8 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// If `busy` panics.
 pub fn while_busy<T>(mut busy: impl FnMut() + Send, meanwhile: impl FnOnce() -> T) -> (u64, T) {
     let over = AtomicBool::new(false);
+    // A short `meanwhile` would be over before the thread has begun.
+    let begun = Barrier::new(2);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
+            begun.wait();
             let mut rounds = 0;
             while !over.load(Ordering::Relaxed) {
                 busy();
@@ -19,6 +23,7 @@ pub fn while_busy<T>(mut busy: impl FnMut() + Send, meanwhile: impl FnOnce() -> 
             rounds
         });
         let ending = SetOnDrop(&over);
+        begun.wait();
         let outcome = meanwhile();
         drop(ending);
         let rounds = thread.join().expect("its message is above");
