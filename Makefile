@@ -9,7 +9,7 @@ DISK ?= memory:size=1G
 BENCH ?=
 export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-stats -p pollux
-PEERS := REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests -- --test-threads=1
+PEERS := REQUIRE_PEERS=1 cargo test --release --locked -p pollux-tests
 LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
 
 .PHONY: help run build setup test test-full lint unit loom peers peers-full bench prices clean
@@ -30,7 +30,7 @@ setup: ## Install and fetch all that the tests need
 test: setup lint unit loom peers ## Every test, real peers included
 	@echo "make test: all passed"
 
-test-full: test peers-full ## The tests, and what takes longer: the full set on a second kernel
+test-full: test peers-full ## The tests, and what takes longer: a second kernel, either engine
 	@echo "make test-full: all passed"
 
 lint: ## Formatting, clippy, documentation
@@ -47,10 +47,15 @@ loom: ## Every interleaving of sleep and wake; and proof that the proof bites
 	./crates/ring/tests/bites.sh pollux-ring pollux-disk
 
 peers: build ## Linux guests under QEMU, and libblkio, against the release binary
-	$(PEERS)
+	$(PEERS) -- --test-threads=1
 
-peers-full: build ## The full set on a second kernel
-	$(PEERS) --ignored
+peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
+	$(PEERS) -- --test-threads=1 --ignored
+	for engine in io_uring threads; do \
+	    echo "every disk is a file with engine=$$engine"; \
+	    POLLUX_TEST_FILE=engine=$$engine $(PEERS) --test 'blkio_*' --test 'session_*' --test guest_linux61 \
+	        -- --test-threads=1 --skip files_of_every_kind; \
+	done
 
 bench: build ## Pollux beside its peers, on a quiet machine (20 minutes; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
