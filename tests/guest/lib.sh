@@ -72,8 +72,10 @@ checksum() {
 # zeroes MIB: what checksum says of so many zero bytes.
 zeroes() { head -c $(($1 << 20)) /dev/zero | sha256sum | cut -d' ' -f1; }
 
-# fill DISK MIB [SKIP-MIB]: writes random bytes to a part of a disk.
-fill() { dd if=/dev/urandom of="/dev/$1" bs=1M iflag=fullblock oflag=direct count="$2" seek="${3:-0}" 2>/dev/null; }
+# fill DISK MIB [SKIP-MIB]: writes random bytes to a part of a disk, and has them stored.
+fill() {
+    dd if=/dev/urandom of="/dev/$1" bs=1M iflag=fullblock oflag=direct conv=fsync count="$2" seek="${3:-0}" 2>/dev/null
+}
 
 # drive DISK OPTION…: one run of fio with direct I/O; any error fails the test.
 drive() {

@@ -8,7 +8,6 @@ for disk in $DISKS; do
     checksum $disk 2 >/tmp/first.$disk
     checksum $disk 2 30 >/tmp/last.$disk
 done
-sync
 
 say "written" # the host looks how much the servers hold
 hear
