@@ -131,7 +131,7 @@ fn backing_in(folder: &TempDir) -> PathBuf {
 }
 
 /// A block device over a file.
-struct LoopDevice {
+pub struct LoopDevice {
     path: PathBuf,
     /// Held open, because the last one to close a block device writes all of its page cache.
     #[expect(dead_code, reason = "held until the device may go")]
@@ -139,6 +139,11 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn over(file: &Path) -> io::Result<Self> {
         let path = run(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
         let path = PathBuf::from(path.trim());
@@ -173,6 +178,11 @@ impl SmallTmpfs {
         let path = self.mount.at.join("disk.img");
         File::create(&path)?.set_len(bytes)?;
         Ok(path)
+    }
+
+    /// A block device of `bytes`, more than there is room for: only writing its page cache shows that.
+    pub fn device(&self, bytes: u64) -> io::Result<LoopDevice> {
+        LoopDevice::over(&self.file(bytes)?)
     }
 }
 
