@@ -106,7 +106,7 @@ impl Set {
                 (Disk::Tmpfs, Work::RandRead, Waiting::Blocking, depths),
                 (Disk::Tmpfs, Work::RandRead, Waiting::Polling, &BAR_DEPTHS),
                 (Disk::Tmpfs, Work::RandWrite, Waiting::Polling, &BAR_DEPTHS),
-                (Disk::Cached, Work::RandRead, Waiting::Polling, depths),
+                (Disk::Cached, Work::RandRead, Waiting::Polling, &BAR_DEPTHS),
                 (Disk::Direct, Work::RandRead, Waiting::Polling, depths),
                 (Disk::Direct, Work::RandWrite, Waiting::Polling, depths),
             ],
@@ -203,7 +203,7 @@ mod tests {
             let cells = Set::ALL.into_iter().flat_map(Set::cells);
             cells.filter(|cell| cell.matches(part)).count()
         };
-        assert_eq!(selected(""), 34);
+        assert_eq!(selected(""), 36);
         assert_eq!(selected("null/polling"), 3);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);
         assert_eq!(selected("tape"), 0);

@@ -12,7 +12,7 @@ use pollux_memory::uring::Transfer;
 
 use super::Shared;
 use super::counts::Counts;
-use super::ready::AtOnce;
+use super::ready::{AtOnce, Burst, Company};
 use super::sync::{Joined, Settle, Waiter};
 use super::transfers::{Pending, Transfers, verb};
 use crate::inbox::{Address, Inbox};
@@ -52,6 +52,7 @@ pub struct FileChannel {
     shared: Arc<Shared>,
     /// Without it, all transfers go to the threads.
     transfers: Option<Transfers>,
+    burst: Burst,
     outside: Outside,
     counts: Counts,
     in_flight: usize,
@@ -97,6 +98,7 @@ impl FileChannel {
         Ok(Self {
             shared,
             transfers,
+            burst: Burst::default(),
             outside: Outside {
                 inbox: Inbox::new(wait),
                 staged: Vec::new(),
@@ -116,7 +118,11 @@ impl FileChannel {
             at,
             buffer: None,
         };
-        match backing.at_once(&transfer) {
+        let company = match self.transfers {
+            Some(_) => self.burst.another(),
+            None => Company::Few,
+        };
+        match backing.at_once(&transfer, company) {
             AtOnce::All(Ok(())) => {
                 self.counts.inline += 1;
                 let settle = backing.settles(&request.op);
@@ -177,6 +183,7 @@ impl Channel for FileChannel {
     }
 
     fn submit(&mut self) {
+        self.burst.end();
         if !self.outside.staged.is_empty() {
             self.shared.pool.submit(&mut self.outside.staged);
         }

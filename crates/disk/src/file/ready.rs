@@ -14,6 +14,11 @@ use rustix::io::Errno;
 use super::backing::{Backing, Residence};
 use super::settings::{Cache, Inline};
 
+/// So many at once are done one by one; more go through `io_uring`, which does without waiting what can be done
+/// so as well. One by one each takes a system call of a microsecond instead of two; sixteen and more are
+/// served a fifth faster by one call for all of them (measured on ext4, 4 KiB in the page cache).
+const FEW: u32 = 4;
+
 /// From here on a copy holds the caller up for longer than it takes to hand it over (a wake-up, tens of
 /// microseconds), and the engine may do it on another processor.
 const MOST: u64 = 128 << 10;
@@ -44,6 +49,43 @@ impl Ready {
     }
 }
 
+/// How many transfers come together, judged by the last that came together.
+#[derive(Debug, Default)]
+pub struct Burst {
+    now: u32,
+    last: u32,
+}
+
+/// Does a transfer come with others?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// It comes alone, or with few.
+    Few,
+    /// It comes with many, for whom one system call will do.
+    Many,
+}
+
+impl Burst {
+    /// Another one comes.
+    #[inline]
+    pub fn another(&mut self) -> Company {
+        self.now += 1;
+        if self.now.max(self.last) <= FEW {
+            Company::Few
+        } else {
+            Company::Many
+        }
+    }
+
+    /// What came together has come.
+    #[inline]
+    pub fn end(&mut self) {
+        if self.now > 0 {
+            self.last = std::mem::take(&mut self.now);
+        }
+    }
+}
+
 /// How much of a transfer was done at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtOnce {
@@ -59,7 +101,7 @@ impl Backing {
     /// A file in memory is copied from and to whatever its system can tell: nothing is waited for there
     /// but memory, as wherever guest memory is touched.
     #[inline]
-    pub fn at_once(&self, transfer: &Transfer) -> AtOnce {
+    pub fn at_once(&self, transfer: &Transfer, company: Company) -> AtOnce {
         let Transfer {
             flow, spans, at, ..
         } = *transfer;
@@ -72,7 +114,10 @@ impl Backing {
         }
         // Past the page cache, everything has to be waited for.
         let ready = self.ready.of(flow);
-        if self.settings.cache == Cache::None || !ready.load(Ordering::Relaxed) {
+        if company == Company::Many
+            || self.settings.cache == Cache::None
+            || !ready.load(Ordering::Relaxed)
+        {
             return AtOnce::Part(0);
         }
         let moved = match flow {
@@ -90,5 +135,26 @@ impl Backing {
                 AtOnce::Part(0)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_judged_by_the_last_one_and_by_how_far_it_has_come() {
+        let mut burst = Burst::default();
+        let mut come = |count: u32| -> Vec<bool> {
+            let companies = (0..count).map(|_| burst.another() == Company::Few);
+            let few = companies.collect();
+            burst.end();
+            burst.end(); // a turn in which nothing comes changes nothing
+            few
+        };
+        assert_eq!(come(1), [true]);
+        assert_eq!(come(6), [true, true, true, true, false, false]);
+        assert_eq!(come(2), [false, false], "many came last");
+        assert_eq!(come(4), [true; 4]);
     }
 }
