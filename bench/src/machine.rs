@@ -71,13 +71,12 @@ fn storage(folder: &Path) -> String {
     // Mounted later hides what was mounted before.
     let found = mounts.lines().rev().filter_map(|line| {
         let mut words = line.split(' ');
-        let (device, at, kind) = (words.next()?, words.next()?, words.next()?);
-        folder.starts_with(at).then_some((at.len(), kind, device))
+        let (_device, at, kind) = (words.next()?, words.next()?, words.next()?);
+        folder.starts_with(at).then_some((at.len(), kind))
     });
-    found.max_by_key(|(length, ..)| *length).map_or_else(
-        || "an unknown disk".into(),
-        |(_, kind, device)| format!("{kind} on {device}"),
-    )
+    found
+        .max_by_key(|(length, _)| *length)
+        .map_or_else(|| "an unknown file system".into(), |(_, kind)| kind.into())
 }
 
 fn commit() -> String {
