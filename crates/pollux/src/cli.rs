@@ -30,6 +30,14 @@ Examples:
   pollux serve --socket-path /run/disk.sock --disk memory:size=1G --show-attach
   pollux serve --config /etc/pollux.toml
 
+A file or block device: --disk file:path=F[,OPTION]...; of each option, the first is the default
+  cache=writeback|none|writethrough      the page cache, past it (O_DIRECT), or through it at once
+  engine=auto|io_uring|threads           who does what has to be waited for; auto: threads only
+                                         where there is no io_uring
+  inline=on|off                          serve at once what the page cache holds
+  buffers=plain|registered               registered: pin ALL guest memory, for direct I/O
+  An image has one writer: QEMU's locks are honoured, and hold QEMU off.
+
 A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,RULE]...,on=SPEC
   RULE       ACTION[,CONDITION]..., for example error=EIO,op=write,every=100
   ACTION     delay=TIME | delay=TIME-TIME | delay=exp:TIME | delay=pareto:TIME

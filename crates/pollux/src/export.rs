@@ -33,9 +33,8 @@ pub struct ExportArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "disk")]
     pub blk_file: Option<PathBuf>,
 
-    /// What to serve: null:size=2G | memory:size=1G |
-    /// file:path=F[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off] |
-    /// fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below)
+    /// What to serve: null:size=2G | memory:size=1G | file:path=F[,cache=none][,OPTION]... |
+    /// fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below for both)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
 
