@@ -88,7 +88,7 @@ fn transfer(
     }
 }
 
-/// One span without a list: 0.1 µs less, of the 1.1 that 4 KiB take.
+/// One span without a list: 5 % less for 4 KiB on tmpfs.
 fn transfer_one(flow: Flow, file: RawFd, span: Span, at: libc::off64_t) -> libc::ssize_t {
     let (base, len) = (span.as_ptr(), span.len());
     match flow {
