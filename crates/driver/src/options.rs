@@ -1,0 +1,73 @@
+//! How a driver works: the mechanisms as values, so that each can be measured on and off.
+
+use std::time::Duration;
+
+/// How the end of a request is to be noticed. Each request says so itself; both kinds share a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// Somebody looks: [`poll`](crate::Queue::poll), `reap`, or a `wait` that still looks. The device
+    /// is not asked to call, unless somebody goes to sleep over it.
+    #[default]
+    Polled,
+    /// The device calls: from submission on, calls are on until the request has ended.
+    Call,
+}
+
+/// When are calls on, on a queue with requests of both kinds?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mixed {
+    /// While a call-driven request is in flight, or anybody sleeps on the queue.
+    #[default]
+    WhileNeeded,
+    /// The same, but not while polled requests are in flight, whose pollers reap for everybody. Whoever
+    /// waits for a call then waits no longer than this before it turns calls on and reaps itself.
+    SuspendedFor(Duration),
+    /// The rule of the Linux RFC of 2021: off while any polled request is in flight, without a bound.
+    /// **It hangs** when a poller stops; it is here for the test that shows so.
+    #[doc(hidden)]
+    Rfc2021,
+}
+
+/// When is the device kicked?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KickLock {
+    /// After the queue's lock is released: whether to kick was decided under it.
+    #[default]
+    Released,
+    /// While it is held, to measure against.
+    Held,
+}
+
+/// What to ask of a connection. The defaults suit every server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The most queues to use; never more than the server offers. `None`: as many as it offers.
+    pub queues: Option<u16>,
+    /// Entries of each queue: a power of two.
+    pub queue_size: u16,
+    /// When calls are on.
+    pub mixed: Mixed,
+    /// When the device is kicked.
+    pub kick_lock: KickLock,
+    /// Are the times that a shared queue's lock is held and waited for recorded?
+    pub record_lock: bool,
+    /// Features of virtio that are not accepted even where they are offered, as a mask: to test what a
+    /// poorer server would offer.
+    pub without: u64,
+    /// How long the server may take to answer a message before the connection counts as lost.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            queues: None,
+            queue_size: 256,
+            mixed: Mixed::default(),
+            kick_lock: KickLock::default(),
+            record_lock: false,
+            without: 0,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
