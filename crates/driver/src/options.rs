@@ -54,6 +54,8 @@ pub struct Options {
     /// Features of virtio that are not accepted even where they are offered, as a mask: to test what a
     /// poorer server would offer.
     pub without: u64,
+    /// The same for the protocol features of vhost-user.
+    pub without_protocol: u64,
     /// How long the server may take to answer a message before the connection counts as lost.
     pub patience: Duration,
 }
@@ -67,6 +69,7 @@ impl Default for Options {
             kick_lock: KickLock::default(),
             record_lock: false,
             without: 0,
+            without_protocol: 0,
             patience: Duration::from_secs(10),
         }
     }

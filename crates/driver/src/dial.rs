@@ -1,0 +1,123 @@
+//! Connecting to the socket of a server.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::error::{ConnectError, Lost};
+
+/// Connects to whoever listens on `path`.
+///
+/// A server with a full queue of clients is waited for no longer than `patience`: connecting to a Unix
+/// socket waits as long as sending may.
+pub(crate) fn dial(path: &Path, patience: Duration) -> Result<UnixStream, ConnectError> {
+    let system = |error: Errno| ConnectError::System {
+        path: path.to_owned(),
+        source: error.into(),
+    };
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(system)?;
+    // Whoever has more patience than the kernel can count waits without end.
+    let waits_for_ever = || set_socket_timeout(&socket, Timeout::Send, None);
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))
+        .or_else(|_| waits_for_ever())
+        .map_err(system)?;
+    let address = SocketAddrUnix::new(path).map_err(|error| failure(path, patience, error))?;
+    connect(&socket, &address).map_err(|error| failure(path, patience, error))?;
+    waits_for_ever().map_err(system)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn failure(path: &Path, patience: Duration, error: Errno) -> ConnectError {
+    let path = path.to_owned();
+    match error {
+        Errno::NOENT => ConnectError::Missing { path },
+        Errno::ACCESS | Errno::PERM => ConnectError::Permission { path },
+        Errno::CONNREFUSED if is_other_than_a_socket(&path) => ConnectError::NotASocket { path },
+        Errno::CONNREFUSED => ConnectError::Refused { path },
+        Errno::AGAIN => ConnectError::Lost {
+            path,
+            source: Lost::Silent {
+                message: "the connection",
+                patience,
+            },
+        },
+        other => ConnectError::Connect {
+            path,
+            source: io::Error::from(other),
+        },
+    }
+}
+
+/// The kernel refuses to connect to a file in the same words as to a socket without a listener.
+fn is_other_than_a_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn each_way_not_to_connect_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let dialled = dial(&missing, PATIENCE);
+        assert!(matches!(dialled, Err(ConnectError::Missing { path }) if path == missing));
+
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let dialled = dial(&file, PATIENCE);
+        assert!(matches!(dialled, Err(ConnectError::NotASocket { path }) if path == file));
+
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        dial(&socket, PATIENCE).unwrap();
+        drop(listener);
+        let dialled = dial(&socket, PATIENCE);
+        assert!(matches!(dialled, Err(ConnectError::Refused { path }) if path == socket));
+
+        let long = folder.path().join("x".repeat(200));
+        let dialled = dial(&long, PATIENCE);
+        assert!(matches!(dialled, Err(ConnectError::Connect { path, .. }) if path == long));
+    }
+
+    #[test]
+    fn a_full_queue_of_clients_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match dial(&path, PATIENCE) {
+                Ok(stream) => waiting.push(stream),
+                Err(refused) => break refused,
+            }
+        };
+        let silent = matches!(
+            refused,
+            ConnectError::Lost {
+                source: Lost::Silent { .. },
+                ..
+            }
+        );
+        assert!(silent, "{refused}");
+    }
+}

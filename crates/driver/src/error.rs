@@ -1,0 +1,163 @@
+//! What can go wrong with a connection, and whose fault it is.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pollux_ring::PeerFault;
+
+/// Why there is no connection to a server.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is nothing at the path.
+    #[error("there is no socket at {path}: start the server first, or correct the path")]
+    Missing {
+        /// Where the socket was looked for.
+        path: PathBuf,
+    },
+    /// There is something, but no socket.
+    #[error("{path} is not a socket: give the path on which the vhost-user server listens")]
+    NotASocket {
+        /// What was taken for the socket.
+        path: PathBuf,
+    },
+    /// Nobody listens.
+    #[error(
+        "nobody listens on {path}: the server that made this socket has ended, or serves somebody else \
+         already; start it again, or wait until it is free"
+    )]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The socket is not ours to use.
+    #[error(
+        "no permission to connect to {path}: run as the user or in the group that may write to the \
+         socket and enter its folders"
+    )]
+    Permission {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Connecting failed otherwise.
+    #[error("cannot connect to {path}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The server lacks something without which there is no disk.
+    #[error("the server at {path} does not offer {what}: {remedy}")]
+    Lacks {
+        /// The socket.
+        path: PathBuf,
+        /// The feature.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The server refused one of our messages, but is still there.
+    #[error("the server at {path} refuses {message}: its log should tell why")]
+    Refusal {
+        /// The socket.
+        path: PathBuf,
+        /// What it was to do.
+        message: &'static str,
+    },
+    /// The server went away, fell silent or broke the protocol while the device was brought up.
+    #[error("the server at {path} was lost before the disk was up")]
+    Lost {
+        /// The socket.
+        path: PathBuf,
+        /// What happened.
+        source: Lost,
+    },
+    /// This machine lacks something: file descriptors, threads, memory.
+    #[error("cannot set up the connection to {path}")]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Why a device is gone. Every request in flight ends with this, and every later one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The socket is closed.
+    #[error(
+        "the server closed the connection: it has ended or crashed, or was told to let go (its log \
+         tells); start it again and connect anew"
+    )]
+    Closed,
+    /// It does not answer.
+    #[error(
+        "the server has not answered {message} for {patience:?}: it is stopped, overloaded or serves \
+         another client; free or restart it and connect anew, with more patience if it is only slow"
+    )]
+    Silent {
+        /// What it was asked.
+        message: &'static str,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// It answers, but not what the specification says.
+    #[error(
+        "the server broke the vhost-user protocol in its answer to {message}: {fault}; report this to \
+         whoever makes it"
+    )]
+    Protocol {
+        /// What it was asked.
+        message: &'static str,
+        /// What was wrong.
+        fault: String,
+    },
+    /// It wrote nonsense into a used ring. Memory it may still write to is never used again.
+    #[error(
+        "the server corrupted the used ring of queue {queue}: {fault}; report this to whoever makes it, \
+         restart it and connect anew"
+    )]
+    Ring {
+        /// The queue.
+        queue: u16,
+        /// What was wrong.
+        fault: PeerFault,
+    },
+}
+
+/// Why a message to the server had no effect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The device is gone.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The server said no; the connection is as it was.
+    #[error("the server refuses {message}: its log should tell why")]
+    Refused { message: &'static str },
+    /// The server holds as many pieces of memory as it can.
+    #[error(
+        "the server takes no more than {limit} regions of memory: unmap some, or use larger ones; \
+         requests in other memory are copied"
+    )]
+    NoSlot { limit: usize },
+    /// This machine lacks something.
+    #[error("cannot send {message} to the server")]
+    System {
+        message: &'static str,
+        source: io::Error,
+    },
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match &refusal {
+            Refusal::Lost(_) => io::ErrorKind::BrokenPipe,
+            Refusal::Refused { .. } => io::ErrorKind::Other,
+            Refusal::NoSlot { .. } => io::ErrorKind::QuotaExceeded,
+            Refusal::System { source, .. } => source.kind(),
+        };
+        Self::new(kind, refusal)
+    }
+}

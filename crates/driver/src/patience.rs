@@ -1,0 +1,77 @@
+//! An end to waiting for a server that does not answer.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Did it end by itself?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Yes.
+    InTime,
+    /// The socket was shut down over it.
+    TooLate,
+}
+
+/// Runs `ask`, which talks over `socket`, and shuts the socket down if that takes longer than `patience`,
+/// so that it fails.
+///
+/// Timeouts of the socket itself would be simpler, but crate `vhost` tries again whenever one expires,
+/// for ever. A thread is started each time: messages to the server are rare, and this way none is left
+/// behind that has to be woken, ended, or counted as idle.
+///
+/// # Errors
+///
+/// When no thread can be started; then `ask` has not run.
+pub(crate) fn bounded<T>(
+    socket: &UnixStream,
+    patience: Duration,
+    ask: impl FnOnce() -> T,
+) -> io::Result<(T, Ended)> {
+    thread::scope(|scope| {
+        let (asking, end) = mpsc::channel::<()>();
+        let watch = thread::Builder::new().name("driver-patience".to_owned());
+        let watch = watch.spawn_scoped(scope, move || match end.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => {
+                // It fails only if the server has closed the connection, which ends `ask` as well.
+                let _ = socket.shutdown(Shutdown::Both);
+                Ended::TooLate
+            }
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ended::InTime,
+        })?;
+        let answer = ask();
+        drop(asking);
+        let ended = watch
+            .join()
+            .expect("waiting and shutting down do not panic");
+        Ok((answer, ended))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_answers_ends() {
+        let (mut ours, _theirs) = UnixStream::pair().unwrap();
+        let watched = ours.try_clone().unwrap();
+        let read = || ours.read(&mut [0; 1]).unwrap();
+        let ended = bounded(&watched, Duration::from_millis(1), read).unwrap();
+        assert_eq!(ended, (0, Ended::TooLate));
+    }
+
+    #[test]
+    fn what_is_answered_leaves_the_socket_open() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ended = bounded(&ours, Duration::MAX, || 7).unwrap();
+        assert_eq!(ended, (7, Ended::InTime));
+        io::Write::write_all(&mut &ours, b"x").unwrap();
+        assert_eq!((&theirs).bytes().next().unwrap().unwrap(), b'x');
+    }
+}

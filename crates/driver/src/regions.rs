@@ -1,0 +1,144 @@
+//! The regions of memory that the server has been told of.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use pollux_memory::Region;
+use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
+use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
+
+use crate::connection::Wire;
+use crate::error::Refusal;
+use crate::memory::address;
+
+/// How regions reach the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// One at a time, up to so many (`ADD_MEM_REG`, `REM_MEM_REG`).
+    Each { slots: usize },
+    /// All anew whenever one comes or goes, up to so many (`SET_MEM_TABLE`).
+    Whole { slots: usize },
+}
+
+impl Sending {
+    fn slots(self) -> usize {
+        match self {
+            Self::Each { slots } | Self::Whole { slots } => slots,
+        }
+    }
+}
+
+/// What the server knows.
+pub(crate) struct Regions {
+    sending: Sending,
+    list: Vec<Added>,
+}
+
+struct Added {
+    region: Arc<Region>,
+    times: usize,
+}
+
+impl Regions {
+    pub(crate) fn new(sending: Sending) -> Self {
+        Self {
+            sending,
+            list: Vec::new(),
+        }
+    }
+
+    pub(crate) fn are_sent_whole(&self) -> bool {
+        matches!(self.sending, Sending::Whole { .. })
+    }
+
+    /// Counts `region`, and tells the server the first time. Was it the first?
+    pub(crate) fn add(
+        &mut self,
+        wire: &Wire,
+        frontend: &mut Frontend,
+        region: &Arc<Region>,
+    ) -> Result<bool, Refusal> {
+        if let Some(added) = self.find(region) {
+            added.times += 1;
+            return Ok(false);
+        }
+        let limit = self.sending.slots();
+        if self.list.len() >= limit {
+            return Err(Refusal::NoSlot { limit });
+        }
+        let message = "to map memory";
+        match self.sending {
+            Sending::Each { .. } => {
+                wire.ask(message, || frontend.add_mem_region(&describe(region)))?;
+            }
+            Sending::Whole { .. } => {
+                let with_it = self.described().chain([describe(region)]);
+                let table: Vec<_> = with_it.collect();
+                wire.ask(message, || frontend.set_mem_table(&table))?;
+            }
+        }
+        self.list.push(Added {
+            region: Arc::clone(region),
+            times: 1,
+        });
+        Ok(true)
+    }
+
+    /// Counts `region` off. Was that the last time, so that it is to be [removed](Self::remove)?
+    pub(crate) fn release(&mut self, region: &Arc<Region>) -> bool {
+        let Some(added) = self.find(region) else {
+            debug_assert!(false, "only what was added is removed");
+            return false;
+        };
+        added.times -= 1;
+        added.times == 0
+    }
+
+    /// Forgets `region`, and has the server forget it.
+    pub(crate) fn remove(
+        &mut self,
+        wire: &Wire,
+        frontend: &mut Frontend,
+        region: &Arc<Region>,
+    ) -> Result<(), Refusal> {
+        self.list
+            .retain(|added| !Arc::ptr_eq(&added.region, region));
+        let message = "to unmap memory";
+        match self.sending {
+            Sending::Each { .. } => {
+                wire.ask(message, || frontend.remove_mem_region(&describe(region)))
+            }
+            // There is no empty table: the server keeps the last region until another comes, or the
+            // session ends.
+            Sending::Whole { .. } if self.list.is_empty() => Ok(()),
+            Sending::Whole { .. } => {
+                let table: Vec<_> = self.described().collect();
+                wire.ask(message, || frontend.set_mem_table(&table))?;
+                Ok(())
+            }
+        }
+    }
+
+    fn find(&mut self, region: &Arc<Region>) -> Option<&mut Added> {
+        self.list
+            .iter_mut()
+            .find(|added| Arc::ptr_eq(&added.region, region))
+    }
+
+    fn described(&self) -> impl Iterator<Item = VhostUserMemoryRegionInfo> {
+        self.list.iter().map(|added| describe(&added.region))
+    }
+}
+
+/// A region as the server is to see it: where it lies in this process.
+fn describe(region: &Region) -> VhostUserMemoryRegionInfo {
+    let (file, offset) = region.file();
+    let at = address(region.span());
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: at,
+        memory_size: region.len(),
+        userspace_addr: at,
+        mmap_offset: offset,
+        mmap_handle: file.as_raw_fd(),
+    }
+}

@@ -1,0 +1,171 @@
+//! Which memory the device knows: the whole translation, as it sees memory where we see it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pollux_memory::Span;
+
+/// The addresses of one region: from the first up to, not including, the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: usize,
+    end: usize,
+}
+
+impl Range {
+    fn of(span: Span) -> Self {
+        let start = span.as_ptr().addr();
+        Self {
+            start,
+            end: start + span.len(),
+        }
+    }
+}
+
+/// The regions that the device knows at one moment, in the order of their addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    ranges: Vec<Range>,
+}
+
+impl Table {
+    /// May the device be told to read or write there?
+    ///
+    /// What stretches over two regions is not held, even if they touch: the device may have them in
+    /// different places. Nothing is held by nobody: an empty span has no address to check.
+    #[inline]
+    pub(crate) fn holds(&self, span: Span) -> bool {
+        let start = span.as_ptr().addr();
+        // One to three ranges as a rule, so that this is one or two comparisons.
+        let behind = self.ranges.partition_point(|range| range.start <= start);
+        let Some(range) = behind.checked_sub(1).and_then(|at| self.ranges.get(at)) else {
+            return false;
+        };
+        start < range.end && span.len() <= range.end - start
+    }
+}
+
+/// The table as it changes. Queues look at a copy each, and renew it when told to by one load.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    current: Mutex<Arc<Table>>,
+    /// Counts the changes; written with the lock held.
+    generation: AtomicU64,
+}
+
+/// A queue's copy of the table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    table: Arc<Table>,
+    generation: u64,
+}
+
+impl View {
+    /// The table as `known` has it now.
+    #[inline]
+    pub(crate) fn of(&mut self, known: &Known) -> &Table {
+        // Pairs with the store in `change`: whoever has been told of a region (by whatever means) that
+        // was added before sees the generation that it came with.
+        if known.generation.load(Ordering::Acquire) != self.generation {
+            self.renew(known);
+        }
+        &self.table
+    }
+
+    #[cold]
+    fn renew(&mut self, known: &Known) {
+        let current = known.lock();
+        self.table = Arc::clone(&current);
+        self.generation = known.generation.load(Ordering::Relaxed);
+    }
+}
+
+impl Known {
+    /// The device knows `span` from now on.
+    pub(crate) fn add(&self, span: Span) {
+        let range = Range::of(span);
+        self.change(|ranges| {
+            let at = ranges.partition_point(|other| other.start < range.start);
+            ranges.insert(at, range);
+        });
+    }
+
+    /// The device knows `span` no more.
+    pub(crate) fn remove(&self, span: Span) {
+        let gone = Range::of(span);
+        self.change(|ranges| ranges.retain(|range| *range != gone));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Range>)) {
+        let mut current = self.lock();
+        change(&mut Arc::make_mut(&mut current).ranges);
+        let next = self.generation.load(Ordering::Relaxed) + 1;
+        self.generation.store(next, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Table>> {
+        self.current
+            .lock()
+            .expect("nobody panics while changing the table")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pollux_memory::Region;
+
+    use super::*;
+    use crate::memory::memfd_region;
+
+    fn region(bytes: usize) -> Arc<Region> {
+        memfd_region("table-test", bytes).unwrap()
+    }
+
+    #[test]
+    fn what_lies_in_one_region_is_held_and_nothing_else() {
+        let known = Known::default();
+        let mut view = View::default();
+        let memory = region(3 * 4096);
+        let whole = memory.span();
+        let (first, rest) = whole.split_at(4096);
+        let (second, third) = rest.split_at(4096);
+        assert!(!view.of(&known).holds(first));
+
+        known.add(third);
+        known.add(first);
+        assert!(view.of(&known).holds(first));
+        assert!(view.of(&known).holds(third));
+        assert!(view.of(&known).holds(first.slice(4095, 1).unwrap()));
+        assert!(!view.of(&known).holds(second));
+        assert!(!view.of(&known).holds(whole));
+        assert!(!view.of(&known).holds(whole.slice(4095, 2).unwrap()));
+        assert!(!view.of(&known).holds(whole.slice(8191, 2).unwrap()));
+
+        known.add(second);
+        assert!(view.of(&known).holds(second));
+        let touching = whole.slice(4095, 2).unwrap();
+        assert!(
+            !view.of(&known).holds(touching),
+            "the device may have the regions in different places"
+        );
+
+        known.remove(first);
+        assert!(!view.of(&known).holds(first));
+        assert!(view.of(&known).holds(second));
+    }
+
+    #[test]
+    fn a_view_is_renewed_only_by_a_change() {
+        let known = Known::default();
+        let mut view = View::default();
+        let memory = region(4096);
+        known.add(memory.span());
+        view.of(&known);
+        let seen = Arc::clone(&view.table);
+        view.of(&known);
+        assert!(Arc::ptr_eq(&seen, &view.table));
+        known.remove(memory.span());
+        assert!(!view.of(&known).holds(memory.span()));
+        assert!(seen.holds(memory.span()), "a snapshot does not change");
+    }
+}
