@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pollux_blk::Config;
 use pollux_memory::Region;
-use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 use vhost::vhost_user::{Error as Fault, Frontend, VhostUserFrontend as _};
 use vhost::{VhostBackend as _, VringConfigData};
 
@@ -48,9 +48,16 @@ pub(crate) struct Connection {
 
 /// What only one thread at a time may use.
 struct Asked {
-    frontend: Frontend,
+    line: Line,
     regions: Regions,
     config: Config,
+}
+
+/// Whoever speaks to the server speaks through this.
+pub(crate) struct Line {
+    pub(crate) frontend: Frontend,
+    /// Does every message have an answer, even if it asks nothing?
+    acknowledged: bool,
 }
 
 /// The socket, as far as it takes no turn at asking.
@@ -86,7 +93,10 @@ impl Connection {
         let regions = Regions::new(agreed.memory);
         Ok(Self {
             asked: Mutex::new(Asked {
-                frontend,
+                line: Line {
+                    frontend,
+                    acknowledged: agreed.has(Protocol::REPLY_ACK),
+                },
                 regions,
                 config,
             }),
@@ -110,7 +120,7 @@ impl Connection {
     /// Asks the device again what it tells of itself.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
         let mut asked = self.lock();
-        let config = negotiate::read_config(&self.wire, &mut asked.frontend)?;
+        let config = negotiate::read_config(&self.wire, &mut asked.line.frontend)?;
         asked.config = config;
         Ok(config)
     }
@@ -153,9 +163,7 @@ impl Connection {
 
     /// Will the server wait for the answers to its own messages?
     pub(crate) fn answers_notices(&self) -> bool {
-        self.agreed
-            .protocol
-            .contains(VhostUserProtocolFeatures::REPLY_ACK)
+        self.agreed.has(Protocol::REPLY_ACK)
     }
 
     /// The socket, to be watched for its end.
@@ -193,14 +201,15 @@ impl Connection {
         let index = usize::from(index);
         let mut asked = self.lock();
         self.wire.ask(message, || {
-            let frontend = &mut asked.frontend;
+            let frontend = &mut asked.line.frontend;
             frontend.set_vring_num(index, size)?;
             frontend.set_vring_base(index, 0)?;
             frontend.set_vring_addr(index, &addresses)?;
             // Before the kick, upon which the ring starts.
             frontend.set_vring_call(index, &call)?;
             frontend.set_vring_kick(index, &kick)?;
-            frontend.set_vring_enable(index, true)
+            frontend.set_vring_enable(index, true)?;
+            asked.line.settle()
         })
     }
 
@@ -214,7 +223,7 @@ impl Connection {
         let message = "to stop a queue";
         let asked = self.lock();
         let stopped = self.wire.ask(message, || {
-            asked.frontend.get_vring_base(usize::from(index))
+            asked.line.frontend.get_vring_base(usize::from(index))
         })?;
         u16::try_from(stopped).map_err(|_| {
             let fault = format!("it stopped at {stopped}, beyond every index");
@@ -233,10 +242,8 @@ impl Connection {
     /// the device is gone or refuses.
     pub(crate) fn add_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
         let mut asked = self.lock();
-        let Asked {
-            frontend, regions, ..
-        } = &mut *asked;
-        if regions.add(&self.wire, frontend, region)? {
+        let Asked { line, regions, .. } = &mut *asked;
+        if regions.add(&self.wire, line, region)? {
             self.known.add(region.span());
         }
         Ok(())
@@ -249,15 +256,13 @@ impl Connection {
     /// When the device is gone or refuses. The region is let go of all the same.
     pub(crate) fn remove_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
         let mut asked = self.lock();
-        let Asked {
-            frontend, regions, ..
-        } = &mut *asked;
+        let Asked { line, regions, .. } = &mut *asked;
         if !regions.release(region) {
             return Ok(());
         }
         // First, so that no new request points there while the server forgets it.
         self.known.remove(region.span());
-        regions.remove(&self.wire, frontend, region)
+        regions.remove(&self.wire, line, region)
     }
 
     fn lock(&self) -> MutexGuard<'_, Asked> {
@@ -272,6 +277,17 @@ impl Drop for Connection {
         // Whoever else holds a copy of the descriptor, as a child that was forked off would, must not
         // keep the session up.
         let _ = self.wire.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl Line {
+    /// Returns once the server has acted on what it was told before. One that acknowledges nothing is
+    /// asked something that it has to answer: messages are taken in order.
+    pub(crate) fn settle(&mut self) -> vhost::Result<()> {
+        if self.acknowledged {
+            return Ok(());
+        }
+        self.frontend.get_features().map(drop)
     }
 }
 

@@ -48,13 +48,19 @@ pub(crate) struct Agreed {
     /// Features of virtio.
     pub(crate) features: u64,
     /// Protocol features of vhost-user.
-    pub(crate) protocol: Protocol,
+    protocol: Protocol,
     /// How many queues may be used.
     pub(crate) queues: u16,
     /// How memory is made known, and how much of it.
     pub(crate) memory: Sending,
     /// Our end of the channel on which the server sends messages of its own.
     pub(crate) notices: Option<UnixStream>,
+}
+
+impl Agreed {
+    pub(crate) fn has(&self, feature: Protocol) -> bool {
+        self.protocol.contains(feature)
+    }
 }
 
 /// Why there was no agreement.

@@ -51,10 +51,10 @@ pub(crate) fn take(stream: &UnixStream, may_wait: bool) -> io::Result<Notice> {
     if may_wait && flags & NEED_REPLY != 0 {
         answer(stream, request, u64::from(!known))?;
     }
-    Ok(match known {
-        true => Notice::ConfigChange,
-        false => Notice::Unknown(request),
-    })
+    if !known {
+        return Ok(Notice::Unknown(request));
+    }
+    Ok(Notice::ConfigChange)
 }
 
 /// Says whether the message was understood: 0 if it was.

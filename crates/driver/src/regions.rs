@@ -4,10 +4,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use pollux_memory::Region;
-use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
+use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 
-use crate::connection::Wire;
+use crate::connection::{Line, Wire};
 use crate::error::Refusal;
 use crate::memory::address;
 
@@ -55,7 +55,7 @@ impl Regions {
     pub(crate) fn add(
         &mut self,
         wire: &Wire,
-        frontend: &mut Frontend,
+        line: &mut Line,
         region: &Arc<Region>,
     ) -> Result<bool, Refusal> {
         if let Some(added) = self.find(region) {
@@ -66,17 +66,18 @@ impl Regions {
         if self.list.len() >= limit {
             return Err(Refusal::NoSlot { limit });
         }
-        let message = "to map memory";
-        match self.sending {
-            Sending::Each { .. } => {
-                wire.ask(message, || frontend.add_mem_region(&describe(region)))?;
-            }
-            Sending::Whole { .. } => {
-                let with_it = self.described().chain([describe(region)]);
-                let table: Vec<_> = with_it.collect();
-                wire.ask(message, || frontend.set_mem_table(&table))?;
-            }
-        }
+        wire.ask("to map memory", || {
+            match self.sending {
+                Sending::Each { .. } => line.frontend.add_mem_region(&describe(region)).map(drop),
+                Sending::Whole { .. } => {
+                    let with_it = self.described().chain([describe(region)]);
+                    let table: Vec<_> = with_it.collect();
+                    line.frontend.set_mem_table(&table).map(drop)
+                }
+            }?;
+            // Requests that point there may reach the server sooner than a message does.
+            line.settle()
+        })?;
         self.list.push(Added {
             region: Arc::clone(region),
             times: 1,
@@ -98,25 +99,24 @@ impl Regions {
     pub(crate) fn remove(
         &mut self,
         wire: &Wire,
-        frontend: &mut Frontend,
+        line: &mut Line,
         region: &Arc<Region>,
     ) -> Result<(), Refusal> {
         self.list
             .retain(|added| !Arc::ptr_eq(&added.region, region));
-        let message = "to unmap memory";
-        match self.sending {
-            Sending::Each { .. } => {
-                wire.ask(message, || frontend.remove_mem_region(&describe(region)))
-            }
-            // There is no empty table: the server keeps the last region until another comes, or the
-            // session ends.
-            Sending::Whole { .. } if self.list.is_empty() => Ok(()),
-            Sending::Whole { .. } => {
-                let table: Vec<_> = self.described().collect();
-                wire.ask(message, || frontend.set_mem_table(&table))?;
-                Ok(())
-            }
-        }
+        wire.ask("to unmap memory", || {
+            match self.sending {
+                Sending::Each { .. } => line.frontend.remove_mem_region(&describe(region)),
+                // There is no empty table: the server keeps the last region until another comes, or
+                // the session ends.
+                Sending::Whole { .. } if self.list.is_empty() => Ok(()),
+                Sending::Whole { .. } => {
+                    let table: Vec<_> = self.described().collect();
+                    line.frontend.set_mem_table(&table).map(drop)
+                }
+            }?;
+            line.settle()
+        })
     }
 
     fn find(&mut self, region: &Arc<Region>) -> Option<&mut Added> {
