@@ -4,7 +4,6 @@
 //! thread, and never stands between two questions. None is sent while requests are on their way: only
 //! when queues start and stop, and memory or the configuration change.
 
-use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -353,14 +352,5 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-impl From<Refusal> for negotiate::Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refusal(refusal)
-    }
-}
-
-impl From<io::Error> for negotiate::Failure {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
-}
+#[cfg(test)]
+mod tests;

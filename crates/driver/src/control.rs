@@ -122,9 +122,13 @@ impl Watch {
         loop {
             match poll(&mut fds, None) {
                 Ok(_) => {}
-                // With so few descriptors it is only ever short of memory, and tries again.
                 Err(Errno::INTR | Errno::NOMEM | Errno::AGAIN) => continue,
-                Err(error) => unreachable!("three open descriptors can be watched: {error}"),
+                // Three open descriptors can be watched under any sane limit. A device that cannot be
+                // watched is not safe to wait for.
+                Err(error) => {
+                    tracing::error!(%error, "the connection cannot be watched");
+                    return Woken::Loss;
+                }
             }
             let woken = fds.iter().position(|fd| !fd.revents().is_empty());
             match woken {

@@ -91,6 +91,18 @@ impl Failure {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refusal(refusal)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
 /// Agrees with the server on features, and asks what its device tells of itself.
 pub(crate) fn negotiate(
     wire: &Wire,

@@ -1,0 +1,293 @@
+//! Against our own device end, over a real socket; other servers are in package `pollux-tests`.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use pollux_blk::feature;
+use pollux_device::{Device, Tuning, Workers};
+use pollux_disk::{Geometry, Null};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::*;
+use crate::control::Control;
+use crate::memory::{memfd_region, ring_memory};
+use crate::table::View;
+
+const QUEUES: u16 = 3;
+
+/// A disk of 1 MiB, served to one frontend.
+struct Server {
+    folder: tempfile::TempDir,
+    /// The server's end of the connection, once there is one.
+    accepted: mpsc::Receiver<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let (accept, accepted) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            accept.send(stream.try_clone().unwrap()).unwrap();
+            let options = pollux_device::Options {
+                name: "test".to_owned(),
+                num_queues: QUEUES,
+                queue_size: 256,
+                serial: String::new(),
+            };
+            let disk = Arc::new(Null::new(Geometry::plain(1 << 20)));
+            let device = Arc::new(Device::new(disk, options));
+            let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
+            pollux_device::serve(stream, &device, &workers, Tuning::default()).unwrap();
+        });
+        Self {
+            folder,
+            accepted,
+            thread: Some(thread),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn connect(&self, options: &Options) -> Arc<Connection> {
+        Arc::new(Connection::open(&self.path(), options).unwrap())
+    }
+
+    /// Closes the connection from the server's side.
+    fn hang_up(&self) {
+        let stream = self.accepted.recv().unwrap();
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+
+    /// Once nobody is connected any more: the session has ended without complaint.
+    fn join(mut self) {
+        let thread = self.thread.take().unwrap();
+        thread.join().unwrap();
+    }
+}
+
+fn fds() -> QueueFds {
+    let fd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    QueueFds {
+        kick: fd(),
+        call: fd(),
+    }
+}
+
+fn holds(connection: &Connection, region: &Region) -> bool {
+    View::default().of(connection.known()).holds(region.span())
+}
+
+#[test]
+fn what_is_offered_is_taken_and_what_is_unwanted_is_not() {
+    let server = Server::start();
+    let connection = server.connect(&Options::default());
+    let wanted = feature::VERSION_1 | feature::EVENT_IDX | feature::INDIRECT_DESC | feature::MQ;
+    assert_eq!(connection.features() & wanted, wanted);
+    assert_eq!(connection.config().capacity, 2048);
+    assert_eq!(connection.reread_config().unwrap().capacity, 2048);
+    assert_eq!(connection.queues(), QUEUES);
+    assert_eq!(connection.server(), Some(std::process::id()));
+    assert!(!connection.replaces_memory());
+    drop(connection);
+    server.join();
+
+    let server = Server::start();
+    let connection = server.connect(&Options {
+        queues: Some(2),
+        without: feature::EVENT_IDX,
+        ..Options::default()
+    });
+    assert_eq!(connection.features() & wanted, wanted & !feature::EVENT_IDX);
+    assert_eq!(connection.queues(), 2);
+    drop(connection);
+    server.join();
+}
+
+#[test]
+fn a_server_that_lacks_what_matters_is_told_so() {
+    for (without, without_protocol, lacks) in [
+        (feature::VERSION_1, 0, "VERSION_1"),
+        (feature::PROTOCOL_FEATURES, 0, "PROTOCOL_FEATURES"),
+        (0, Protocol::CONFIG.bits(), "CONFIG"),
+    ] {
+        let server = Server::start();
+        let options = Options {
+            without,
+            without_protocol,
+            ..Options::default()
+        };
+        let error = Connection::open(&server.path(), &options).unwrap_err();
+        let named = matches!(&error, ConnectError::Lacks { what, .. } if what.contains(lacks));
+        assert!(named, "{error}");
+        server.join();
+    }
+}
+
+#[test]
+fn queues_start_and_stop_whatever_the_server_acknowledges() {
+    for without_protocol in [
+        0,
+        Protocol::REPLY_ACK.bits(),
+        Protocol::CONFIGURE_MEM_SLOTS.bits(),
+        Protocol::all().difference(Protocol::CONFIG).bits(),
+    ] {
+        let server = Server::start();
+        let connection = server.connect(&Options {
+            without_protocol,
+            ..Options::default()
+        });
+        let memory = ring_memory(16, 0).unwrap();
+        connection.add_region(&memory.region).unwrap();
+        for index in 0..connection.queues() {
+            let (fds, at) = (fds(), &memory.addresses);
+            connection.start_queue(index, &fds, at, 16).unwrap();
+            assert_eq!(connection.stop_queue(index).unwrap(), 0);
+            connection.start_queue(index, &fds, at, 16).unwrap();
+            assert_eq!(connection.stop_queue(index).unwrap(), 0);
+        }
+        connection.remove_region(&memory.region).unwrap();
+        drop(connection);
+        server.join();
+    }
+}
+
+#[test]
+fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
+    for without_protocol in [0, Protocol::CONFIGURE_MEM_SLOTS.bits()] {
+        let server = Server::start();
+        let connection = server.connect(&Options {
+            without_protocol,
+            ..Options::default()
+        });
+        assert_eq!(connection.replaces_memory(), without_protocol != 0);
+        let [one, other] = [(); 2].map(|()| memfd_region("test", 1 << 16).unwrap());
+        connection.add_region(&one).unwrap();
+        connection.add_region(&other).unwrap();
+        connection.add_region(&one).unwrap();
+        connection.remove_region(&one).unwrap();
+        assert!(holds(&connection, &one) && holds(&connection, &other));
+        connection.remove_region(&one).unwrap();
+        assert!(!holds(&connection, &one) && holds(&connection, &other));
+        connection.add_region(&one).unwrap();
+        assert!(holds(&connection, &one));
+        drop(connection);
+        server.join();
+    }
+}
+
+#[test]
+fn a_server_out_of_slots_is_an_error_of_its_own() {
+    for (without_protocol, slots) in [(0, 509), (Protocol::CONFIGURE_MEM_SLOTS.bits(), 8)] {
+        let server = Server::start();
+        let connection = server.connect(&Options {
+            without_protocol,
+            ..Options::default()
+        });
+        let region = || memfd_region("test", 1).unwrap();
+        let first = region();
+        connection.add_region(&first).unwrap();
+        for _ in 1..slots {
+            connection.add_region(&region()).unwrap();
+        }
+        let refused = connection.add_region(&region()).unwrap_err();
+        assert!(matches!(refused, Refusal::NoSlot { limit } if limit == slots));
+        connection.remove_region(&first).unwrap();
+        connection.add_region(&region()).unwrap();
+        drop(connection);
+        server.join();
+    }
+}
+
+#[test]
+fn loss_is_told_once_and_ends_whatever_is_asked_later() {
+    let server = Server::start();
+    let connection = server.connect(&Options::default());
+    let (tell, told) = mpsc::channel();
+    let on_loss = move |lost| tell.send(lost).unwrap();
+    let control = Control::start(Arc::clone(&connection), Box::new(|_| ()), Box::new(on_loss));
+    server.hang_up();
+    assert_eq!(told.recv(), Ok(Lost::Closed));
+    assert_eq!(connection.lost(), Some(Lost::Closed));
+    let refused = connection.reread_config().unwrap_err();
+    assert!(matches!(refused, Refusal::Lost(Lost::Closed)));
+    drop(control.unwrap());
+    told.recv().unwrap_err();
+    server.join();
+}
+
+#[test]
+fn the_reason_that_is_found_first_is_the_one_that_is_told() {
+    let server = Server::start();
+    let connection = server.connect(&Options::default());
+    let (tell, told) = mpsc::channel();
+    let on_loss = move |lost| tell.send(lost).unwrap();
+    let control = Control::start(Arc::clone(&connection), Box::new(|_| ()), Box::new(on_loss));
+    let fault = pollux_ring::PeerFault::IndexJump { jump: 9, size: 8 };
+    let lost = Lost::Ring { queue: 1, fault };
+    connection.lose(lost.clone());
+    assert_eq!(told.recv(), Ok(lost));
+    drop(control);
+    server.join();
+}
+
+#[test]
+fn a_control_thread_ends_with_its_owner_even_from_within() {
+    let server = Server::start();
+    let connection = server.connect(&Options::default());
+    let start = |on_loss| Control::start(Arc::clone(&connection), Box::new(|_| ()), on_loss);
+    drop(start(Box::new(|lost| panic!("nothing was {lost}"))).unwrap());
+
+    let (give, given) = mpsc::channel::<Control>();
+    let (tell, told) = mpsc::channel();
+    let control = start(Box::new(move |_| {
+        drop(given.recv().unwrap());
+        tell.send(()).unwrap();
+    }));
+    give.send(control.unwrap()).unwrap();
+    server.hang_up();
+    told.recv().unwrap();
+    server.join();
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let patience = Duration::from_millis(10);
+    let options = Options {
+        patience,
+        ..Options::default()
+    };
+    let silent = Connection::open(&path, &options).unwrap_err();
+    let ConnectError::Lost { source, .. } = silent else {
+        panic!("{silent}");
+    };
+    let message = "its features";
+    assert_eq!(source, Lost::Silent { message, patience });
+}
+
+#[test]
+fn a_server_that_hangs_up_is_told_from_one_that_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let lost = Connection::open(&path, &Options::default()).unwrap_err();
+    let closed = matches!(
+        lost,
+        ConnectError::Lost {
+            source: Lost::Closed,
+            ..
+        }
+    );
+    assert!(closed, "{lost}");
+    server.join().unwrap();
+}
