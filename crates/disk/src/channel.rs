@@ -90,6 +90,9 @@ pub enum Failure {
     /// The disk may not be written.
     #[error("the disk is read-only")]
     ReadOnly,
+    /// The device behind the disk is gone. What became of the request is not known.
+    #[error("the device is gone")]
+    Lost,
 }
 
 /// A request has ended.

@@ -19,11 +19,14 @@ use crate::memory::memfd_region;
 /// How large an arena is, unless a single buffer is larger.
 const ARENA_BYTES: usize = 64 << 20;
 
+/// How large the only arena is. It is sparse, and costs nothing until it is used.
+const SOLE_ARENA_BYTES: usize = 1 << 30;
+
 /// Makes a region known to the device.
 pub(crate) type Register = dyn Fn(&Arc<Region>) -> io::Result<()> + Send + Sync;
 
 /// Hands out buffers. Any thread may ask, and buffers may outlive the pool.
-pub(crate) struct Pool {
+pub struct Pool {
     register: Box<Register>,
     arena_bytes: usize,
     arenas: Mutex<Vec<Arc<Arena>>>,
@@ -42,6 +45,23 @@ impl Pool {
     /// buffer is asked for.
     pub(crate) fn new(register: Box<Register>) -> Self {
         Self::with_arenas_of(ARENA_BYTES, register)
+    }
+
+    /// A pool of one large arena, which is made now and never followed by another.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::allocate`].
+    pub(crate) fn of_one(register: Box<Register>) -> io::Result<Self> {
+        let refuse: Box<Register> = Box::new(|_| {
+            let message = "the server cannot be told of more memory while its queues run";
+            Err(io::Error::new(io::ErrorKind::QuotaExceeded, message))
+        });
+        let mut pool = Self::with_arenas_of(SOLE_ARENA_BYTES, register);
+        let first = pool.grow(1)?;
+        pool.lock().push(first);
+        pool.register = refuse;
+        Ok(pool)
     }
 
     fn with_arenas_of(arena_bytes: usize, register: Box<Register>) -> Self {

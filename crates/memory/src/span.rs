@@ -122,6 +122,18 @@ impl Span {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr(), self.len) }
     }
 
+    /// Overwrites all of it with what `from` holds, wherever that is.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn copy_from(self, from: Self) {
+        assert_eq!(from.len, self.len, "spans are copied to spans as long");
+        // SAFETY: both are mapped (`Span::new`), and both are as long; they may overlap. A racing peer
+        // changes what is copied, never where to.
+        unsafe { ptr::copy(from.base.as_ptr(), self.base.as_ptr(), self.len) }
+    }
+
     /// The `N` bytes from `at`, read once: what the caller checks is what it uses, whatever the peer
     /// writes meanwhile.
     ///

@@ -10,7 +10,7 @@ use crate::descriptor::{Descriptor, DescriptorFlags};
 use crate::fault::PeerFault;
 use crate::index::RingIndex;
 use crate::lane::{Armed, Notify, Suppression};
-use crate::reader::Reader;
+use crate::reader::{Glance, Reader};
 use crate::wire::{Head, UsedElem};
 use crate::writer::Writer;
 
@@ -124,6 +124,14 @@ impl DriverEnd {
     #[must_use]
     pub fn room(&self) -> u16 {
         self.free_count
+    }
+
+    /// The head of the chain that is staged next, if the ring is not full: a driver that keeps memory
+    /// for each head (a header, a status byte) knows by it which to use.
+    #[inline]
+    #[must_use]
+    pub fn next_head(&self) -> Option<u16> {
+        (self.free_count > 0).then_some(self.free)
     }
 
     /// Stages a chain of buffers, the device-readable ones first. `token` comes back when it is done.
@@ -302,5 +310,26 @@ impl DriverEnd {
     #[inline]
     pub fn disarm(&mut self) {
         self.used.disarm();
+    }
+
+    /// Will the next completion bring a call? See [`Reader::is_armed`].
+    #[inline]
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.used.is_armed()
+    }
+
+    /// The index of the used element to be taken next.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> RingIndex {
+        self.used.next()
+    }
+
+    /// A look at the used ring for threads that do not own this end. It is one more user of the ring's
+    /// memory, which stays mapped as long.
+    #[must_use]
+    pub fn glance(&self) -> Glance<UsedElem> {
+        self.used.glance()
     }
 }

@@ -80,7 +80,8 @@ impl<E: Entry> Lane<E> {
     ///
     /// # Safety
     ///
-    /// The words are mapped and aligned, and accessed as atomics only, for as long as the lane lives.
+    /// The words are mapped and aligned, and accessed as atomics only, for as long as the lane lives,
+    /// or a [`Glance`](crate::Glance) of its reader.
     /// `size` slots follow `entries`.
     #[must_use]
     pub unsafe fn new(words: Words<E>, size: u16, suppression: Suppression) -> Self {
@@ -89,6 +90,14 @@ impl<E: Entry> Lane<E> {
             words,
             mask: size - 1,
             suppression,
+        }
+    }
+
+    /// The same lane once more: see `Lane::new`, whose promise covers it.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            words: Words { ..self.words },
+            ..*self
         }
     }
 

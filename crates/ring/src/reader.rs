@@ -13,7 +13,8 @@ pub struct Reader<E: Entry> {
     next: RingIndex,
     /// The writer's index as of the last look.
     seen: RingIndex,
-    armed: bool,
+    /// The wish that stands: to be woken by the entry at this index.
+    armed: Option<RingIndex>,
 }
 
 impl<E: Entry> Reader<E> {
@@ -29,7 +30,7 @@ impl<E: Entry> Reader<E> {
             lane,
             next,
             seen: next,
-            armed: false,
+            armed: None,
         }
     }
 
@@ -74,7 +75,7 @@ impl<E: Entry> Reader<E> {
     /// As for [`Reader::look`].
     pub fn arm(&mut self) -> Result<Armed, PeerFault> {
         self.lane.ask(self.next);
-        self.armed = true;
+        self.armed = Some(self.next);
         // Pairs with the fence in `Writer::publish`.
         #[cfg(not(without_fence = "reader"))]
         crate::sync::fence(Ordering::SeqCst);
@@ -88,14 +89,47 @@ impl<E: Entry> Reader<E> {
     /// Asks not to be woken. Costs nothing when it was not armed.
     #[inline]
     pub fn disarm(&mut self) {
-        if std::mem::take(&mut self.armed) {
+        if self.armed.take().is_some() {
             self.lane.decline(self.next);
         }
+    }
+
+    /// Will the next entry wake this reader? False once an entry has been taken since it armed: with
+    /// `EVENT_IDX` a wish is good for one entry only.
+    #[inline]
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.armed == Some(self.next)
     }
 
     /// The index of the entry to be taken next.
     #[must_use]
     pub fn next(&self) -> RingIndex {
         self.next
+    }
+
+    /// A look at the same lane for threads that do not own the reader.
+    #[must_use]
+    pub fn glance(&self) -> Glance<E> {
+        Glance(self.lane.again())
+    }
+}
+
+/// Looks at a lane's index beside its [`Reader`], so that whoever has nothing to take need not ask for
+/// the reader, which may be behind a lock.
+#[derive(Debug)]
+pub struct Glance<E: Entry>(Lane<E>);
+
+// SAFETY: a glance only ever loads one atomic, which any number of threads may do at once.
+unsafe impl<E: Entry> Sync for Glance<E> {}
+
+impl<E: Entry> Glance<E> {
+    /// Has the writer published more than the entries before `next`? What it publishes right after
+    /// this is found by the next look.
+    #[inline]
+    #[must_use]
+    pub fn sees_more_than(&self, next: RingIndex) -> bool {
+        // Relaxed: whoever takes the entries looks again, with acquire.
+        RingIndex(u16::from_le(self.0.idx().load(Ordering::Relaxed))) != next
     }
 }

@@ -7,7 +7,8 @@ use crate::Distribution;
 /// A number that only grows (and wraps at 2^64).
 ///
 /// It has **one** writer at a time: [`Counter::add`] loads and stores, which is cheaper than a locked
-/// addition, and two threads that add at once lose counts.
+/// addition, and two threads that add at once lose counts. Where there are several, each of them uses
+/// [`Counter::add_shared`].
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -17,6 +18,13 @@ impl Counter {
     pub fn add(&self, more: u64) {
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before.wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Adds `more`, beside other threads that do so too: a locked addition. A counter is added to in this
+    /// way always, or never.
+    #[inline]
+    pub fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
     }
 
     /// What it has come to.

@@ -1,0 +1,168 @@
+//! A queue with one owner: no lock anywhere.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use pollux_disk::wait::Watch;
+use pollux_disk::{Armed, Completion as Done, Queued, Request, Ticket, WaitPoint};
+use pollux_ring::{Armed as RingArmed, Notify};
+
+use crate::core::{Ask, Core};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::doorbell::Doorbell;
+use crate::error::Lost;
+use crate::options::Completion;
+use crate::place::Place;
+use crate::switch::Switch;
+
+/// A channel on which each request says how its end is to be noticed.
+pub trait Hybrid: pollux_disk::Channel {
+    /// [`queue`](pollux_disk::Channel::queue), with a say.
+    fn queue_as(&mut self, request: Request, completion: Completion) -> Queued;
+
+    /// What it has counted since it was opened.
+    fn counters(&mut self) -> Counters;
+}
+
+/// A queue of its own for one owner.
+///
+/// Calls are off until its owner [`arm`](pollux_disk::Channel::arm)s, or has queued a request as
+/// [`Completion::Call`]; its wait point watches the call descriptor.
+#[derive(Debug)]
+pub struct Channel {
+    core: Core<(Ticket, Completion)>,
+    switch: Switch,
+    /// Its owner has armed and may be asleep.
+    asleep: bool,
+    doorbell: Doorbell,
+    /// What was counted before it was opened.
+    before: Counters,
+    wait: WaitPoint,
+    place: Place,
+}
+
+impl Channel {
+    /// Of the queue at `place`, whose owner sleeps at `wait`.
+    pub(crate) fn new(place: Place, wait: &WaitPoint) -> io::Result<Self> {
+        wait.watch(place.call().as_fd(), Watch::CHANNEL)?;
+        let device = Arc::clone(place.device());
+        Ok(Self {
+            core: Core::new(Arc::clone(&device), Arc::clone(place.rings())),
+            switch: Switch::new(device.options().mixed),
+            asleep: false,
+            doorbell: place.doorbell().clone(),
+            before: place.counters(),
+            wait: wait.clone(),
+            place,
+        })
+    }
+
+    fn device(&self) -> &Arc<Device> {
+        self.core.device()
+    }
+
+    /// The ring is broken: the device goes.
+    #[cold]
+    fn broken(&mut self, fault: pollux_ring::PeerFault) {
+        let queue = self.place.index();
+        self.device().lose(Lost::Ring { queue, fault });
+    }
+
+    #[cold]
+    fn give_up(&mut self, done: &mut dyn FnMut(Done)) {
+        let switch = &mut self.switch;
+        self.core.give_up(&mut |(ticket, completion), result| {
+            switch.end(completion);
+            done(Done { ticket, result });
+        });
+    }
+
+    /// Turns calls on or off, as they are needed now. Whoever sleeps looks after this.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.asleep && !self.switch.wanted() {
+            self.core.disarm();
+        } else if !self.core.is_armed()
+            && let Err(fault) = self.core.arm()
+        {
+            self.broken(fault);
+        }
+    }
+}
+
+impl Hybrid for Channel {
+    #[inline]
+    fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
+        let ask = Ask::Op(request.op);
+        if let Some(result) = self.core.foresee(&ask) {
+            return Queued::Done(result);
+        }
+        self.switch.begin(completion);
+        self.core.accept(ask, (request.ticket, completion));
+        Queued::Pending
+    }
+
+    fn counters(&mut self) -> Counters {
+        self.place.counters().since(self.before)
+    }
+}
+
+impl pollux_disk::Channel for Channel {
+    #[inline]
+    fn queue(&mut self, request: Request) -> Queued {
+        self.queue_as(request, Completion::Polled)
+    }
+
+    #[inline]
+    fn submit(&mut self) {
+        match self.core.publish() {
+            Notify::Needed => self.doorbell.ring(),
+            Notify::Suppressed => {}
+        }
+        self.settle();
+    }
+
+    #[inline]
+    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+        self.asleep = false;
+        if self.device().is_lost() {
+            return self.give_up(done);
+        }
+        let switch = &mut self.switch;
+        let reaped = self.core.reap(&mut |(ticket, completion), result| {
+            switch.end(completion);
+            done(Done { ticket, result });
+        });
+        match reaped {
+            Ok(chains) => self.place.counts().looked(chains),
+            Err(fault) => {
+                self.broken(fault);
+                self.give_up(done);
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.asleep = true;
+        let armed = self.core.arm();
+        match armed {
+            _ if self.device().is_lost() && !self.core.is_idle() => {}
+            Ok(RingArmed::Idle) => {
+                self.place.counts().sleeps.add(1);
+                return Armed::Idle;
+            }
+            Ok(RingArmed::Pending) => {}
+            Err(fault) => self.broken(fault),
+        }
+        Armed::Pending
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // It fails only where the wait point's own descriptors are gone.
+        let _ = self.wait.unwatch(self.place.call().as_fd());
+    }
+}

@@ -1,0 +1,596 @@
+//! The requests of one queue, whoever owns it: everything but locks, sleeping and telling owners.
+//!
+//! ```text
+//! accept ──fits as it is────────────────────────────▶ staged ──▶ reap ──▶ the owner
+//!    └──too large, not shared, to be flushed──▶ backlog ──┘        │
+//!                                                  ▲               │ a part: once its siblings have
+//!                                                  └── flush ◀─────┘ ended
+//! ```
+//! What is lent with a request is used until the request has ended. The driver reads nothing back that
+//! the device can write, but the used ring and the status byte.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use pollux_blk::{Kind, RangeSegment, RequestHeader, SECTOR, SERIAL_BYTES, Status};
+use pollux_disk::{Durability, Failure, Op, Unmap};
+use pollux_memory::{Span, Spans};
+use pollux_ring::{Armed, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedElem};
+use rustix::io::Errno;
+use slab::Slab;
+
+use crate::bounce::Bounce;
+use crate::device::{Device, Facts};
+use crate::limits::{FRAME, Limits, within};
+use crate::memory::address;
+use crate::rings::Rings;
+use crate::table::{Table, View};
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    /// An operation on the disk.
+    Op(Op),
+    /// The serial number, into 20 bytes.
+    Serial(Spans),
+}
+
+/// Who is told when a chain has come back.
+#[derive(Debug)]
+enum Whose<T> {
+    /// The owner of the request, which it was all of.
+    Sole(T),
+    /// A request of several chains, by its key.
+    Part(usize),
+}
+
+/// A chain in flight.
+#[derive(Debug)]
+struct Flight<T> {
+    whose: Whose<T>,
+    bounce: Option<Box<Bounce>>,
+}
+
+/// A chain that is to be staged.
+#[derive(Debug)]
+struct Job<T> {
+    ask: Ask,
+    part: Part,
+    whose: Whose<T>,
+}
+
+/// Which part of a request's data.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// How much comes before it, in bytes.
+    pub skip: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Does it go through a buffer of ours?
+    pub bounced: bool,
+}
+
+/// A request of several chains.
+#[derive(Debug)]
+struct Whole<T> {
+    owner: T,
+    parts: usize,
+    failure: Option<Failure>,
+    /// A flush follows: the write is to be on stable storage.
+    flush: bool,
+}
+
+/// What became of a job.
+enum Staging<T> {
+    Staged,
+    NoRoom(Job<T>),
+    Failed(Whose<T>, Failure),
+}
+
+/// The requests of one queue; `T` names a request to its owner.
+#[derive(Debug)]
+pub struct Core<T> {
+    ring: DriverEnd,
+    rings: Arc<Rings>,
+    /// By head.
+    flights: Box<[Option<Flight<T>>]>,
+    backlog: VecDeque<Job<T>>,
+    wholes: Slab<Whole<T>>,
+    /// Chains that could not be staged, for the next [`Core::reap`].
+    failed: Vec<(Whose<T>, Failure)>,
+    /// The buffers of a chain while it is put together.
+    readable: Vec<pollux_ring::Buffer>,
+    writable: Vec<pollux_ring::Buffer>,
+    device: Arc<Device>,
+    facts: Arc<Facts>,
+    /// Which memory the device knows.
+    view: View,
+    /// The device is gone, and so is all that was in flight.
+    given_up: bool,
+}
+
+impl<T> Core<T> {
+    /// The requests on fresh `rings`.
+    pub fn new(device: Arc<Device>, rings: Arc<Rings>) -> Self {
+        Self {
+            ring: rings.driver_end(),
+            flights: (0..rings.size()).map(|_| None).collect(),
+            rings,
+            backlog: VecDeque::new(),
+            wholes: Slab::new(),
+            failed: Vec::new(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+            facts: device.facts(),
+            view: View::default(),
+            given_up: false,
+            device,
+        }
+    }
+
+    /// Is it known how `ask` ends before the device is asked? Every request is checked by this first.
+    #[inline]
+    pub fn foresee(&mut self, ask: &Ask) -> Option<Result<(), Failure>> {
+        if self.device.generation() != self.facts.generation {
+            self.facts = self.device.facts();
+        }
+        if self.device.is_lost() {
+            return Some(Err(Failure::Lost));
+        }
+        let Ask::Op(op) = ask else { return None };
+        if let Err(failure) = self.facts.geometry.check(op) {
+            return Some(Err(failure));
+        }
+        let nothing = match op {
+            Op::Read { into: spans, .. } | Op::Write { from: spans, .. } => spans.bytes() == 0,
+            Op::Discard { len, .. } | Op::WriteZeroes { len, .. } => *len == 0,
+            // Without the feature every completed write is stable (5.2.6.2).
+            Op::Flush => !self.facts.flushes,
+        };
+        nothing.then_some(Ok(()))
+    }
+
+    /// Can another request be staged at once?
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.backlog.is_empty() && usize::from(self.ring.room()) >= self.descriptors(1)
+    }
+
+    /// Is nothing in flight, and nothing waiting to be?
+    pub fn is_idle(&self) -> bool {
+        self.given_up
+            || (self.ring.room() == self.rings.size()
+                && self.backlog.is_empty()
+                && self.failed.is_empty())
+    }
+
+    /// How many descriptors a chain with `buffers` of data takes.
+    #[inline]
+    fn descriptors(&self, buffers: usize) -> usize {
+        if self.rings.indirect() {
+            1
+        } else {
+            FRAME + buffers
+        }
+    }
+
+    /// Takes on a request that [`Core::foresee`] let through. It is staged now, or once there is room.
+    #[inline]
+    pub fn accept(&mut self, ask: Ask, owner: T) {
+        if let Some((kind, at, span)) = self.simple(&ask)
+            && let Some(head) = self.ring.next_head()
+        {
+            let sector = at / SECTOR;
+            let frame = self.rings.open(head, RequestHeader { kind, sector });
+            let data = [buffer(span)];
+            let staged = match kind {
+                Kind::In => {
+                    let writable = [data[0], frame.status];
+                    self.ring.stage(&[frame.header], &writable, u64::from(head))
+                }
+                _ => {
+                    let readable = [frame.header, data[0]];
+                    self.ring.stage(&readable, &[frame.status], u64::from(head))
+                }
+            };
+            staged.expect("there was room for it");
+            self.flights[usize::from(head)] = Some(Flight {
+                whose: Whose::Sole(owner),
+                bounce: None,
+            });
+        } else {
+            self.plan(ask, owner);
+        }
+    }
+
+    /// A read or write of one buffer that the device can use as it is, right now.
+    #[inline]
+    fn simple(&mut self, ask: &Ask) -> Option<(Kind, u64, Span)> {
+        let (kind, at, spans) = match *ask {
+            Ask::Op(Op::Read { at, into }) => (Kind::In, at, into),
+            Ask::Op(Op::Write {
+                at,
+                from,
+                durability,
+            }) if durability == Durability::Volatile || !self.facts.flushes => (Kind::Out, at, from),
+            _ => return None,
+        };
+        let [span] = *spans else { return None };
+        let fits = span.len() <= self.facts.limits.buffer as usize
+            && self.has_room()
+            && self.view.of(self.device.known()).holds(span);
+        fits.then_some((kind, at, span))
+    }
+
+    /// Cuts a request into chains, and stages those for which there is room.
+    #[cold]
+    fn plan(&mut self, ask: Ask, owner: T) {
+        let parts = parts(&ask, &self.facts.limits, self.view.of(self.device.known()));
+        let stable = matches!(
+            ask,
+            Ask::Op(
+                Op::Write {
+                    durability: Durability::Stable,
+                    ..
+                } | Op::WriteZeroes {
+                    durability: Durability::Stable,
+                    ..
+                }
+            )
+        );
+        let flush = stable && self.facts.flushes;
+        if let ([part], false) = (&parts[..], flush) {
+            let (part, whose) = (*part, Whose::Sole(owner));
+            self.backlog.push_back(Job { ask, part, whose });
+        } else {
+            let key = self.wholes.insert(Whole {
+                owner,
+                parts: parts.len(),
+                failure: None,
+                flush,
+            });
+            let jobs = parts.into_iter().map(|part| Job {
+                ask,
+                part,
+                whose: Whose::Part(key),
+            });
+            self.backlog.extend(jobs);
+        }
+        self.refill();
+    }
+
+    /// Stages what waits, in order, for as long as there is room.
+    fn refill(&mut self) {
+        while let Some(job) = self.backlog.pop_front() {
+            match self.try_stage(job) {
+                Staging::Staged => {}
+                Staging::NoRoom(job) => {
+                    self.backlog.push_front(job);
+                    break;
+                }
+                Staging::Failed(whose, failure) => self.failed.push((whose, failure)),
+            }
+        }
+    }
+
+    fn try_stage(&mut self, job: Job<T>) -> Staging<T> {
+        let limits = self.facts.limits;
+        let buffers = count(&job, &limits);
+        let Some(head) = self.ring.next_head() else {
+            return Staging::NoRoom(job);
+        };
+        if usize::from(self.ring.room()) < self.descriptors(buffers) {
+            return Staging::NoRoom(job);
+        }
+        let bounce = match Bounce::new(self.device.pool(), &job.ask, job.part) {
+            Ok(bounce) => bounce,
+            // Those that are in flight give theirs back.
+            Err(_) if self.ring.room() < self.rings.size() => return Staging::NoRoom(job),
+            Err(_) => return Staging::Failed(job.whose, Failure::Io(Errno::NOMEM)),
+        };
+        let (header, range) = wire(&job.ask, job.part);
+        let frame = self.rings.open(head, header);
+        self.readable.clear();
+        self.writable.clear();
+        self.readable.push(frame.header);
+        if let Some(range) = range {
+            self.rings.set_range(head, range);
+            self.readable.push(frame.range);
+        }
+        if let Some(spans) = data_of(&job.ask) {
+            let side = match header.kind {
+                Kind::Out => &mut self.readable,
+                _ => &mut self.writable,
+            };
+            match &bounce {
+                Some(bounce) => push(side, bounce.span(), limits.buffer),
+                None => within(&spans, job.part.skip, job.part.len)
+                    .for_each(|span| push(side, span, limits.buffer)),
+            }
+        }
+        self.writable.push(frame.status);
+        let staged = self
+            .ring
+            .stage(&self.readable, &self.writable, u64::from(head));
+        staged.expect("pieces are cut so that they fit, and there was room");
+        let whose = job.whose;
+        self.flights[usize::from(head)] = Some(Flight { whose, bounce });
+        Staging::Staged
+    }
+
+    /// Shows the device what is staged; tells whether it must be kicked.
+    #[inline]
+    pub fn publish(&mut self) -> Notify {
+        self.ring.publish()
+    }
+
+    /// Tells `done` of every request that has ended; returns how many chains have come back. May stage
+    /// what follows: publish after this.
+    ///
+    /// # Errors
+    ///
+    /// When the device broke the ring. Everything that is in flight is to be given up.
+    #[inline]
+    pub fn reap(
+        &mut self,
+        done: &mut impl FnMut(T, Result<(), Failure>),
+    ) -> Result<u16, PeerFault> {
+        let seen = self.ring.look()?;
+        while let Some(back) = self.ring.take()? {
+            let head = u16::try_from(back.token).expect("tokens are heads");
+            let flight = self.flights[usize::from(head)].take();
+            let flight = flight.expect("the ring's end vouches that it is in flight");
+            let result = result(self.rings.status(head));
+            match flight {
+                Flight {
+                    whose: Whose::Sole(owner),
+                    bounce: None,
+                } => done(owner, result),
+                other => self.end(other, result, done),
+            }
+        }
+        if seen > 0 && !self.backlog.is_empty() {
+            self.refill();
+        }
+        while let Some((whose, failure)) = self.failed.pop() {
+            self.end_part(whose, Err(failure), done);
+        }
+        Ok(seen)
+    }
+
+    #[cold]
+    fn end(
+        &mut self,
+        Flight { whose, bounce }: Flight<T>,
+        result: Result<(), Failure>,
+        done: &mut impl FnMut(T, Result<(), Failure>),
+    ) {
+        if let Some(bounce) = bounce {
+            bounce.end(result);
+        }
+        self.end_part(whose, result, done);
+    }
+
+    fn end_part(
+        &mut self,
+        whose: Whose<T>,
+        result: Result<(), Failure>,
+        done: &mut impl FnMut(T, Result<(), Failure>),
+    ) {
+        let key = match whose {
+            Whose::Sole(owner) => return done(owner, result),
+            Whose::Part(key) => key,
+        };
+        let whole = &mut self.wholes[key];
+        whole.parts -= 1;
+        whole.failure = whole.failure.or(result.err());
+        if whole.parts > 0 {
+            return;
+        }
+        if whole.flush && whole.failure.is_none() {
+            (whole.flush, whole.parts) = (false, 1);
+            self.backlog.push_back(Job {
+                ask: Ask::Op(Op::Flush),
+                part: Part::default(),
+                whose: Whose::Part(key),
+            });
+            self.refill();
+            return;
+        }
+        let whole = self.wholes.remove(key);
+        done(whole.owner, whole.failure.map_or(Ok(()), Err));
+    }
+
+    /// Gives up everything that is in flight: the device is gone, or cannot be trusted. Memory that it
+    /// may still write to is never used again.
+    ///
+    /// Returns how many requests that were.
+    pub fn give_up(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) -> u16 {
+        self.given_up = true;
+        let mut count = 0u16;
+        let mut done = |owner| {
+            count = count.saturating_add(1);
+            done(owner, Err(Failure::Lost));
+        };
+        let flights = self.flights.iter_mut().filter_map(Option::take);
+        let mut ended: Vec<_> = flights
+            .map(|Flight { whose, bounce }| {
+                if let Some(bounce) = bounce {
+                    bounce.retire();
+                }
+                whose
+            })
+            .collect();
+        ended.extend(self.backlog.drain(..).map(|job| job.whose));
+        ended.extend(self.failed.drain(..).map(|(whose, _)| whose));
+        for whose in ended {
+            if let Whose::Sole(owner) = whose {
+                done(owner);
+            }
+        }
+        for whole in self.wholes.drain() {
+            done(whole.owner);
+        }
+        count
+    }
+
+    /// Asks for a call by the next completion, then looks once more. Nothing needs to be done where an
+    /// earlier wish still stands, as nothing has come back since.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Core::reap`].
+    pub fn arm(&mut self) -> Result<Armed, PeerFault> {
+        if !self.failed.is_empty() {
+            return Ok(Armed::Pending);
+        }
+        self.ring.arm()
+    }
+
+    /// Will the next completion bring a call?
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        self.ring.is_armed()
+    }
+
+    /// Asks for no calls.
+    #[inline]
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
+    /// A look at the used ring for those who do not own this.
+    pub fn glance(&self) -> Glance<UsedElem> {
+        self.ring.glance()
+    }
+
+    /// The used element to be taken next.
+    #[inline]
+    pub fn next(&self) -> RingIndex {
+        self.ring.next()
+    }
+
+    /// The memory of the queue.
+    pub fn rings(&self) -> &Arc<Rings> {
+        &self.rings
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+/// How a request with that status ended. A device that has written none, or nonsense, has failed it.
+#[inline]
+fn result(status: u8) -> Result<(), Failure> {
+    match Status::parse(status) {
+        Some(Status::Ok) => Ok(()),
+        Some(Status::Unsupp) => Err(Failure::Unsupported),
+        Some(Status::IoErr) | None => Err(Failure::Io(Errno::IO)),
+    }
+}
+
+#[inline]
+fn buffer(span: Span) -> pollux_ring::Buffer {
+    pollux_ring::Buffer {
+        address: address(span),
+        len: u32::try_from(span.len()).expect("a buffer is no longer than the limit, which is a u32"),
+    }
+}
+
+/// Adds `span` in buffers of at most `most` bytes.
+fn push(side: &mut Vec<pollux_ring::Buffer>, span: Span, most: u32) {
+    let mut rest = span;
+    while rest.len() > most as usize {
+        let (here, after) = rest.split_at(most as usize);
+        side.push(buffer(here));
+        rest = after;
+    }
+    side.push(buffer(rest));
+}
+
+/// How many buffers of data a chain has.
+fn count<T>(job: &Job<T>, limits: &Limits) -> usize {
+    let buffers = |len: usize| len.div_ceil(limits.buffer as usize);
+    match (&job.ask, job.part) {
+        (Ask::Op(Op::Discard { .. } | Op::WriteZeroes { .. }), _) => 1,
+        (ask, part) => data_of(ask).map_or(0, |spans| {
+            if part.bounced {
+                return buffers(usize::try_from(part.len).unwrap_or(usize::MAX));
+            }
+            let spans = within(&spans, part.skip, part.len);
+            spans.map(|span| buffers(span.len())).sum()
+        }),
+    }
+}
+
+/// The memory that a request names.
+pub fn data_of(ask: &Ask) -> Option<Spans> {
+    match *ask {
+        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. })
+        | Ask::Serial(spans) => Some(spans),
+        Ask::Op(Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. }) => None,
+    }
+}
+
+/// The parts that a request is cut into.
+fn parts(ask: &Ask, limits: &Limits, table: &Table) -> Vec<Part> {
+    let shared = |span| table.holds(span);
+    let whole = Part::default();
+    match *ask {
+        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => {
+            let all = spans.bytes();
+            cut(all, |skip| limits.cut(&spans, skip, shared))
+        }
+        Ask::Op(Op::Discard { len, .. }) => cut(len, |skip| Part {
+            skip,
+            len: limits.discard.min(len - skip),
+            bounced: false,
+        }),
+        Ask::Op(Op::WriteZeroes { len, .. }) => cut(len, |skip| Part {
+            skip,
+            len: limits.write_zeroes.min(len - skip),
+            bounced: false,
+        }),
+        Ask::Op(Op::Flush) => vec![whole],
+        Ask::Serial(into) => vec![Part {
+            len: SERIAL_BYTES as u64,
+            bounced: !(into.len() == 1 && shared(into[0])),
+            ..whole
+        }],
+    }
+}
+
+fn cut(all: u64, next: impl Fn(u64) -> Part) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut skip = 0;
+    while skip < all {
+        let part = next(skip);
+        skip += part.len;
+        parts.push(part);
+    }
+    parts
+}
+
+/// The header of a part, and the range that it names.
+fn wire(ask: &Ask, part: Part) -> (RequestHeader, Option<RangeSegment>) {
+    let range = |at: u64, unmap| RangeSegment {
+        sector: (at + part.skip) / SECTOR,
+        sectors: u32::try_from(part.len / SECTOR).expect("cut to what the device takes"),
+        unmap,
+    };
+    let (kind, at, range) = match *ask {
+        Ask::Op(Op::Read { at, .. }) => (Kind::In, at + part.skip, None),
+        Ask::Op(Op::Write { at, .. }) => (Kind::Out, at + part.skip, None),
+        Ask::Op(Op::Flush) => (Kind::Flush, 0, None),
+        Ask::Op(Op::Discard { at, .. }) => (Kind::Discard, 0, Some(range(at, false))),
+        Ask::Op(Op::WriteZeroes { at, unmap, .. }) => {
+            let unmap = unmap == Unmap::Allowed;
+            (Kind::WriteZeroes, 0, Some(range(at, unmap)))
+        }
+        Ask::Serial(_) => (Kind::GetId, 0, None),
+    };
+    let sector = at / SECTOR;
+    (RequestHeader { kind, sector }, range)
+}

@@ -1,0 +1,98 @@
+//! What a queue counts: every kick, call, look and sleep.
+
+use pollux_stats::Counter;
+
+/// The counters of one queue, as they are counted.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Counts {
+    /// Kicks sent.
+    pub kicks: Counter,
+    /// Of those, sent while a lock was held that is recorded.
+    pub kicks_under_lock: Counter,
+    /// Calls received, as far as they were read.
+    pub calls: Counter,
+    /// Looks at the used ring.
+    pub looks: Counter,
+    /// Of those, in vain.
+    pub empty_looks: Counter,
+    /// Times that somebody went to sleep over the queue.
+    pub sleeps: Counter,
+    /// Chains that have come back.
+    pub requests: Counter,
+}
+
+/// What a queue has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Kicks sent to the device.
+    pub kicks: u64,
+    /// Of those, sent while a queue lock was held. Counted only where locks are recorded.
+    pub kicks_under_lock: u64,
+    /// Calls that the device sent.
+    pub calls: u64,
+    /// Looks at the used ring: polls.
+    pub looks: u64,
+    /// Of those, in vain.
+    pub empty_looks: u64,
+    /// Times that somebody went to sleep over the queue.
+    pub sleeps: u64,
+    /// Requests that have come back from the device; one that was cut counts once for each piece.
+    pub requests: u64,
+}
+
+impl Counts {
+    /// The one owner of a queue has looked, and has found so many chains.
+    #[inline]
+    pub fn looked(&self, chains: u16) {
+        self.looks.add(1);
+        if chains == 0 {
+            self.empty_looks.add(1);
+        } else {
+            self.requests.add(u64::from(chains));
+        }
+    }
+
+    /// All of them now.
+    pub fn snapshot(&self) -> Counters {
+        Counters {
+            kicks: self.kicks.get(),
+            kicks_under_lock: self.kicks_under_lock.get(),
+            calls: self.calls.get(),
+            looks: self.looks.get(),
+            empty_looks: self.empty_looks.get(),
+            sleeps: self.sleeps.get(),
+            requests: self.requests.get(),
+        }
+    }
+}
+
+impl Counters {
+    /// The sums of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            kicks: self.kicks.wrapping_add(other.kicks),
+            kicks_under_lock: self.kicks_under_lock.wrapping_add(other.kicks_under_lock),
+            calls: self.calls.wrapping_add(other.calls),
+            looks: self.looks.wrapping_add(other.looks),
+            empty_looks: self.empty_looks.wrapping_add(other.empty_looks),
+            sleeps: self.sleeps.wrapping_add(other.sleeps),
+            requests: self.requests.wrapping_add(other.requests),
+        }
+    }
+
+    /// What was counted since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            kicks: self.kicks.wrapping_sub(before.kicks),
+            kicks_under_lock: self.kicks_under_lock.wrapping_sub(before.kicks_under_lock),
+            calls: self.calls.wrapping_sub(before.calls),
+            looks: self.looks.wrapping_sub(before.looks),
+            empty_looks: self.empty_looks.wrapping_sub(before.empty_looks),
+            sleeps: self.sleeps.wrapping_sub(before.sleeps),
+            requests: self.requests.wrapping_sub(before.requests),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A connected disk.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pollux_disk::{Disk, Events, Geometry, WaitPoint};
+use pollux_memory::Region;
+
+use crate::buffer::Buffer;
+use crate::channel::Channel;
+use crate::connection::Connection;
+use crate::device::Device;
+use crate::error::{ConnectError, Lost, Refusal};
+use crate::options::Options;
+use crate::place::Place;
+use crate::queue::{Queue, Shared};
+
+/// A vhost-user-blk disk, opened from this program.
+///
+/// Cheap to clone; the connection lasts until the last clone, queue and channel are gone. Its queues are
+/// used in two ways: [`Driver::channel`] takes one for a single owner, without any lock;
+/// [`Driver::queue`] shares one between any number of threads and tasks.
+#[derive(Clone)]
+pub struct Driver(Arc<Inner>);
+
+struct Inner {
+    device: Arc<Device>,
+    /// Shared queues, by number, while somebody has them.
+    shared: Mutex<Vec<Weak<Shared>>>,
+}
+
+impl Driver {
+    /// Connects to the server that listens on `path`, and brings the device up.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens there, or what listens serves no disk that can be used: see [`ConnectError`].
+    pub fn connect(path: &Path, options: &Options) -> Result<Self, ConnectError> {
+        let connection = Connection::open(path, options)?;
+        let device = Device::new(connection, options.clone());
+        let device = device.map_err(|source| ConnectError::System {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self(Arc::new(Inner {
+            shared: Mutex::new(vec![Weak::new(); usize::from(device.queues())]),
+            device,
+        })))
+    }
+
+    /// How many queues can be used at a time.
+    #[must_use]
+    pub fn queues(&self) -> u16 {
+        self.0.device.queues()
+    }
+
+    /// Memory that the device uses without a copy: see [`Buffer`].
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it: the server takes no more memory, or the machine has none.
+    pub fn allocate(&self, len: usize) -> io::Result<Buffer> {
+        self.0.device.pool().allocate(len)
+    }
+
+    /// A queue of its own, whose owner sleeps at `wait`.
+    ///
+    /// # Errors
+    ///
+    /// When all queues are taken ([`io::ErrorKind::ResourceBusy`]; share one by [`Driver::queue`]), or the
+    /// queue cannot be started.
+    pub fn channel(&self, wait: &WaitPoint) -> io::Result<Channel> {
+        let device = &self.0.device;
+        let place = device.take(0..device.queues()).ok_or_else(|| {
+            let queues = device.queues();
+            let message = format!("all {queues} queues of the disk are in use; share one");
+            io::Error::new(io::ErrorKind::ResourceBusy, message)
+        })?;
+        Channel::new(Place::start(device, place)?, wait)
+    }
+
+    /// Queue `index`, shared with everybody else who asks for it.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such queue, somebody has it as a [`Channel`] of its own, or it cannot be started.
+    pub fn queue(&self, index: u16) -> io::Result<Queue> {
+        let device = &self.0.device;
+        let mut all = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = device.queues();
+        let place = all.get_mut(usize::from(index)).ok_or_else(|| {
+            let message = format!("there is no queue {index}; the disk has {queues}");
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+        if let Some(shared) = place.upgrade() {
+            return Ok(Queue(shared));
+        }
+        device.take(index..=index).ok_or_else(|| {
+            let message = format!("queue {index} belongs to one channel; take another");
+            io::Error::new(io::ErrorKind::ResourceBusy, message)
+        })?;
+        let queue = Queue::over(Place::start(device, index)?)?;
+        *place = Arc::downgrade(&queue.0);
+        Ok(queue)
+    }
+
+    /// Why the device is gone, once it is.
+    #[must_use]
+    pub fn lost(&self) -> Option<Lost> {
+        self.0.device.why().cloned()
+    }
+
+    /// The process that listens on the socket, if it has a number here.
+    #[must_use]
+    pub fn server(&self) -> Option<u32> {
+        self.0.device.connection().server()
+    }
+
+    /// How many bytes of buffers were given up, because a device that is gone might still write to them.
+    #[must_use]
+    pub fn retired(&self) -> u64 {
+        self.0.device.pool().retired()
+    }
+}
+
+impl Disk for Driver {
+    fn geometry(&self) -> Geometry {
+        self.0.device.facts().geometry
+    }
+
+    /// A queue of its own while there are two or more that nobody has; the last one is shared by all
+    /// that come after.
+    fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
+        let device = &self.0.device;
+        let last = device.queues() - 1;
+        if let Some(index) = device.take(0..last) {
+            return Ok(Box::new(Channel::new(Place::start(device, index)?, wait)?));
+        }
+        Ok(Box::new(self.queue(last)?.channel(wait)?))
+    }
+
+    /// Shares `region` with the device. One that it cannot take is used through bounce buffers.
+    fn map(&self, region: &Arc<Region>) -> io::Result<()> {
+        match self.0.device.share(region) {
+            Ok(()) => Ok(()),
+            Err(refusal @ (Refusal::NoSlot { .. } | Refusal::Refused { .. })) => {
+                tracing::warn!(%refusal, "memory is not shared with the device: requests in it are copied");
+                Ok(())
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    fn unmap(&self, region: &Arc<Region>) {
+        if let Err(refusal) = self.0.device.connection().remove_region(region) {
+            tracing::debug!(%refusal, "memory stays shared with the device");
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let all = self.0.device.counters();
+        vec![
+            ("kicks", all.kicks),
+            ("calls", all.calls),
+            ("looks", all.looks),
+            ("empty looks", all.empty_looks),
+            ("sleeps", all.sleeps),
+        ]
+    }
+
+    fn events(&self) -> &Events {
+        self.0.device.events()
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Driver").field(&self.0.device).finish()
+    }
+}

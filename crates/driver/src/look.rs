@@ -1,0 +1,154 @@
+//! How long to look for a completion before sleeping: a machine without queue or clock of its own.
+//!
+//! A sleep costs a system call on this side, a call on the device's, and the time until the sleeper
+//! runs again. Looking costs this processor. Looking for at most as long as a sleep costs is never much
+//! worse than the better of the two; so a look lasts that long at most, and where looks keep failing
+//! (a slow disk, a device that has to be woken first) only one in so many is tried, to notice when that
+//! changes.
+//!
+//! ```text
+//!            found                            found
+//!   ┌───────────────────────┐   ┌──────────────────────────────┐
+//!   ▼                       │   │                              │
+//! Looks ──in vain, twice──▶ Skips 2, then looks once ──in vain──▶ skips twice as many (64 at most)
+//! ```
+
+use std::time::Duration;
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look again.
+    Look,
+    /// Arm, look once more, and sleep.
+    Sleep,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Look {
+    most: Duration,
+    /// Looks in vain since one paid.
+    failures: u32,
+    /// Waits that are still to sleep at once.
+    skips: u32,
+    /// When the look of this wait began.
+    since: Option<Duration>,
+}
+
+/// How many looks may fail before some are skipped.
+const TOLERATED: u32 = 2;
+/// The most waits that go without a look.
+const MOST_SKIPS: u32 = 64;
+
+impl Look {
+    /// What a sleep costs: the time from a call to a sleeper that runs is 30 to 55 µs on the machines
+    /// that we measured on (`make prices`), with the processor that runs it idle for the most part.
+    pub const DEFAULT_MOST: Duration = Duration::from_micros(30);
+
+    /// A machine whose looks last `most` at most.
+    pub const fn new(most: Duration) -> Self {
+        Self {
+            most,
+            failures: 0,
+            skips: 0,
+            since: None,
+        }
+    }
+
+    /// A look has found nothing. `clock` tells the time since any moment; it is not asked while waits
+    /// go without a look.
+    #[inline]
+    pub fn missed(&mut self, clock: impl FnOnce() -> Duration) -> Next {
+        if self.skips > 0 {
+            self.skips -= 1;
+            return Next::Sleep;
+        }
+        let now = clock();
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_sub(since) < self.most {
+            return Next::Look;
+        }
+        self.since = None;
+        self.failures = self.failures.saturating_add(1);
+        if let Some(doublings) = self.failures.checked_sub(TOLERATED) {
+            self.skips = 2u32.saturating_pow(doublings + 1).min(MOST_SKIPS);
+        }
+        Next::Sleep
+    }
+
+    /// A look, not a sleep, has found something.
+    #[inline]
+    pub fn found(&mut self) {
+        // A look that began pays for all that failed; one that found something at once says nothing.
+        if self.since.take().is_some() {
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// A wait for something that comes after `gap` µs: was it found by looking?
+    fn wait(look: &mut Look, gap: u64) -> bool {
+        for now in 0..gap {
+            if look.missed(|| us(now)) == Next::Sleep {
+                return false;
+            }
+        }
+        look.found();
+        true
+    }
+
+    #[test]
+    fn what_comes_soon_is_looked_for() {
+        let mut look = Look::new(us(30));
+        for _ in 0..100 {
+            assert!(wait(&mut look, 29));
+        }
+    }
+
+    #[test]
+    fn what_comes_late_is_hardly_looked_for() {
+        let mut look = Look::new(us(30));
+        let mut looked = 0;
+        for _ in 0..1000 {
+            let mut asked = 0;
+            while look.missed(|| {
+                asked += 1;
+                us(asked)
+            }) == Next::Look
+            {}
+            looked += u32::from(asked > 0);
+        }
+        assert!(looked < 30, "{looked} of 1000");
+    }
+
+    #[test]
+    fn looking_comes_back_once_it_pays() {
+        let mut look = Look::new(us(30));
+        for _ in 0..1000 {
+            wait(&mut look, 100);
+        }
+        let first = (0..).find(|_| wait(&mut look, 5)).unwrap();
+        assert!(first <= 64, "after {first}");
+        assert!((0..100).all(|_| wait(&mut look, 5)));
+    }
+
+    #[test]
+    fn what_is_there_already_changes_nothing() {
+        let mut look = Look::new(us(30));
+        for _ in 0..3 {
+            wait(&mut look, 100);
+        }
+        let before = look.failures;
+        look.found();
+        assert_eq!(look.failures, before);
+    }
+}

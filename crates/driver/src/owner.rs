@@ -1,0 +1,191 @@
+//! Who waits for a request on a shared queue, and how it is told.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use pollux_disk::inbox::Address;
+use pollux_disk::{Completion as Done, Failure, Ticket};
+use pollux_ring::{Armed, Notify, RingIndex};
+
+use crate::core::Core;
+use crate::error::Lost;
+use crate::options::Completion;
+use crate::shared::{Ends, Owner, Wakes};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+
+/// Who waits for a request.
+#[derive(Debug)]
+pub enum Waits {
+    /// Whoever has its [`Pending`](crate::Pending).
+    Handle(Arc<dyn Held>),
+    /// A channel.
+    Channel(Address, Ticket, Completion),
+}
+
+/// A request that a [`Pending`](crate::Pending) holds, with all that was lent with it.
+pub trait Held: Send + Sync + std::fmt::Debug {
+    /// What is known of it.
+    fn fate(&self) -> &Fate;
+
+    /// It has ended because the device is gone, which may still write to its memory: that is retired.
+    fn retire(&self);
+}
+
+/// What is known of a request.
+#[derive(Debug)]
+pub struct Fate {
+    ended: AtomicBool,
+    result: Mutex<Option<Result<(), Failure>>>,
+    /// Changed under the queue's lock only.
+    call_driven: AtomicBool,
+    /// Whom to wake. Set and taken under the queue's lock only.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Fate {
+    /// Of a request that has not ended.
+    pub fn new(completion: Completion) -> Self {
+        Self {
+            ended: AtomicBool::new(false),
+            result: Mutex::new(None),
+            call_driven: AtomicBool::new(completion == Completion::Call),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// How it has ended, once it has.
+    pub fn result(&self) -> Option<Result<(), Failure>> {
+        self.has_ended().then(|| {
+            let result = *lock(&self.result);
+            result.expect("it is written before `ended` is set")
+        })
+    }
+
+    /// Has it ended?
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn end(&self, result: Result<(), Failure>, wakes: &mut Wakes) {
+        *lock(&self.result) = Some(result);
+        self.ended.store(true, Ordering::Release);
+        if let Some(waker) = lock(&self.waker).take() {
+            wakes.wake(waker);
+        }
+    }
+
+    /// Under the queue's lock: `waker` is woken when it ends. True if it was polled until now, and is
+    /// call-driven from now on.
+    pub fn sleep_over(&self, waker: &Waker) -> bool {
+        *lock(&self.waker) = Some(waker.clone());
+        !self.call_driven.swap(true, Ordering::Relaxed)
+    }
+
+    /// Under the queue's lock: nobody waits for it any more.
+    pub fn abandon(&self) {
+        *lock(&self.waker) = None;
+    }
+
+    fn completion(&self) -> Completion {
+        if self.call_driven.load(Ordering::Relaxed) {
+            Completion::Call
+        } else {
+            Completion::Polled
+        }
+    }
+}
+
+impl Owner for Waits {
+    fn completion(&self) -> Completion {
+        match self {
+            Self::Handle(held) => held.fate().completion(),
+            Self::Channel(_, _, completion) => *completion,
+        }
+    }
+
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes) {
+        match self {
+            Self::Handle(held) => {
+                if result == Err(Failure::Lost) {
+                    held.retire();
+                }
+                held.fate().end(result, wakes);
+            }
+            Self::Channel(address, ticket, _) => wakes.deliver(address, Done { ticket, result }),
+        }
+    }
+}
+
+/// The ends of a shared queue.
+#[derive(Debug)]
+pub struct SharedEnds {
+    /// The requests.
+    pub core: Core<Waits>,
+    queue: u16,
+}
+
+impl SharedEnds {
+    /// Those of queue number `queue`.
+    pub fn new(core: Core<Waits>, queue: u16) -> Self {
+        Self { core, queue }
+    }
+
+    /// The ring is broken: the device goes.
+    #[cold]
+    fn broken(&self, fault: pollux_ring::PeerFault) {
+        let queue = self.queue;
+        self.core.device().lose(Lost::Ring { queue, fault });
+    }
+}
+
+impl Ends for SharedEnds {
+    type Owner = Waits;
+
+    #[inline]
+    fn reap(&mut self, done: &mut impl FnMut(Waits, Result<(), Failure>)) -> u16 {
+        if !self.core.device().is_lost() {
+            match self.core.reap(done) {
+                Ok(chains) => return chains,
+                Err(fault) => self.broken(fault),
+            }
+        }
+        self.core.give_up(done)
+    }
+
+    fn publish(&mut self) -> Notify {
+        self.core.publish()
+    }
+
+    fn arm(&mut self) -> Armed {
+        // A device that is gone wakes everybody once, after this look.
+        if self.core.device().is_lost() {
+            return Armed::Idle;
+        }
+        self.core.arm().unwrap_or_else(|fault| {
+            self.broken(fault);
+            Armed::Pending
+        })
+    }
+
+    fn is_armed(&self) -> bool {
+        self.core.is_armed()
+    }
+
+    fn disarm(&mut self) {
+        self.core.disarm();
+    }
+
+    /// Where the device is gone, there is room to be told so.
+    fn has_room(&self) -> bool {
+        self.core.has_room() || self.is_gone()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.core.device().is_lost()
+    }
+
+    fn next(&self) -> RingIndex {
+        self.core.next()
+    }
+}

@@ -1,0 +1,438 @@
+//! A queue that any number of threads and tasks share.
+//!
+//! Whoever looks reaps for everybody: a request that has ended completes there and then, and its owner
+//! is woken at its own wait point, after the lock is released. *Calls are on while a call-driven request
+//! is in flight or anybody sleeps* ([`Switch`](crate::switch::Switch) decides); turning them on is a
+//! loop of asking and looking, and whatever a look finds is reaped before anybody sleeps.
+//!
+//! The module knows no ring and no descriptor: those are behind [`Ends`] and [`Seat`]. loom runs it over
+//! the real `Reader` and `Writer`, in every interleaving.
+
+mod parker;
+mod wakes;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use pollux_disk::Failure;
+use pollux_ring::{Armed, Notify, RingIndex};
+
+use crate::lock::{Guard, Lock};
+use crate::options::{Completion, KickLock, Mixed};
+use crate::switch::Switch;
+use crate::sync::{AtomicU16, Ordering};
+
+pub use parker::{Parker, Seat};
+pub use wakes::Wakes;
+
+/// Who waits for a request.
+pub trait Owner: Send {
+    /// What the request is now, polled or call-driven.
+    fn completion(&self) -> Completion;
+
+    /// The request has ended. Under the queue's lock: whoever is to be woken goes to `wakes`.
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes);
+}
+
+/// What is behind the lock: a queue's ends.
+pub trait Ends: Send {
+    /// Who waits for a request.
+    type Owner: Owner;
+
+    /// Hands every request that has ended to `done`; returns how many chains have come back. A device
+    /// that is gone, or breaks its ring, has ended all of them.
+    fn reap(&mut self, done: &mut impl FnMut(Self::Owner, Result<(), Failure>)) -> u16;
+
+    /// Shows the device what is staged.
+    fn publish(&mut self) -> Notify;
+
+    /// Asks for a call, then looks.
+    fn arm(&mut self) -> Armed;
+
+    /// Does the wish for a call still stand?
+    fn is_armed(&self) -> bool;
+
+    /// Asks for no calls.
+    fn disarm(&mut self);
+
+    /// Can another request be staged?
+    fn has_room(&self) -> bool;
+
+    /// Is the device gone?
+    fn is_gone(&self) -> bool;
+
+    /// The used element to be taken next.
+    fn next(&self) -> RingIndex;
+}
+
+/// The outside of the lock: what a queue needs beside its ends.
+pub trait Outside: Send + Sync {
+    /// Is there something to reap, behind the elements before `next`? A look without the lock.
+    fn sees_more_than(&self, next: RingIndex) -> bool;
+
+    /// Kicks the device.
+    fn kick(&self);
+
+    /// Requests wait for a call that is suspended: somebody is to be woken in a while.
+    fn set_alarm(&self);
+
+    /// Has the alarm gone off?
+    fn alarm(&self) -> bool;
+
+    /// A look has found so many chains.
+    fn looked(&self, chains: u16);
+
+    /// Somebody goes to sleep.
+    fn slept(&self);
+}
+
+/// A shared queue.
+pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
+    lock: Lock<State<E, S>>,
+    /// The used element to be taken next, for looks without the lock.
+    next: AtomicU16,
+    outside: O,
+    kick_lock: KickLock,
+}
+
+struct State<E: Ends, S: Seat> {
+    ends: E,
+    switch: Switch,
+    /// The place to sleep with the call descriptor, while nobody sits there.
+    seat: Option<S>,
+    parked: VecDeque<Arc<Parker<S>>>,
+    for_room: VecDeque<(Turn, Waker)>,
+    turns: u64,
+    /// An alarm is set, and has not gone off.
+    alarmed: bool,
+}
+
+/// Names one that waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(u64);
+
+/// What is left to do when the lock is released.
+#[derive(Default)]
+#[must_use = "somebody sleeps"]
+struct After {
+    wakes: Wakes,
+    kick: bool,
+}
+
+impl<E: Ends, S: Seat> State<E, S> {
+    /// Reaps, and sees to it that calls are on if they are needed.
+    fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
+        let mut all = 0;
+        loop {
+            let chains = self.reap_once(after);
+            all += chains;
+            if self.settle(outside) == Armed::Idle {
+                break;
+            }
+        }
+        if all > 0 && self.ends.publish() == Notify::Needed {
+            after.kick = true;
+        }
+        all
+    }
+
+    fn reap_once(&mut self, after: &mut After) -> u16 {
+        let Self { ends, switch, .. } = self;
+        let chains = ends.reap(&mut |owner: E::Owner, result| {
+            switch.end(owner.completion());
+            owner.end(result, &mut after.wakes);
+        });
+        let most = if self.ends.is_gone() {
+            u16::MAX
+        } else {
+            chains
+        };
+        for _ in 0..most {
+            if !self.ends.has_room() {
+                break;
+            }
+            let Some((_, waker)) = self.for_room.pop_front() else {
+                break;
+            };
+            self.switch.wake();
+            after.wakes.wake(waker);
+        }
+        chains
+    }
+
+    /// Turns calls on or off, as they are needed now. [`Armed::Pending`]: reap, and settle again.
+    fn settle(&mut self, outside: &impl Outside) -> Armed {
+        if self.switch.wanted() {
+            if self.ends.is_armed() {
+                return Armed::Idle;
+            }
+            return self.ends.arm();
+        }
+        self.ends.disarm();
+        if self.switch.suspended() && !self.alarmed {
+            self.alarmed = true;
+            outside.set_alarm();
+        }
+        Armed::Idle
+    }
+}
+
+impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+    /// A queue without requests.
+    pub fn new(ends: E, seat: S, outside: O, mixed: Mixed, kick_lock: KickLock) -> Self {
+        Self {
+            next: AtomicU16::new(ends.next().0),
+            lock: Lock::new(State {
+                ends,
+                switch: Switch::new(mixed),
+                seat: Some(seat),
+                parked: VecDeque::new(),
+                for_room: VecDeque::new(),
+                turns: 0,
+                alarmed: false,
+            }),
+            outside,
+            kick_lock,
+        }
+    }
+
+    /// Records how long the lock is held and waited for.
+    #[cfg(not(loom))]
+    pub fn record(&mut self) {
+        self.lock.record();
+    }
+
+    /// The lock, for what it has recorded.
+    #[cfg(not(loom))]
+    pub fn times(&self) -> Option<crate::lock::LockTimes> {
+        self.lock.times()
+    }
+
+    /// What is outside the lock.
+    pub fn outside(&self) -> &O {
+        &self.outside
+    }
+
+    /// Releases the lock, and does what is left to do. Whether to kick was decided under the lock; the
+    /// kick itself, a system call, comes after it.
+    fn release(&self, state: Guard<'_, State<E, S>>, mut after: After) {
+        self.next.store(state.ends.next().0, Ordering::Relaxed);
+        if after.kick && self.kick_lock == KickLock::Held {
+            self.outside.kick();
+            after.kick = false;
+        }
+        drop(state);
+        if after.kick {
+            self.outside.kick();
+        }
+        after.wakes.send();
+    }
+
+    /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
+    /// room, and nothing was done.
+    pub fn submit(&self, submit: impl FnOnce(&mut E, &mut Switch)) -> bool {
+        let mut state = self.lock.lock();
+        if !state.ends.has_room() {
+            return false;
+        }
+        self.stage(state, submit);
+        true
+    }
+
+    /// Lets `submit` stage requests that wait in the queue's backlog where there is no room.
+    pub fn submit_all(&self, submit: impl FnOnce(&mut E, &mut Switch)) {
+        self.stage(self.lock.lock(), submit);
+    }
+
+    fn stage(
+        &self,
+        mut state: Guard<'_, State<E, S>>,
+        submit: impl FnOnce(&mut E, &mut Switch),
+    ) {
+        let mut after = After::default();
+        let State { ends, switch, .. } = &mut *state;
+        submit(ends, switch);
+        after.kick = ends.publish() == Notify::Needed;
+        // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it.
+        if state.settle(&self.outside) == Armed::Pending {
+            let chains = state.reap(&self.outside, &mut after);
+            self.outside.looked(chains);
+        }
+        self.release(state, after);
+    }
+
+    /// Looks, and reaps for everybody what is there; returns how many chains have come back. It never
+    /// sleeps, and takes the lock only if there is something.
+    ///
+    /// What the device publishes right after this look is found by the next one; and whoever turns calls
+    /// on looks after that.
+    #[inline]
+    pub fn poll(&self) -> u16 {
+        let next = RingIndex(self.next.load(Ordering::Relaxed));
+        if !self.outside.sees_more_than(next) {
+            self.outside.looked(0);
+            return 0;
+        }
+        let mut state = self.lock.lock();
+        state.switch.polled();
+        let mut after = After::default();
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        chains
+    }
+
+    /// Reaps for everybody, after a call or a bell: whatever a wish to be called was about, it is looked
+    /// after here and the wish renewed.
+    pub fn woken(&self) {
+        self.attend(|_, _| ());
+    }
+
+    /// Runs `attend` under the lock, then reaps and settles: afterwards calls are as they are needed.
+    pub fn attend<T>(&self, attend: impl FnOnce(&mut E, &mut Switch) -> T) -> T {
+        let mut state = self.lock.lock();
+        let mut after = After::default();
+        if state.alarmed && self.outside.alarm() {
+            state.alarmed = false;
+            state.switch.overdue();
+        }
+        let State { ends, switch, .. } = &mut *state;
+        let answer = attend(ends, switch);
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        answer
+    }
+
+    /// Waits for room: ready when there is some. Else `waker` is woken once there is, and `turn` names
+    /// this one among those who wait.
+    pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock.lock();
+        let mut after = After::default();
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        let waits = |state: &State<E, S>, turn| state.for_room.iter().position(|w| Some(w.0) == turn);
+        let place = waits(&state, *turn);
+        let poll = if state.ends.has_room() {
+            if let Some(place) = place {
+                state.for_room.remove(place);
+                state.switch.wake();
+            }
+            *turn = None;
+            Poll::Ready(())
+        } else if let Some(place) = place {
+            state.for_room[place].1.clone_from(waker);
+            Poll::Pending
+        } else {
+            state.switch.sleep();
+            // Whoever was woken and came too late does not go to the end of the line.
+            if let Some(turn) = *turn {
+                state.for_room.push_front((turn, waker.clone()));
+            } else {
+                state.turns += 1;
+                let new = Turn(state.turns);
+                *turn = Some(new);
+                state.for_room.push_back((new, waker.clone()));
+            }
+            Poll::Pending
+        };
+        if poll.is_pending() {
+            // It sleeps now: calls have to be on. What that finds may be the room.
+            let chains = state.reap(&self.outside, &mut after);
+            self.outside.looked(chains);
+        }
+        self.release(state, after);
+        poll
+    }
+
+    /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
+    pub fn leave_room(&self, turn: Turn) {
+        let mut state = self.lock.lock();
+        let mut after = After::default();
+        match state.for_room.iter().position(|waiting| waiting.0 == turn) {
+            Some(place) => {
+                state.for_room.remove(place);
+                state.switch.wake();
+            }
+            None if state.ends.has_room() => {
+                if let Some((_, waker)) = state.for_room.pop_front() {
+                    state.switch.wake();
+                    after.wakes.wake(waker);
+                }
+            }
+            None => {}
+        }
+        let _ = state.reap(&self.outside, &mut after);
+        self.release(state, after);
+    }
+
+    /// Sleeps until `poll` is ready. `poll` registers the waker where what it waits for wakes it, and
+    /// sees to it that calls are on.
+    pub fn block<T>(&self, mut poll: impl FnMut(&Waker) -> Poll<T>) -> T {
+        let parker = Parker::new();
+        let waker = Waker::from(Arc::clone(&parker));
+        let mut seat = None;
+        let ready = loop {
+            if let Poll::Ready(ready) = poll(&waker) {
+                break ready;
+            }
+            self.outside.slept();
+            if seat.is_none() {
+                seat = self.sit(&parker);
+            }
+            match &mut seat {
+                Some(seat) => {
+                    parker.sit(seat);
+                    self.woken();
+                }
+                None => parker.park(),
+            }
+        };
+        self.leave(&parker, seat);
+        ready
+    }
+
+    /// Takes the seat; if somebody has it, `parker` is woken when it is free.
+    fn sit(&self, parker: &Arc<Parker<S>>) -> Option<S> {
+        let mut state = self.lock.lock();
+        let seat = state.seat.take();
+        let queued = state.parked.iter().position(|one| Arc::ptr_eq(one, parker));
+        match (&seat, queued) {
+            (Some(_), Some(place)) => {
+                state.parked.remove(place);
+            }
+            (None, None) => state.parked.push_back(Arc::clone(parker)),
+            (Some(_), None) | (None, Some(_)) => {}
+        }
+        self.release(state, After::default());
+        seat
+    }
+
+    /// Gives the seat back, and wakes the next to take it. Whoever leaves sees to that, whether it sat
+    /// there or was about to.
+    fn leave(&self, parker: &Arc<Parker<S>>, seat: Option<S>) {
+        let mut state = self.lock.lock();
+        let mut after = After::default();
+        state.parked.retain(|one| !Arc::ptr_eq(one, parker));
+        if seat.is_some() {
+            state.seat = seat;
+        }
+        if state.seat.is_some()
+            && let Some(next) = state.parked.pop_front()
+        {
+            after.wakes.wake(Waker::from(next));
+        }
+        self.release(state, after);
+    }
+}
+
+impl<E: Ends, S: Seat, O: Outside> std::fmt::Debug for Switchboard<E, S, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switchboard")
+            .field("lock", &self.lock)
+            .field("next", &self.next)
+            .field("kick_lock", &self.kick_lock)
+            .finish_non_exhaustive()
+    }
+}

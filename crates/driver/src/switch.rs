@@ -1,0 +1,156 @@
+//! Are calls needed? A machine without ring, lock or clock, so that each rule is a line of a test.
+//!
+//! *Calls are needed while a call-driven request is in flight or anybody sleeps on the queue*, those
+//! included who wait for room; else they are off. A request that its owner goes to sleep over is
+//! call-driven from then on, whatever it was submitted as: nobody looks for it any more.
+//!
+//! The Linux RFC of 2021 turned calls off while *any* polled request was in flight. A poller that is
+//! stopped then holds up everybody else on the queue without bound.
+
+use crate::{Completion, Mixed};
+
+/// What is in flight on a queue, and who sleeps.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    mixed: Mixed,
+    polled: usize,
+    call_driven: usize,
+    /// Those who sleep without a request of theirs being counted as call-driven: they wait for room, or
+    /// for anything at all.
+    sleepers: usize,
+    /// Somebody has waited for as long as calls may be suspended, and no poller has come by since.
+    overdue: bool,
+}
+
+impl Switch {
+    /// Of a queue without requests.
+    pub const fn new(mixed: Mixed) -> Self {
+        Self {
+            mixed,
+            polled: 0,
+            call_driven: 0,
+            sleepers: 0,
+            overdue: false,
+        }
+    }
+
+    /// A request begins.
+    #[inline]
+    pub fn begin(&mut self, completion: Completion) {
+        match completion {
+            Completion::Polled => self.polled += 1,
+            Completion::Call => self.call_driven += 1,
+        }
+    }
+
+    /// It has ended.
+    #[inline]
+    pub fn end(&mut self, completion: Completion) {
+        match completion {
+            Completion::Polled => self.polled -= 1,
+            Completion::Call => self.call_driven -= 1,
+        }
+    }
+
+    /// The owner of a polled request goes to sleep over it.
+    pub fn turn_over(&mut self) {
+        self.polled -= 1;
+        self.call_driven += 1;
+    }
+
+    /// Somebody goes to sleep, for room or for anything.
+    pub fn sleep(&mut self) {
+        self.sleepers += 1;
+    }
+
+    /// Somebody who went to sleep does not sleep any more.
+    pub fn wake(&mut self) {
+        self.sleepers -= 1;
+    }
+
+    /// Somebody has waited for a call for as long as it may be suspended.
+    pub fn overdue(&mut self) {
+        self.overdue = true;
+    }
+
+    /// A poller has come by and has found something.
+    #[inline]
+    pub fn polled(&mut self) {
+        self.overdue = false;
+    }
+
+    /// Does somebody wait for a call that is suspended? An alarm has to bound that.
+    pub fn suspended(&self) -> bool {
+        matches!(self.mixed, Mixed::SuspendedFor(_)) && self.waited_for() && !self.wanted()
+    }
+
+    #[inline]
+    fn waited_for(&self) -> bool {
+        self.call_driven > 0 || self.sleepers > 0
+    }
+
+    /// Must the device call?
+    #[inline]
+    pub fn wanted(&self) -> bool {
+        let waited_for = self.waited_for();
+        match self.mixed {
+            Mixed::WhileNeeded => waited_for,
+            Mixed::SuspendedFor(_) => waited_for && (self.polled == 0 || self.overdue),
+            Mixed::Rfc2021 => waited_for && self.polled == 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use Completion::{Call, Polled};
+
+    #[test]
+    fn calls_are_on_while_a_call_driven_request_is_in_flight_or_anybody_sleeps() {
+        let mut switch = Switch::new(Mixed::WhileNeeded);
+        assert!(!switch.wanted());
+        switch.begin(Polled);
+        assert!(!switch.wanted());
+        switch.begin(Call);
+        assert!(switch.wanted(), "whatever else is in flight");
+        switch.end(Call);
+        assert!(!switch.wanted());
+        switch.sleep();
+        assert!(switch.wanted(), "for room, for instance");
+        switch.wake();
+        switch.turn_over();
+        assert!(switch.wanted(), "its owner does not look any more");
+        switch.end(Call);
+        assert!(!switch.wanted());
+    }
+
+    #[test]
+    fn suspended_calls_come_back_when_somebody_has_waited_long_enough() {
+        let bound = Duration::from_millis(2);
+        let mut switch = Switch::new(Mixed::SuspendedFor(bound));
+        switch.begin(Call);
+        assert!(switch.wanted(), "without pollers there is nothing to rely on");
+        switch.begin(Polled);
+        assert!(!switch.wanted());
+        assert!(switch.suspended());
+        switch.overdue();
+        assert!(switch.wanted() && !switch.suspended());
+        switch.polled();
+        assert!(!switch.wanted(), "a poller is there again");
+        switch.end(Polled);
+        assert!(switch.wanted());
+    }
+
+    #[test]
+    fn the_rule_of_the_rfc_forgets_who_sleeps() {
+        let mut switch = Switch::new(Mixed::Rfc2021);
+        switch.begin(Call);
+        assert!(switch.wanted());
+        switch.begin(Polled);
+        assert!(!switch.wanted());
+        assert!(!switch.suspended(), "and has no bound");
+    }
+}

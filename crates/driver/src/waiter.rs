@@ -1,0 +1,138 @@
+//! Waiting as the owner of a channel: polled, by calls, or for as long as looking pays and then by calls.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use pollux_disk::wait::Sleeper;
+use pollux_disk::{Armed, Channel, Completion, WaitPoint};
+
+use crate::look::{Look, Next};
+
+/// How an owner waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// It looks until something is there, and never sleeps.
+    Polled,
+    /// It sleeps unless something is there.
+    Call,
+    /// It looks for as long as that has paid lately, then sleeps.
+    #[default]
+    Adaptive,
+}
+
+/// The place where an owner of channels waits for them.
+///
+/// ```no_run
+/// use pollux_disk::{Channel, Op, Request, Ticket};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pollux_driver::{Driver, Options, Waiter, Waiting};
+///
+/// let disk = Driver::connect("disk.sock".as_ref(), &Options::default())?;
+/// let mut waiter = Waiter::new(Waiting::Adaptive)?;
+/// let mut channel = disk.channel(waiter.point())?;
+/// let _ = channel.queue(Request { ticket: Ticket(1), op: Op::Flush });
+/// channel.submit();
+/// waiter.wait(&mut channel, None, &mut |done| println!("{done:?}"))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Waiter {
+    waiting: Waiting,
+    look: Look,
+    sleeper: Sleeper,
+    epoch: Instant,
+}
+
+impl Waiter {
+    /// One that waits in that way.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn new(waiting: Waiting) -> io::Result<Self> {
+        Ok(Self {
+            waiting,
+            look: Look::new(Look::DEFAULT_MOST),
+            sleeper: Sleeper::new()?,
+            epoch: Instant::now(),
+        })
+    }
+
+    /// What the channels are to be opened with.
+    #[must_use]
+    pub fn point(&self) -> &WaitPoint {
+        self.sleeper.point()
+    }
+
+    /// Waits until at least one request of `channel` has ended, or `timeout` is over, and hands all that
+    /// have ended to `done`; returns how many. It submits what reaping queued.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: those of `epoll_wait`.
+    pub fn wait(
+        &mut self,
+        channel: &mut (impl Channel + ?Sized),
+        timeout: Option<Duration>,
+        done: &mut dyn FnMut(Completion),
+    ) -> io::Result<usize> {
+        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let mut slept = false;
+        loop {
+            let count = reap(channel, done);
+            if count > 0 {
+                if !slept {
+                    self.look.found();
+                }
+                return Ok(count);
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(0);
+            }
+            let next = match self.waiting {
+                Waiting::Polled => Next::Look,
+                Waiting::Call => Next::Sleep,
+                // Whoever has slept was woken for nothing, and sleeps on.
+                Waiting::Adaptive if slept => Next::Sleep,
+                Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
+            };
+            match next {
+                Next::Look => std::hint::spin_loop(),
+                Next::Sleep => {
+                    slept = true;
+                    self.sleep(channel, left)?;
+                }
+            }
+        }
+    }
+
+    /// Arms, looks once more, and sleeps unless that look found something.
+    fn sleep(
+        &mut self,
+        channel: &mut (impl Channel + ?Sized),
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        self.sleeper.arm();
+        match channel.arm() {
+            Armed::Idle => self.sleeper.sleep(timeout, |_| ()),
+            Armed::Pending | Armed::CannotSleep => {
+                self.sleeper.disarm();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reaps and submits; returns how many requests have ended.
+#[inline]
+fn reap(channel: &mut (impl Channel + ?Sized), done: &mut dyn FnMut(Completion)) -> usize {
+    let mut count = 0;
+    channel.reap(&mut |completion| {
+        count += 1;
+        done(completion);
+    });
+    channel.submit();
+    count
+}

@@ -1,0 +1,70 @@
+//! A disk served from inside the test, over a real socket.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use pollux_device::{Device, Tuning, Workers};
+use pollux_disk::{Options as DiskOptions, Spec};
+use pollux_driver::{Driver, Options};
+
+/// A disk that is served to one frontend after the other.
+pub struct Served {
+    folder: tempfile::TempDir,
+    thread: Option<JoinHandle<()>>,
+    pub device: Arc<Device>,
+}
+
+/// Queues that are offered.
+pub const QUEUES: u16 = 4;
+
+impl Served {
+    /// Serves the disk that `spec` describes to `frontends` frontends.
+    pub fn disk(spec: &str, frontends: usize) -> Self {
+        Self::tuned(spec, frontends, Tuning::default())
+    }
+
+    /// The same by a worker of that kind.
+    pub fn tuned(spec: &str, frontends: usize, tuning: Tuning) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let disk = spec.parse::<Spec>().unwrap();
+        let disk = disk.open(&DiskOptions::default()).unwrap();
+        let options = pollux_device::Options {
+            name: "test".to_owned(),
+            num_queues: QUEUES,
+            queue_size: 1024,
+            serial: "a-serial-number".to_owned(),
+        };
+        let device = Arc::new(Device::new(disk, options));
+        let served = Arc::clone(&device);
+        let thread = std::thread::spawn(move || {
+            let workers = Arc::new(Workers::start(1, &[], tuning).unwrap());
+            for _ in 0..frontends {
+                let (stream, _) = listener.accept().unwrap();
+                pollux_device::serve(stream, &served, &workers, tuning).unwrap();
+            }
+        });
+        Self {
+            folder,
+            thread: Some(thread),
+            device,
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub fn connect(&self, options: &Options) -> Driver {
+        Driver::connect(&self.socket(), options).unwrap()
+    }
+
+    /// Waits until all frontends have come and gone, without a complaint.
+    pub fn join(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,113 @@
+//! Each way to use a disk, against our own device end.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::task::{Context, Poll, Waker};
+
+use common::Served;
+use pollux_disk::{Channel, Disk, Durability, Op, Request, Ticket, Unmap};
+use pollux_driver::{Completion, Hybrid, Options, Waiter, Waiting};
+use pollux_memory::Loan;
+
+const ALL: [Waiting; 3] = [Waiting::Polled, Waiting::Call, Waiting::Adaptive];
+
+#[test]
+fn a_channel_reads_what_it_wrote_however_it_waits() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    for waiting in ALL {
+        for completion in [Completion::Polled, Completion::Call] {
+            let mut waiter = Waiter::new(waiting).unwrap();
+            let mut channel = driver.channel(waiter.point()).unwrap();
+            let mut buffer = driver.allocate(4096).unwrap();
+            buffer.write(0, &[7; 4096]);
+            let list = Loan::first(&[buffer.span()], u64::MAX);
+            let (from, into) = (list.spans(), list.spans());
+            let durability = Durability::Volatile;
+            for op in [
+                Op::Write {
+                    at: 8192,
+                    from,
+                    durability,
+                },
+                Op::Flush,
+                Op::Read { at: 8192, into },
+            ] {
+                let ticket = Ticket(3);
+                let queued = channel.queue_as(Request { ticket, op }, completion);
+                assert_eq!(queued, pollux_disk::Queued::Pending);
+                channel.submit();
+                let mut ended = None;
+                let count = waiter
+                    .wait(&mut channel, None, &mut |done| ended = Some(done))
+                    .unwrap();
+                assert_eq!((count, ended.unwrap().result), (1, Ok(())), "{op:?}");
+                if matches!(op, Op::Flush) {
+                    buffer.write(0, &[0; 4096]);
+                }
+            }
+            let mut bytes = [0; 4096];
+            buffer.read(0, &mut bytes);
+            assert!(bytes == [7; 4096], "{waiting:?} {completion:?}");
+            drop(channel);
+            list.end();
+        }
+    }
+    drop(driver);
+    served.join();
+}
+
+#[test]
+fn a_shared_queue_serves_whoever_waits_in_whichever_way() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let queue = driver.queue(0).unwrap();
+    for completion in [Completion::Polled, Completion::Call] {
+        let written = queue.write(0, vec![9; 1024], Durability::Stable, completion);
+        assert_eq!(written.wait().unwrap(), vec![9; 1024]);
+        let mut read = queue.read(512, vec![0; 1024], completion);
+        while !read.is_done() {
+            std::hint::spin_loop();
+        }
+        let read = read.wait().unwrap();
+        assert!(read[..512] == [9; 512] && read[512..] == [0; 512]);
+        let zeroed = queue.write_zeroes(0, 512, Unmap::Allowed, Durability::Stable, completion);
+        zeroed.wait().unwrap();
+        let mut read = queue.read(0, driver.allocate(512).unwrap(), completion);
+        let readiness = queue.readiness().unwrap();
+        let buffer = loop {
+            match std::pin::Pin::new(&mut read).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(buffer) => break buffer.unwrap(),
+                Poll::Pending => {
+                    let mut fds = [rustix::event::PollFd::new(
+                        &readiness,
+                        rustix::event::PollFlags::IN,
+                    )];
+                    rustix::event::poll(&mut fds, None).unwrap();
+                    readiness.drive();
+                }
+            }
+        };
+        let mut bytes = [1; 512];
+        buffer.read(0, &mut bytes);
+        assert!(bytes == [0; 512]);
+        let serial = queue.serial(completion).wait().unwrap();
+        assert_eq!(&serial[..], b"a-serial-number\0\0\0\0\0");
+    }
+    drop((queue, driver));
+    served.join();
+}
+
+#[test]
+fn a_driver_is_a_disk_with_the_geometry_of_the_other_end() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let theirs = served.device.disk().geometry();
+    let ours = driver.geometry();
+    assert_eq!((ours.bytes, ours.block, ours.access), (theirs.bytes, theirs.block, theirs.access));
+    assert_eq!(ours.discard.map(|limits| limits.max_bytes), theirs.discard.map(|limits| limits.max_bytes));
+    assert_eq!(driver.server(), Some(std::process::id()));
+    drop(driver);
+    served.join();
+}
