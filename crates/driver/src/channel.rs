@@ -95,13 +95,14 @@ impl Channel {
 impl Hybrid for Channel {
     #[inline]
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
-        let ask = Ask::Op(request.op);
-        if let Some(result) = self.core.foresee(&ask) {
-            return Queued::Done(result);
+        let Request { ticket, op } = request;
+        match self.core.accept(Ask::Op(op), (ticket, completion)) {
+            Ok(()) => {
+                self.switch.begin(completion);
+                Queued::Pending
+            }
+            Err((_, result)) => Queued::Done(result),
         }
-        self.switch.begin(completion);
-        self.core.accept(ask, (request.ticket, completion));
-        Queued::Pending
     }
 
     fn counters(&mut self) -> Counters {

@@ -13,13 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pollux_blk::{Kind, RangeSegment, RequestHeader, SECTOR, SERIAL_BYTES, Status};
-use pollux_disk::{Durability, Failure, Op, Unmap};
+use pollux_disk::{Access, Durability, Failure, Op, Unmap};
 use pollux_memory::{Span, Spans};
 use pollux_ring::{Armed, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedElem};
 use rustix::io::Errno;
 use slab::Slab;
 
 use crate::bounce::Bounce;
+use crate::data::Way;
 use crate::device::{Device, Facts};
 use crate::limits::{FRAME, Limits, within};
 use crate::memory::address;
@@ -128,9 +129,8 @@ impl<T> Core<T> {
         }
     }
 
-    /// Is it known how `ask` ends before the device is asked? Every request is checked by this first.
-    #[inline]
-    pub fn foresee(&mut self, ask: &Ask) -> Option<Result<(), Failure>> {
+    /// Is it known how `ask` ends before the device is asked?
+    fn foresee(&mut self, ask: &Ask) -> Option<Result<(), Failure>> {
         if self.device.generation() != self.facts.generation {
             self.facts = self.device.facts();
         }
@@ -174,52 +174,94 @@ impl<T> Core<T> {
         }
     }
 
-    /// Takes on a request that [`Core::foresee`] let through. It is staged now, or once there is room.
+    /// Takes on a request: it is staged now, or once there is room. One whose end is known before the
+    /// device is asked comes back with that.
     #[inline]
-    pub fn accept(&mut self, ask: Ask, owner: T) {
-        if let Some((kind, at, span)) = self.simple(&ask)
-            && let Some(head) = self.ring.next_head()
-        {
-            let sector = at / SECTOR;
-            let frame = self.rings.open(head, RequestHeader { kind, sector });
-            let data = [buffer(span)];
-            let staged = match kind {
-                Kind::In => {
-                    let writable = [data[0], frame.status];
-                    self.ring.stage(&[frame.header], &writable, u64::from(head))
-                }
-                _ => {
-                    let readable = [frame.header, data[0]];
-                    self.ring.stage(&readable, &[frame.status], u64::from(head))
-                }
-            };
-            staged.expect("there was room for it");
-            self.flights[usize::from(head)] = Some(Flight {
-                whose: Whose::Sole(owner),
-                bounce: None,
-            });
-        } else {
-            self.plan(ask, owner);
-        }
+    pub fn accept(&mut self, ask: Ask, owner: T) -> Result<(), (T, Result<(), Failure>)> {
+        let owner = match &ask {
+            Ask::Op(op) => match self.accept_plain(op, owner) {
+                Ok(()) => return Ok(()),
+                Err(owner) => owner,
+            },
+            Ask::Serial(_) => owner,
+        };
+        self.accept_any(ask, owner)
     }
 
-    /// A read or write of one buffer that the device can use as it is, right now.
+    #[cold]
+    fn accept_any(&mut self, ask: Ask, owner: T) -> Result<(), (T, Result<(), Failure>)> {
+        if let Some(result) = self.foresee(&ask) {
+            return Err((owner, result));
+        }
+        self.plan(ask, owner);
+        self.refill();
+        Ok(())
+    }
+
+    /// Takes on the most common of requests on the shortest way: a read or write of one buffer that the
+    /// device can use as it is, with room for it. What is anything else comes back.
     #[inline]
-    fn simple(&mut self, ask: &Ask) -> Option<(Kind, u64, Span)> {
-        let (kind, at, spans) = match *ask {
-            Ask::Op(Op::Read { at, into }) => (Kind::In, at, into),
-            Ask::Op(Op::Write {
+    fn accept_plain(&mut self, op: &Op, owner: T) -> Result<(), T> {
+        let (kind, way, at, spans) = match *op {
+            Op::Read { at, into } => (Kind::In, Way::In, at, into),
+            Op::Write {
                 at,
                 from,
-                durability,
-            }) if durability == Durability::Volatile || !self.facts.flushes => (Kind::Out, at, from),
-            _ => return None,
+                durability: Durability::Volatile,
+            } if self.facts.geometry.access == Access::ReadWrite => (Kind::Out, Way::Out, at, from),
+            _ => return Err(owner),
         };
-        let [span] = *spans else { return None };
-        let fits = span.len() <= self.facts.limits.buffer as usize
+        let ([span], Some(head)) = (&*spans, self.ring.next_head()) else {
+            return Err(owner);
+        };
+        let (geometry, len) = (&self.facts.geometry, span.len() as u64);
+        let plain = len <= u64::from(self.facts.limits.buffer)
+            && len > 0
+            && geometry.holds(at, len)
+            && (at | len) & u64::from(geometry.block - 1) == 0
+            && self.facts.generation == self.device.generation()
+            && self.view.of(self.device.known()).holds(*span)
             && self.has_room()
-            && self.view.of(self.device.known()).holds(span);
-        fits.then_some((kind, at, span))
+            && !self.device.is_lost();
+        if !plain {
+            return Err(owner);
+        }
+        let sector = at / SECTOR;
+        let header = RequestHeader { kind, sector };
+        self.stage_plain(head, header, buffer(*span), way);
+        // A device that is awake begins while the next request is put together.
+        self.ring.show();
+        self.flights[usize::from(head)] = Some(Flight {
+            whose: Whose::Sole(owner),
+            bounce: None,
+        });
+        Ok(())
+    }
+
+    #[inline]
+    fn stage_plain(
+        &mut self,
+        head: u16,
+        header: RequestHeader,
+        data: pollux_ring::Buffer,
+        way: Way,
+    ) {
+        let token = u64::from(head);
+        let staged = if self.rings.indirect() {
+            let table = self.rings.open_plain(head, header, data, way);
+            let room = match way {
+                Way::In => u64::from(data.len) + 1,
+                Way::Out => 1,
+            };
+            self.ring.stage_table(table, room, token)
+        } else {
+            let frame = self.rings.open(head, header);
+            match way {
+                Way::In => self.ring.stage(&[frame.header], &[data, frame.status], token),
+                Way::Out => self.ring.stage(&[frame.header, data], &[frame.status], token),
+            }
+        };
+        debug_assert_eq!(staged, Ok(()), "there was room");
     }
 
     /// Cuts a request into chains, and stages those for which there is room.
@@ -256,7 +298,6 @@ impl<T> Core<T> {
             });
             self.backlog.extend(jobs);
         }
-        self.refill();
     }
 
     /// Stages what waits, in order, for as long as there is room.

@@ -130,11 +130,10 @@ impl<D: Data> Pending<D> {
         };
         let mut foreseen = None;
         let room = self.shared.board.submit(|ends, switch| {
-            foreseen = ends.core.foresee(&lent.ask);
-            if foreseen.is_none() {
-                switch.begin(lent.completion);
-                let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
-                ends.core.accept(lent.ask, Waits::Handle(held));
+            let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
+            match ends.core.accept(lent.ask, Waits::Handle(held)) {
+                Ok(()) => switch.begin(lent.completion),
+                Err((_, result)) => foreseen = Some(result),
             }
         });
         if !room {

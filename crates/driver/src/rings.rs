@@ -1,34 +1,36 @@
-//! The memory of one queue: its rings, a cache line for each head, and indirect tables.
+//! The memory of one queue: its rings, two cache lines for each head, and indirect tables.
 //!
 //! ```text
-//!  descriptors   available ring   used ring   lines: one a head           indirect tables: one a head
-//!  16 · size     page             page        ┌────────┬───────┬──────┐   16 · entries each
-//!                                             │ header │ range │status│   (if negotiated)
-//!                                             │ 16     │ 16    │ 1 … 64
-//!                                             └────────┴───────┴──────┘
+//!  descriptors   available ring   used ring   a line and a status for each head
+//!  16 · size     page             page        ┌──────────┬──────────┬──────────┬────────┐  ┌──────┬──
+//!                                             │ → header │ → data   │ → status │ header │  │status│
+//!  larger indirect tables: one a head         │ 16       │ 16       │ 16       │ 16     │  │ 1    │
+//!  16 · entries each                          └──────────┴──────────┴──────────┴────────┘  └──────┴──
 //! ```
-//! Header and status share a line: the device reads the one right before it writes the other. No two
-//! heads share one.
+//! A request of one buffer is an indirect table of three descriptors, two of which never change, and the
+//! header behind them: one line, which only the driver writes, so the device stalls for no other before
+//! it begins. The status is in a line of its own, which the device writes. No two heads share one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollux_blk::{RangeSegment, RequestHeader};
 use pollux_memory::Span;
-use pollux_ring::{Areas, Buffer, DriverEnd, Layout, Suppression, Tables};
+use pollux_ring::{Areas, Buffer, DescriptorFlags, DriverEnd, Layout, Suppression, Tables};
 
 use crate::arena::Pool;
 use crate::buffer;
+use crate::data::Way;
 use crate::memory::{Addresses, address};
 
 /// Bytes of a line.
 const LINE: usize = 64;
-/// Where in its line the header is.
-pub const HEADER: usize = 0;
-/// Where in its line the range of a discard is.
-pub const RANGE: usize = 16;
-/// Where in its line the status byte is.
-pub const STATUS: usize = 32;
+/// Where in a head's line the descriptors of its data and status are, and its header.
+const DATA: usize = 16;
+const STATUS: usize = 32;
+const HEADER: usize = 48;
+/// Where in a head's second line the range of a discard is; the status is at its start.
+const RANGE: usize = 16;
 
 const PAGE: usize = 4096;
 
@@ -54,7 +56,10 @@ pub struct Rings {
     size: u16,
     areas: Areas,
     suppression: Suppression,
+    /// A head's table of three, and its header.
     lines: Span,
+    /// A head's status.
+    statuses: Span,
     tables: Option<Tables>,
 }
 
@@ -74,6 +79,7 @@ impl Rings {
             layout.driver,
             layout.device,
             LINE * count,
+            LINE * count,
             16 * count * usize::from(entries.unwrap_or(0)),
         ];
         let bytes = parts.iter().map(|part| part.next_multiple_of(PAGE)).sum();
@@ -86,7 +92,7 @@ impl Rings {
             rest = after;
             here.split_at(part).0
         };
-        let [descriptors, driver, device, lines, tables] = parts.map(&mut next);
+        let [descriptors, driver, device, lines, statuses, tables] = parts.map(&mut next);
         let areas =
             Areas::new(u32::from(size), descriptors, driver, device).map_err(io::Error::other)?;
         let tables = entries.map(|entries| Tables {
@@ -94,7 +100,7 @@ impl Rings {
             address: address(tables),
             entries,
         });
-        Ok(Self {
+        let rings = Self {
             start: address(memory.span()),
             memory: Some(memory),
             stopped: AtomicBool::new(false),
@@ -102,8 +108,11 @@ impl Rings {
             areas,
             suppression,
             lines,
+            statuses,
             tables,
-        })
+        };
+        (0..size).for_each(|head| rings.prepare(head));
+        Ok(rings)
     }
 
     /// The device has let go of the memory, which is used again once nobody has this any more.
@@ -145,40 +154,75 @@ impl Rings {
             .expect("there is a line for each head")
     }
 
+    #[inline]
+    fn status_line(&self, head: u16) -> Span {
+        self.statuses
+            .slice(LINE * usize::from(head), LINE)
+            .expect("there is a status for each head")
+    }
+
+    /// Fills what never changes of the head's table.
+    fn prepare(&self, head: u16) {
+        let (line, frame) = (self.line(head), self.frame(head));
+        line.store(0, descriptor(frame.header, NEXT, 1));
+        line.store(STATUS, descriptor(frame.status, WRITE, 0));
+    }
+
+    fn frame(&self, head: u16) -> Frame {
+        let (line, status) = (address(self.line(head)), address(self.status_line(head)));
+        let buffer = |address, len| Buffer { address, len };
+        Frame {
+            header: buffer(line + HEADER as u64, 16),
+            range: buffer(status + RANGE as u64, 16),
+            status: buffer(status, 1),
+        }
+    }
+
     /// Writes the header of the request at `head`, and marks its status as not written.
     #[inline]
     pub fn open(&self, head: u16, header: RequestHeader) -> Frame {
+        self.line(head).store(HEADER, header.to_bytes());
+        self.status_line(head).store(0, [NOT_WRITTEN]);
+        self.frame(head)
+    }
+
+    /// The same for a request with one buffer of data, which is all that its table lacks. Returns that.
+    #[inline]
+    pub fn open_plain(&self, head: u16, header: RequestHeader, data: Buffer, way: Way) -> Buffer {
         let line = self.line(head);
+        let flags = match way {
+            Way::In => NEXT | WRITE,
+            Way::Out => NEXT,
+        };
+        line.store(DATA, descriptor(data, flags, 2));
         line.store(HEADER, header.to_bytes());
-        line.store(STATUS, [NOT_WRITTEN]);
-        let start = address(line);
-        Frame {
-            header: Buffer {
-                address: start + HEADER as u64,
-                len: 16,
-            },
-            range: Buffer {
-                address: start + RANGE as u64,
-                len: 16,
-            },
-            status: Buffer {
-                address: start + STATUS as u64,
-                len: 1,
-            },
+        self.status_line(head).store(0, [NOT_WRITTEN]);
+        Buffer {
+            address: address(line),
+            len: 48,
         }
     }
 
     /// Writes the range of the request at `head`.
     pub fn set_range(&self, head: u16, range: RangeSegment) {
-        self.line(head).store(RANGE, range.to_bytes());
+        self.status_line(head).store(RANGE, range.to_bytes());
     }
 
     /// The status that the device wrote for `head`.
     #[inline]
     pub fn status(&self, head: u16) -> u8 {
-        let [status] = self.line(head).load(STATUS);
+        let [status] = self.status_line(head).load(0);
         status
     }
+}
+
+const NEXT: u16 = DescriptorFlags::NEXT;
+const WRITE: u16 = DescriptorFlags::WRITE;
+
+/// A descriptor's bytes (VIRTIO 1.3, 2.7.5).
+#[inline]
+fn descriptor(Buffer { address, len }: Buffer, flags: u16, next: u16) -> [u8; 16] {
+    pollux_ring::descriptor(address, len, DescriptorFlags(flags), next)
 }
 
 /// No status of the specification.

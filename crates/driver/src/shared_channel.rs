@@ -73,15 +73,12 @@ impl pollux_disk::Channel for SharedChannel {
         let mut ended = Vec::new();
         self.shared.board.submit_all(|ends, switch| {
             for (request, completion) in queued.drain(..) {
-                let ask = Ask::Op(request.op);
-                if let Some(result) = ends.core.foresee(&ask) {
-                    let ticket = request.ticket;
-                    ended.push(Done { ticket, result });
-                    continue;
+                let Request { ticket, op } = request;
+                let owner = Waits::Channel(address.clone(), ticket, completion);
+                match ends.core.accept(Ask::Op(op), owner) {
+                    Ok(()) => switch.begin(completion),
+                    Err((_, result)) => ended.push(Done { ticket, result }),
                 }
-                switch.begin(completion);
-                let owner = Waits::Channel(address.clone(), request.ticket, completion);
-                ends.core.accept(ask, owner);
             }
         });
         for done in ended {

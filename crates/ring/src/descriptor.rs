@@ -52,6 +52,19 @@ impl Descriptor {
     }
 }
 
+/// The bytes of a descriptor, for tables in memory of a driver's own.
+#[inline]
+#[must_use]
+pub fn descriptor(address: u64, len: u32, flags: DescriptorFlags, next: u16) -> [u8; 16] {
+    let descriptor = Descriptor {
+        address,
+        len,
+        flags,
+        next,
+    };
+    descriptor.to_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,6 +73,8 @@ struct Slot {
     room: u64,
     /// Of a head in flight: its owner's token.
     token: u64,
+    /// The caller's table that the descriptor points to, if it does.
+    table: Option<Buffer>,
 }
 
 /// The driver's end.
@@ -174,6 +176,7 @@ impl DriverEnd {
         );
         if let Some(tables) = table {
             self.free = self.slots[usize::from(head)].link;
+            self.slots[usize::from(head)].table = None;
             self.write_table(&tables, head, count, buffers);
         } else {
             for (at, (buffer, flags)) in buffers.enumerate() {
@@ -184,6 +187,7 @@ impl DriverEnd {
                 } else {
                     0
                 };
+                self.slots[usize::from(here)].table = None;
                 self.write(here, *buffer, flags | more, link);
                 self.free = link;
             }
@@ -192,6 +196,32 @@ impl DriverEnd {
         let room = writable.iter().map(|buffer| u64::from(buffer.len)).sum();
         let slot = &mut self.slots[usize::from(head)];
         (slot.length, slot.room, slot.token) = (needed, room, token);
+        self.available.stage(Head(head));
+        Ok(())
+    }
+
+    /// Stages a chain of one descriptor: an indirect table in memory of the caller's, who has filled it
+    /// and leaves it in place until the chain is back. `room` is how many bytes its writable part holds.
+    ///
+    /// For callers that keep a table for each head ([`DriverEnd::next_head`]) with most of it filled
+    /// beforehand: while a head's table stays where it is, its descriptor is not written again.
+    ///
+    /// # Errors
+    ///
+    /// When the ring is full.
+    #[inline]
+    pub fn stage_table(&mut self, table: Buffer, room: u64, token: u64) -> Result<(), Refused> {
+        let head = self.free;
+        if self.free_count == 0 {
+            return Err(Refused::Full);
+        }
+        let slot = &mut self.slots[usize::from(head)];
+        self.free = slot.link;
+        self.free_count -= 1;
+        (slot.length, slot.room, slot.token) = (1, room, token);
+        if std::mem::replace(&mut slot.table, Some(table)) != Some(table) {
+            self.write(head, table, DescriptorFlags::INDIRECT, 0);
+        }
         self.available.stage(Head(head));
         Ok(())
     }
@@ -239,6 +269,13 @@ impl DriverEnd {
             len: bytes,
         };
         self.write(head, table, DescriptorFlags::INDIRECT, 0);
+    }
+
+    /// Shows what is staged to a device that is awake; whether one that sleeps must be kicked is for
+    /// [`DriverEnd::publish`] to tell, later, for all that was shown.
+    #[inline]
+    pub fn show(&mut self) {
+        self.available.show();
     }
 
     /// Shows the device what is staged; tells whether it must be kicked.

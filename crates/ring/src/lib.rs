@@ -38,7 +38,7 @@ pub use areas::{AreaError, Areas, Layout};
 #[cfg(not(loom))]
 pub use chain::{Chain, MAX_CHAIN};
 #[cfg(not(loom))]
-pub use descriptor::DescriptorFlags;
+pub use descriptor::{DescriptorFlags, descriptor};
 #[cfg(not(loom))]
 pub use device::DeviceEnd;
 #[cfg(not(loom))]

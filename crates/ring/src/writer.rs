@@ -34,6 +34,18 @@ impl<E: Entry> Writer<E> {
         self.next = self.next.plus(1);
     }
 
+    /// Shows the reader what is staged, if it looks; one that sleeps is not woken before
+    /// [`Writer::publish`], which decides for all that was shown since the last.
+    ///
+    /// A reader that is awake begins while the writer goes on. It costs a store.
+    #[inline]
+    pub fn show(&mut self) {
+        // The entries before the index: pairs with the acquire in `Reader::look`.
+        self.lane
+            .idx()
+            .store(self.next.0.to_le(), Ordering::Release);
+    }
+
     /// How many entries are staged and not published.
     #[inline]
     #[must_use]
@@ -48,10 +60,7 @@ impl<E: Entry> Writer<E> {
         if old == self.next {
             return Notify::Suppressed;
         }
-        // The entries before the index: pairs with the acquire in `Reader::look`.
-        self.lane
-            .idx()
-            .store(self.next.0.to_le(), Ordering::Release);
+        self.show();
         // Pairs with the fence in `Reader::arm`: it stores its wish, then loads the index; we stored
         // the index and now load its wish. With a full fence on both sides, one of us sees the other.
         #[cfg(not(without_fence = "writer"))]

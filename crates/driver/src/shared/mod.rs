@@ -232,7 +232,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
     /// room, and nothing was done.
     pub fn submit(&self, submit: impl FnOnce(&mut E, &mut Switch)) -> bool {
-        let mut state = self.lock.lock();
+        let state = self.lock.lock();
         if !state.ends.has_room() {
             return false;
         }
