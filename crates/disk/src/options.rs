@@ -86,6 +86,25 @@ pub enum OpenError {
     /// There is not enough memory for a memory disk.
     #[error("there is no room for {bytes} bytes in memory; use a smaller size")]
     NoMemory { bytes: u64, source: io::Error },
+    /// This program has no driver for disks of other daemons.
+    #[error("this program cannot open {path}: it has no driver for disks of other daemons")]
+    NoDriver { path: PathBuf },
+    /// The disk of another daemon cannot be opened.
+    #[error("cannot open the disk that is served on {path}")]
+    Elsewhere {
+        path: PathBuf,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server decides how large its blocks are.
+    #[error(
+        "{path} has blocks of {there} bytes, not of {asked}; leave out the block size, or have its \
+         server offer such blocks"
+    )]
+    BlockOfServer {
+        path: PathBuf,
+        asked: u32,
+        there: u32,
+    },
     /// The machine said no.
     #[error("cannot {doing} {path}")]
     Io {

@@ -265,7 +265,7 @@ impl Facts {
         let bytes = config.capacity.saturating_mul(SECTOR);
         let geometry = Geometry {
             bytes: bytes - bytes % u64::from(block),
-            access: if has(feature::RO) {
+            access: if has(feature::RO) || options.read_only {
                 Access::ReadOnly
             } else {
                 Access::ReadWrite

@@ -45,6 +45,8 @@ pub struct Options {
     pub queues: Option<u16>,
     /// Entries of each queue: a power of two.
     pub queue_size: u16,
+    /// Is everything refused that would change the disk, whatever the server allows?
+    pub read_only: bool,
     /// When calls are on.
     pub mixed: Mixed,
     /// When the device is kicked.
@@ -65,6 +67,7 @@ impl Default for Options {
         Self {
             queues: None,
             queue_size: 256,
+            read_only: false,
             mixed: Mixed::default(),
             kick_lock: KickLock::default(),
             record_lock: false,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use pollux::Drivers;
 use pollux_device::{Device, Options};
 use pollux_disk::Spec;
 use pollux_disk::file::Settings;
@@ -34,7 +35,7 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G | file:path=F[,cache=none][,OPTION]... |
-    /// fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below for both)
+    /// vhost-user:path=SOCKET, the disk of another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below for both)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
 
@@ -149,7 +150,7 @@ impl ExportArgs {
             read_only: self.read_only,
             block_size: self.block_size,
         };
-        let disk = self.spec()?.open(&how)?;
+        let disk = self.spec()?.open_with(&how, &Drivers)?;
         Ok(Arc::new(Device::new(
             disk,
             Options {

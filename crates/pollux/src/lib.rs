@@ -19,9 +19,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod elsewhere;
+
+pub use elsewhere::Drivers;
 pub use pollux_blk as blk;
 pub use pollux_device as device;
 pub use pollux_disk as disk;
+pub use pollux_driver as driver;
 pub use pollux_memory as memory;
 pub use pollux_ring as ring;
 pub use pollux_stats as stats;

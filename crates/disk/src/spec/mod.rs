@@ -5,6 +5,7 @@
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
 //!                       [,buffers=plain|registered]
+//!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
 //! ```
@@ -55,6 +56,8 @@ pub enum Spec {
         /// How it is used.
         settings: Settings,
     },
+    /// The disk that a vhost-user server offers. Opened by whoever has a driver for it.
+    VhostUser(VhostUser),
     /// [`Fault`]: misbehaves.
     Fault {
         /// In what ways.
@@ -62,6 +65,35 @@ pub enum Spec {
         /// The disk below.
         on: Box<Spec>,
     },
+}
+
+/// A disk that another daemon serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUser {
+    /// The socket on which its server listens.
+    pub path: PathBuf,
+    /// The most queues to use; `None`: as many as the server offers.
+    pub queues: Option<u16>,
+}
+
+/// Opens the disks that this crate knows by name only.
+pub trait Elsewhere {
+    /// Opens the disk of another daemon.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError>;
+}
+
+/// A program without drivers.
+struct Nowhere;
+
+impl Elsewhere for Nowhere {
+    fn vhost_user(&self, disk: &VhostUser, _: &Options) -> Result<Arc<dyn Disk>, OpenError> {
+        let path = disk.path.clone();
+        Err(OpenError::NoDriver { path })
+    }
 }
 
 /// What is wrong with a description of a disk.
@@ -121,19 +153,33 @@ pub enum SpecError {
     },
 }
 
-const KINDS: &str =
-    "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img` or `fault:...,on=` one of these";
+const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
+    `vhost-user:path=disk.sock` or `fault:...,on=` one of these";
 const NULL: &str = "null:size=2G";
 const MEMORY: &str = "memory:size=1G";
 const FILE: &str = "file:path=disk.img,cache=writeback";
+const VHOST_USER: &str = "vhost-user:path=disk.sock";
 
 impl Spec {
-    /// Opens the disk.
+    /// Opens the disk, in a program without drivers for disks of other daemons.
     ///
     /// # Errors
     ///
     /// See [`OpenError`].
     pub fn open(&self, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
+        self.open_with(options, &Nowhere)
+    }
+
+    /// Opens the disk; those of other daemons by `elsewhere`.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open_with(
+        &self,
+        options: &Options,
+        elsewhere: &dyn Elsewhere,
+    ) -> Result<Arc<dyn Disk>, OpenError> {
         Ok(match self {
             Self::Null { size } => Arc::new(Null::new(options.geometry(size.0)?)),
             Self::Memory { size } => {
@@ -143,7 +189,10 @@ impl Spec {
                 Arc::new(memory)
             }
             Self::File { path, settings } => Arc::new(File::open(path, *settings, options)?),
-            Self::Fault { faults, on } => Arc::new(Fault::new(on.open(options)?, faults)?),
+            Self::VhostUser(disk) => elsewhere.vhost_user(disk, options)?,
+            Self::Fault { faults, on } => {
+                Arc::new(Fault::new(on.open_with(options, elsewhere)?, faults)?)
+            }
         })
     }
 }
@@ -178,6 +227,12 @@ impl FromStr for Spec {
                 };
                 given.end(Self::File { path, settings })
             }
+            "vhost-user" => {
+                let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
+                let path = given.required("path")?.into();
+                let queues = given.queues()?;
+                given.end(Self::VhostUser(VhostUser { path, queues }))
+            }
             "fault" => fault::parse(rest),
             _ => Err(SpecError::UnknownKind {
                 kind: kind.to_owned(),
@@ -198,6 +253,10 @@ impl fmt::Display for Spec {
                 shown(f, "engine", &ENGINES, &settings.engine)?;
                 shown(f, "inline", &INLINE, &settings.inline)?;
                 shown(f, "buffers", &BUFFERS, &settings.buffers)
+            }
+            Self::VhostUser(VhostUser { path, queues }) => {
+                write!(f, "vhost-user:path={}", escaped(path))?;
+                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
             }
             Self::Fault { faults, on } => fault::print(faults, on, f),
         }
@@ -286,6 +345,18 @@ impl Given {
             value,
             example,
             source,
+        })
+    }
+
+    fn queues(&mut self) -> Result<Option<u16>, SpecError> {
+        let Some(value) = self.take("queues") else {
+            return Ok(None);
+        };
+        let queues = value.parse().ok().filter(|queues| *queues > 0);
+        queues.map(Some).ok_or_else(|| SpecError::Choice {
+            key: "queues",
+            value,
+            values: "a number from 1 to 65535".to_owned(),
         })
     }
 

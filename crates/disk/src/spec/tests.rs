@@ -40,6 +40,28 @@ fn every_kind_is_read() {
 }
 
 #[test]
+fn disks_of_other_daemons_are_read_and_not_opened_here() {
+    let path: PathBuf = "/run/d,1.sock".into();
+    for (text, queues) in [
+        ("vhost-user:path=/run/d,,1.sock", None),
+        ("vhost-user:path=/run/d,,1.sock,queues=4", Some(4)),
+    ] {
+        let spec = Spec::VhostUser(VhostUser {
+            path: path.clone(),
+            queues,
+        });
+        assert_eq!(parse(text).as_ref(), Ok(&spec));
+        assert_eq!(spec.to_string(), text);
+        let refused = spec.open(&Options::default()).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, OpenError::NoDriver { .. }), "{refused}");
+    }
+    for bad in ["queues=0", "queues=x", "queues=65536"] {
+        let error = parse(&format!("vhost-user:path=a,{bad}")).unwrap_err();
+        assert!(error.to_string().contains("from 1 to 65535"), "{error}");
+    }
+}
+
+#[test]
 fn every_mistake_is_named_with_its_remedy() {
     let table = [
         ("", "`` does not begin with a kind of disk"),
