@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 pub use flag::Flag;
@@ -28,6 +28,12 @@ impl Watch {
     pub const CHANNEL: Self = Self(u64::MAX - 1);
     const WAKE: Self = Self(u64::MAX);
 }
+
+/// What `epoll_wait` has reported, and the room that is left.
+type Reported<'reports> = (
+    &'reports mut [epoll::Event],
+    &'reports mut [MaybeUninit<epoll::Event>],
+);
 
 /// How many descriptors one wake-up reports at most; the others report at the next.
 const REPORTS: usize = 64;
@@ -148,7 +154,10 @@ impl Sleeper {
     ) -> io::Result<()> {
         let timeout = timeout.map(|t| Timespec::try_from(t).expect("nobody waits 2^63 seconds"));
         let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
-        let reported = epoll::wait(&self.point.0.epoll, &mut reports, timeout.as_ref());
+        let reported = match timeout {
+            None => epoll::wait(&self.point.0.epoll, &mut reports, None),
+            Some(timeout) => self.wait_until(&timeout, &mut reports),
+        };
         self.disarm();
         let reported = match reported {
             Ok((reported, _)) => reported,
@@ -166,6 +175,18 @@ impl Sleeper {
             }
         }
         Ok(())
+    }
+
+    /// `epoll_wait` counts in whole milliseconds, which are long for a request, and not every kernel has
+    /// `epoll_pwait2`: so it is waited by `ppoll`, in nanoseconds, and then asked what there is.
+    fn wait_until<'reports>(
+        &self,
+        timeout: &Timespec,
+        reports: &'reports mut [MaybeUninit<epoll::Event>; REPORTS],
+    ) -> Result<Reported<'reports>, Errno> {
+        let epoll = &self.point.0.epoll;
+        poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(timeout))?;
+        epoll::wait(epoll, reports, Some(&Timespec::default()))
     }
 }
 
@@ -217,6 +238,22 @@ mod tests {
             .sleep(Some(Duration::ZERO), |name| names.push(name))
             .unwrap();
         assert!(names.is_empty());
+    }
+
+    #[test]
+    fn a_sleep_with_an_end_reports_what_woke_it_before() {
+        let mut sleeper = Sleeper::new().unwrap();
+        let event = eventfd(1, EventfdFlags::empty()).unwrap();
+        sleeper.point().watch(event.as_fd(), Watch(7)).unwrap();
+        for timeout in [Duration::from_secs(3600), Duration::from_nanos(1)] {
+            rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
+            let mut names = Vec::new();
+            sleeper.arm();
+            sleeper
+                .sleep(Some(timeout), |name| names.push(name.0))
+                .unwrap();
+            assert_eq!(names, [7], "{timeout:?}");
+        }
     }
 
     #[test]
