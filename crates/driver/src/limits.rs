@@ -44,10 +44,10 @@ impl Limits {
         };
         let whole_blocks = |bytes: u64| (bytes - bytes % u64::from(block)).max(u64::from(block));
         Self {
-            buffer: if has(feature::SIZE_MAX) {
-                config.size_max.max(1)
-            } else {
-                u32::MAX
+            buffer: match config.size_max {
+                bytes if bytes > 0 && has(feature::SIZE_MAX) => bytes,
+                // Nothing said. qemu-storage-daemon offers the feature, and then says 0.
+                _ => u32::MAX,
             },
             buffers: seg_max.clamp(1, usize::from(size) - FRAME),
             block,
@@ -121,4 +121,22 @@ pub fn within(spans: &[Span], skip: u64, len: u64) -> impl Iterator<Item = Span>
         left -= here as u64;
         (here > 0).then(|| span.split_at(here).0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longest_buffer_of_no_bytes_is_no_limit() {
+        let limits = |size_max| {
+            let config = Config {
+                size_max,
+                ..Config::parse(&[0; Config::SIZE])
+            };
+            Limits::new(feature::SIZE_MAX, &config, 128, 512)
+        };
+        assert_eq!(limits(0).buffer, u32::MAX);
+        assert_eq!(limits(4096).buffer, 4096);
+    }
 }
