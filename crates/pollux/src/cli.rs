@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pollux_device::{Kicks, Policy, Polling, Signal, Tuning};
 use serde::Deserialize;
 
+use crate::bench::BenchArgs;
 use crate::export::ExportArgs;
 use crate::log::Format;
 
@@ -22,6 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve disks to virtual machines over vhost-user
     Serve(Box<ServeArgs>),
+    /// Drive a disk over vhost-user, and measure it
+    Bench(Box<BenchArgs>),
 }
 
 const SERVE_EXAMPLES: &str = "\

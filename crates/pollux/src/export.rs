@@ -17,7 +17,7 @@ type Error = Box<dyn std::error::Error>;
 
 /// What one disk is and how it is offered.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
-#[derive(Args, Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[group(id = "disk-options", multiple = true)]
 #[command(next_help_heading = "Which disk")]

@@ -1,7 +1,8 @@
 //! Pollux: a virtio-blk stack with both ends of the ring.
 //!
-//! This crate is the facade: the layers under their short names. [`disk`] and [`device`] are where to
-//! start; the program `pollux serve` is a thin shell around them.
+//! This crate is the facade: the layers under their short names. [`disk`], [`device`] and [`driver`]
+//! are where to start; `pollux serve` is a thin shell around the first two, and `pollux bench` a load for
+//! the third.
 //!
 //! ```
 //! use std::sync::Arc;

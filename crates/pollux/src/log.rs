@@ -17,11 +17,11 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging. `POLLUX_LOG` chooses what is logged, in the language of `tracing`'s `EnvFilter`:
+/// Starts logging, from `least` on. `POLLUX_LOG` chooses otherwise, in the language of `tracing`'s `EnvFilter`:
 /// `debug`, or `pollux_device=trace`.
-pub fn start(format: Format) {
+pub fn start(format: Format, least: LevelFilter) {
     let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
+        .with_default_directive(least.into())
         .with_env_var("POLLUX_LOG")
         .from_env_lossy();
     let builder = tracing_subscriber::fmt()

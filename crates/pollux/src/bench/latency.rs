@@ -1,0 +1,136 @@
+//! How long requests took, in nanoseconds.
+
+use hdrhistogram::Histogram;
+use pollux_driver::Completion;
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the disk.
+    Read,
+    /// To the disk.
+    Write,
+}
+
+/// What is longer counts as this: an hour.
+const MOST: u64 = 3_600_000_000_000;
+/// Half of what a user can tell apart: 1 in 1000.
+const DIGITS: u8 = 3;
+
+/// A histogram of latencies.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MOST, DIGITS).expect("the bounds are as it wants them")
+}
+
+/// The latencies of one direction, those of polled requests apart from the others.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// Of requests that somebody looked for.
+    pub polled: Histogram<u64>,
+    /// Of requests that the device called for.
+    pub called: Histogram<u64>,
+    /// Of requests that were due at a time: how much later they were started. Their latency begins
+    /// when they were due, so this is a part of it.
+    pub late: Histogram<u64>,
+}
+
+impl Split {
+    fn new() -> Self {
+        Self {
+            polled: histogram(),
+            called: histogram(),
+            late: histogram(),
+        }
+    }
+
+    /// Of both.
+    pub fn all(&self) -> Histogram<u64> {
+        let mut all = self.polled.clone();
+        add(&mut all, &self.called);
+        all
+    }
+
+    fn add(&mut self, other: &Self) {
+        add(&mut self.polled, &other.polled);
+        add(&mut self.called, &other.called);
+        add(&mut self.late, &other.late);
+    }
+
+    /// How many requests.
+    pub fn count(&self) -> u64 {
+        self.polled.len() + self.called.len()
+    }
+}
+
+/// The latencies of all requests.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// Of reads.
+    pub read: Split,
+    /// Of writes.
+    pub write: Split,
+}
+
+impl Latencies {
+    /// None so far.
+    pub fn new() -> Self {
+        Self {
+            read: Split::new(),
+            write: Split::new(),
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, direction: Direction) -> &mut Split {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+
+    /// A request that was due at a time has been started so much later.
+    pub fn started(&mut self, direction: Direction, late: u64) {
+        self.of(direction).late.saturating_record(late);
+    }
+
+    /// A request has ended.
+    #[inline]
+    pub fn ended(&mut self, direction: Direction, completion: Completion, ns: u64) {
+        let split = self.of(direction);
+        let histogram = match completion {
+            Completion::Polled => &mut split.polled,
+            Completion::Call => &mut split.called,
+        };
+        histogram.saturating_record(ns);
+    }
+
+    /// Adds those of another job.
+    pub fn add(&mut self, other: &Self) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+    }
+}
+
+fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
+    to.add(other).expect("all have the same bounds");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_are_kept_apart_and_merge() {
+        let mut one = Latencies::new();
+        one.ended(Direction::Read, Completion::Polled, 1000);
+        one.ended(Direction::Read, Completion::Call, 9000);
+        let mut all = Latencies::new();
+        all.ended(Direction::Write, Completion::Call, u64::MAX);
+        all.add(&one);
+        assert_eq!(all.read.polled.len(), 1);
+        assert_eq!(all.read.called.len(), 1);
+        assert_eq!(all.read.all().len(), all.read.count());
+        assert!(all.read.all().max() >= 9000);
+        assert_eq!(all.write.count(), 1);
+    }
+}

@@ -1,0 +1,359 @@
+//! Which request is next.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pollux_driver::Completion;
+
+use super::arrivals::Arrivals;
+use super::latency::Direction;
+use super::options::Waiting;
+use super::plan::{Mix, Plan};
+use super::verify::Model;
+
+/// A request to start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub direction: Direction,
+    /// Which block of the job's part.
+    pub block: usize,
+    pub completion: Completion,
+    /// From when its latency counts, in nanoseconds since the start.
+    pub since: u64,
+}
+
+impl Choice {
+    /// For a slot that has carried nothing yet.
+    pub const NOTHING: Self = Self {
+        direction: Direction::Read,
+        block: 0,
+        completion: Completion::Polled,
+        since: 0,
+    };
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This request, now.
+    Start(Choice),
+    /// Nothing before that time.
+    Later(u64),
+    /// Nothing any more.
+    Over,
+}
+
+/// What a job does in one of its phases.
+#[derive(Debug)]
+pub enum Task {
+    /// Writes every block once, so that all can be verified.
+    Fill { block: usize },
+    /// What is measured.
+    Run(Run),
+    /// Reads every block that was written.
+    ReadBack { block: usize },
+}
+
+impl Task {
+    /// That of writing everything.
+    pub fn fill() -> Self {
+        Self::Fill { block: 0 }
+    }
+
+    /// That of reading what was written.
+    pub fn read_back() -> Self {
+        Self::ReadBack { block: 0 }
+    }
+
+    /// The next request at `now`. With a `model`, its block is claimed there.
+    pub fn next(&mut self, now: u64, stop: &AtomicBool, model: Option<&mut Model>) -> Next {
+        if stop.load(Ordering::Relaxed) {
+            return Next::Over;
+        }
+        match self {
+            Self::Run(run) => run.next(now, model),
+            Self::Fill { block } => sweep(block, Direction::Write, model, |_, _| true),
+            Self::ReadBack { block } => sweep(block, Direction::Read, model, |model, block| {
+                model.holds(block).is_some()
+            }),
+        }
+    }
+
+    /// How many requests were due before `now`, and had to stay in line.
+    pub fn unstarted(&self, now: u64) -> u64 {
+        match self {
+            Self::Run(run) => run.unstarted(now),
+            Self::Fill { .. } | Self::ReadBack { .. } => 0,
+        }
+    }
+
+    /// Is it what is measured?
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Run(_))
+    }
+}
+
+/// The next block of those that are `wanted`, one after the other.
+fn sweep(
+    from: &mut usize,
+    direction: Direction,
+    model: Option<&mut Model>,
+    wanted: fn(&Model, usize) -> bool,
+) -> Next {
+    let Some(model) = model else {
+        return Next::Over;
+    };
+    let Some(block) = (*from..model.len()).find(|&block| wanted(model, block)) else {
+        *from = model.len();
+        return Next::Over;
+    };
+    // Blocks are passed once each, and nothing else is in flight meanwhile.
+    let claimed = model.claim(block);
+    debug_assert_eq!(claimed, Some(block), "a sweep meets no request in flight");
+    *from = block + 1;
+    Next::Start(Choice {
+        direction,
+        block,
+        completion: Completion::Polled,
+        since: 0,
+    })
+}
+
+/// The load that is measured.
+#[derive(Debug)]
+pub struct Run {
+    random: fastrand::Rng,
+    /// The next block, for a load that takes one after the other.
+    block: usize,
+    blocks: usize,
+    at_random: bool,
+    reads: u8,
+    mix: Mix,
+    arrivals: Option<Arrivals>,
+    /// When no more requests are started.
+    end: u64,
+    /// The first look at the clock after that.
+    last: Option<u64>,
+}
+
+impl Run {
+    /// That of job number `job`.
+    pub fn new(plan: &Plan, job: u16) -> Self {
+        Self {
+            // The same sequence in every run: what differs between two runs is not the load.
+            random: fastrand::Rng::with_seed(u64::from(job) + 1),
+            block: 0,
+            blocks: plan.blocks,
+            at_random: plan.rw.random(),
+            reads: plan.reads,
+            mix: plan.mix,
+            arrivals: plan.rate.map(Arrivals::new),
+            end: u64::try_from(plan.runtime.as_nanos()).unwrap_or(u64::MAX),
+            last: None,
+        }
+    }
+
+    fn unstarted(&self, now: u64) -> u64 {
+        self.arrivals
+            .as_ref()
+            .map_or(0, |arrivals| arrivals.left_before(now.min(self.end)))
+    }
+
+    #[inline]
+    fn next(&mut self, now: u64, model: Option<&mut Model>) -> Next {
+        let since = match &mut self.arrivals {
+            None if now >= self.end => return Next::Over,
+            None => now,
+            // What was due before the end is started after it, as far as there is room at once.
+            Some(_) if now >= self.end && *self.last.get_or_insert(now) != now => {
+                return Next::Over;
+            }
+            Some(arrivals) => {
+                let due = arrivals.next();
+                if due >= self.end {
+                    return Next::Over;
+                }
+                if due > now {
+                    return Next::Later(due);
+                }
+                arrivals.take();
+                due
+            }
+        };
+        let mut block = self.place();
+        if let Some(model) = model {
+            block = model
+                .claim(block)
+                .expect("there are as many blocks as slots");
+            self.block = if self.at_random { 0 } else { block + 1 };
+        }
+        Next::Start(Choice {
+            direction: self.direction(),
+            block,
+            completion: self.completion(),
+            since,
+        })
+    }
+
+    #[inline]
+    fn place(&mut self) -> usize {
+        if self.at_random {
+            return self.random.usize(..self.blocks);
+        }
+        let block = if self.block < self.blocks {
+            self.block
+        } else {
+            0
+        };
+        self.block = block + 1;
+        block
+    }
+
+    #[inline]
+    fn direction(&mut self) -> Direction {
+        let reads = match self.reads {
+            0 => false,
+            100 => true,
+            percent => self.random.u8(..100) < percent,
+        };
+        if reads {
+            Direction::Read
+        } else {
+            Direction::Write
+        }
+    }
+
+    #[inline]
+    fn completion(&mut self) -> Completion {
+        let polled = match self.mix {
+            Mix::All(waiting) => waiting != Waiting::Call,
+            Mix::Hipri(percent) => self.random.u8(..100) < percent,
+        };
+        if polled {
+            Completion::Polled
+        } else {
+            Completion::Call
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::options::Rw;
+
+    static GO: AtomicBool = AtomicBool::new(false);
+    const MS: u64 = 1_000_000;
+
+    fn plan(rw: Rw) -> Plan {
+        Plan {
+            rw,
+            reads: 100,
+            bytes: 512,
+            depth: 4,
+            jobs: 1,
+            runtime: Duration::from_millis(10),
+            rate: None,
+            mix: Mix::All(Waiting::Adaptive),
+            verify: false,
+            blocks: 4,
+        }
+    }
+
+    fn choice(next: Next) -> Choice {
+        match next {
+            Next::Start(choice) => choice,
+            other => panic!("{other:?} is no request"),
+        }
+    }
+
+    #[test]
+    fn a_sequence_goes_round_its_part_until_the_end() {
+        let mut run = Run::new(&plan(Rw::Read), 0);
+        let blocks: Vec<_> = (0..6)
+            .map(|now| choice(run.next(now, None)).block)
+            .collect();
+        assert_eq!(blocks, [0, 1, 2, 3, 0, 1]);
+        assert_eq!(run.next(10 * MS, None), Next::Over);
+    }
+
+    #[test]
+    fn a_block_in_flight_is_passed_over() {
+        let mut model = Model::new(4);
+        let mut run = Run::new(&plan(Rw::Read), 0);
+        let mut next = |model: &mut Model| choice(run.next(0, Some(model))).block;
+        let blocks: Vec<_> = (0..4).map(|_| next(&mut model)).collect();
+        assert_eq!(blocks, [0, 1, 2, 3]);
+        model.release(2, None);
+        assert_eq!(next(&mut model), 2);
+    }
+
+    #[test]
+    fn both_mixes_are_as_asked_for() {
+        let mut plan = plan(Rw::Randrw);
+        (plan.reads, plan.mix) = (30, Mix::Hipri(80));
+        let mut run = Run::new(&plan, 0);
+        let choices: Vec<_> = (0..10_000).map(|_| choice(run.next(0, None))).collect();
+        let count = |what: fn(&&Choice) -> bool| choices.iter().filter(what).count();
+        let reads = count(|choice| choice.direction == Direction::Read);
+        let polled = count(|choice| choice.completion == Completion::Polled);
+        assert!((2800..3200).contains(&reads), "{reads}");
+        assert!((7800..8200).contains(&polled), "{polled}");
+        assert!(choices.iter().all(|choice| choice.block < 4));
+    }
+
+    #[test]
+    fn an_open_loop_starts_what_is_due_and_counts_from_then() {
+        let mut plan = plan(Rw::Randread);
+        plan.rate = NonZeroU32::new(1000);
+        let mut run = Run::new(&plan, 0);
+        assert_eq!(choice(run.next(0, None)).since, 0);
+        assert_eq!(run.next(0, None), Next::Later(MS));
+        // The server stalled for three milliseconds: none of the three is skipped.
+        let since: Vec<_> = (0..3)
+            .map(|_| choice(run.next(3 * MS, None)).since)
+            .collect();
+        assert_eq!(since, [MS, 2 * MS, 3 * MS]);
+        assert_eq!(run.next(3 * MS, None), Next::Later(4 * MS));
+        assert_eq!(run.unstarted(6 * MS + 1), 3);
+    }
+
+    #[test]
+    fn the_line_of_an_open_loop_is_cut_off_at_the_end() {
+        let mut plan = plan(Rw::Randread);
+        plan.rate = NonZeroU32::new(1000);
+        let mut run = Run::new(&plan, 0);
+        assert_eq!(choice(run.next(11 * MS, None)).since, 0);
+        assert_eq!(choice(run.next(11 * MS, None)).since, MS);
+        // Full. By the next look another one would fit, but this is after the end.
+        assert_eq!(run.next(12 * MS, None), Next::Over);
+        assert_eq!(run.unstarted(12 * MS), 8);
+    }
+
+    #[test]
+    fn told_to_stop_it_stops() {
+        let stop = AtomicBool::new(true);
+        let mut task = Task::Run(Run::new(&plan(Rw::Read), 0));
+        assert_eq!(task.next(0, &stop, None), Next::Over);
+    }
+
+    #[test]
+    fn a_fill_writes_all_and_reading_back_reads_what_was_written() {
+        let mut model = Model::new(3);
+        let mut fill = Task::fill();
+        for block in 0..3 {
+            let next = choice(fill.next(0, &GO, Some(&mut model)));
+            assert_eq!((next.direction, next.block), (Direction::Write, block));
+        }
+        assert_eq!(fill.next(0, &GO, Some(&mut model)), Next::Over);
+        for (block, sequence) in [(0, None), (1, Some(1)), (2, None)] {
+            model.release(block, sequence);
+        }
+        let mut back = Task::read_back();
+        let next = choice(back.next(0, &GO, Some(&mut model)));
+        assert_eq!((next.direction, next.block), (Direction::Read, 1));
+        assert_eq!(back.next(0, &GO, Some(&mut model)), Next::Over);
+    }
+}

@@ -1,0 +1,312 @@
+//! What `pollux bench` is asked to do.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgGroup, Args, ValueEnum};
+use pollux_disk::spec::Size;
+
+use crate::cli::ProcessArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  pollux bench --disk memory:size=1G --rw randread --iodepth 16
+  pollux bench --disk file:path=disk.img,cache=none --rw randrw --verify crc32c --runtime 1m
+  pollux bench --socket /run/disk.sock --rw randread --rate-iops 1000 --completion call
+  pollux bench --disk null:size=1G --iodepth 16 --hipri-percent 50 --output-format json
+
+Options have fio's names; these differ:
+  --runtime      always as long as this, also when all of --size has been used: it is used again
+  --size         of the disk, for all jobs together: each has a part of its own
+  --rate-iops    per job, reads and writes together, as an open loop: a request is due at its time,
+                 whatever became of the ones before, and its latency counts from then
+  --output-format json has one entry in jobs[], which is all jobs together, and an object `pollux`
+
+Whatever --rw writes, and --verify, replaces what is on the disk, without asking.
+Ctrl-C ends early and prints what was measured until then; a second one does not wait.";
+
+#[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(mut_args(of_the_server))]
+#[group(skip)]
+#[command(group(ArgGroup::new("target").required(true).args(["socket", "disk"])))]
+pub struct BenchArgs {
+    /// Drive the server that listens on this unix socket; --rw of a kind that writes DESTROYS what is
+    /// on its disk
+    #[arg(long, value_name = "PATH", help_heading = "Which disk")]
+    pub socket: Option<PathBuf>,
+
+    /// Serve this disk from inside the process, over a real vhost-user socket, and drive that; for
+    /// SPEC see `pollux serve --help`
+    #[arg(long, value_name = "SPEC", help_heading = "Which disk")]
+    pub disk: Option<String>,
+
+    /// What to do
+    #[arg(long, value_enum, default_value_t = Rw::Read, help_heading = "Load")]
+    pub rw: Rw,
+
+    /// Percent of the requests of --rw randrw that read
+    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
+    pub rwmixread: u8,
+
+    /// Bytes of a request; k and m are powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "4k", help_heading = "Load")]
+    pub bs: Size,
+
+    /// Requests that a job has in flight at most
+    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Load")]
+    pub iodepth: u16,
+
+    /// Jobs: a thread each, with a queue of its own
+    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Load")]
+    pub numjobs: u16,
+
+    /// For how long: 500ms, 5s, 2m; seconds where no unit is given
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime, help_heading = "Load")]
+    pub runtime: Duration,
+
+    /// Use only so much of the disk, from its beginning [default: all of it]
+    #[arg(long, value_name = "SIZE", help_heading = "Load")]
+    pub size: Option<Size>,
+
+    /// Requests a second that each job starts, whether or not the server keeps up [default: the next
+    /// one whenever one has ended]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        help_heading = "Load"
+    )]
+    pub rate_iops: Option<NonZeroU32>,
+
+    /// Look for completions all the time, sleep until the device calls, or look for as long as that
+    /// pays and then sleep
+    #[arg(long, value_enum, default_value_t = Waiting::Adaptive, help_heading = "Load")]
+    pub completion: Waiting,
+
+    /// So many percent of the requests are polled and the others call-driven, on the same queue;
+    /// their latencies are reported apart. A job looks while a polled one is in flight, and sleeps
+    /// otherwise
+    #[arg(allow_negative_numbers = true, long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
+    pub hipri_percent: Option<u8>,
+
+    /// Check what is read: each block written says where it belongs and which write it is. Jobs that
+    /// only read write all of their part first; jobs that write read it back at the end
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Load")]
+    pub verify: Option<Verify>,
+
+    /// All jobs use one queue, behind one lock
+    #[arg(long, help_heading = "Load")]
+    pub share_queue: bool,
+
+    /// With --share-queue: kick the device after the lock of the queue is released, or while it is
+    /// held. Whoever says so is told how long the lock was held and waited for, and recording that
+    /// slows every request down [default: released, and nothing is recorded]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        requires = "share_queue",
+        help_heading = "Load"
+    )]
+    pub kick_lock: Option<KickLock>,
+
+    /// What is printed at the end
+    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
+    pub output_format: Output,
+
+    #[command(flatten)]
+    pub process: ProcessArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rw {
+    /// Read one block after the other
+    Read,
+    /// Write one block after the other
+    Write,
+    /// Read at random
+    Randread,
+    /// Write at random
+    Randwrite,
+    /// Both, at random
+    Randrw,
+}
+
+impl Rw {
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Randread | Self::Randrw)
+    }
+
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Randwrite | Self::Randrw)
+    }
+
+    pub fn random(self) -> bool {
+        matches!(self, Self::Randread | Self::Randwrite | Self::Randrw)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Waiting {
+    Polled,
+    Call,
+    Adaptive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    Crc32c,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KickLock {
+    Released,
+    Held,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A table
+    #[default]
+    Normal,
+    /// JSON in fio's layout, and an object `pollux` for what fio cannot know
+    Json,
+}
+
+/// The options that `pollux serve` has, too, and what they are for here.
+fn of_the_server(option: Arg) -> Arg {
+    match option.get_id().as_str() {
+        "cpus" => option.help_heading("Load").help(
+            "CPUs for the jobs and then, with --disk, for the server's workers, one each in turn and \
+             round again: 0,2-3 [default: wherever the kernel puts them]",
+        ),
+        "threads" | "poll" | "poll_max_us" | "signal" | "kicks" => {
+            option.help_heading("The server of --disk")
+        }
+        _ => option,
+    }
+}
+
+/// How an option of `value_enum` is written.
+pub fn name(value: impl ValueEnum + Copy) -> String {
+    let value = value.to_possible_value().expect("none is skipped");
+    value.get_name().to_owned()
+}
+
+fn runtime(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        _ => return Err("write for example 500ms, 5s or 2m".to_owned()),
+    };
+    let number = digits.parse::<u32>();
+    let number = number.map_err(|_| "write for example 500ms, 5s or 2m".to_owned())?;
+    match u64::from(number) * unit {
+        0 => Err("nothing can be measured in no time; write for example 5s".to_owned()),
+        ms => Ok(Duration::from_millis(ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(line: &str) -> Result<BenchArgs, String> {
+        let words = ["pollux", "bench"].into_iter().chain(line.split(' '));
+        match Cli::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .command
+        {
+            Command::Bench(args) => Ok(*args),
+            Command::Serve(_) => unreachable!("the second word is `bench`"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_fios() {
+        let args = parse("--disk null:size=1G").unwrap();
+        assert_eq!(args.rw, Rw::Read);
+        assert_eq!(args.rwmixread, 50);
+        assert_eq!(args.bs, Size(4096));
+        assert_eq!((args.iodepth, args.numjobs), (1, 1));
+        assert_eq!(args.runtime, Duration::from_secs(5));
+        assert_eq!(args.completion, Waiting::Adaptive);
+        assert_eq!(args.output_format, Output::Normal);
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let args = parse(
+            "--socket s --rw randrw --rwmixread 70 --bs 16k --iodepth 8 --numjobs 2 --runtime 2m \
+             --size 1m --rate-iops 1000 --completion polled --verify crc32c --cpus 0,1 --share-queue \
+             --kick-lock held --output-format json",
+        )
+        .unwrap();
+        assert_eq!(args.rw, Rw::Randrw);
+        assert_eq!((args.bs, args.size), (Size(16 << 10), Some(Size(1 << 20))));
+        assert_eq!(args.runtime, Duration::from_secs(120));
+        assert_eq!(args.rate_iops, NonZeroU32::new(1000));
+        assert_eq!(args.kick_lock, Some(KickLock::Held));
+        assert_eq!(args.process.cpus.as_deref(), Some("0,1"));
+        assert_eq!(
+            parse("--disk x --hipri-percent 50").unwrap().hipri_percent,
+            Some(50)
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        for (line, words) in [
+            ("--rw read", "--socket"),
+            ("--socket s --disk d", "cannot be used with"),
+            ("--disk d --iodepth 0", "--iodepth"),
+            ("--disk d --iodepth -1", "--iodepth"),
+            ("--disk d --numjobs 0", "--numjobs"),
+            ("--disk d --bs 0", "--bs"),
+            ("--disk d --bs four", "--bs"),
+            ("--disk d --rwmixread 101", "--rwmixread"),
+            ("--disk d --rate-iops 0", "--rate-iops"),
+            ("--disk d --runtime 5x", "--runtime"),
+            ("--disk d --rw trim", "--rw"),
+            ("--disk d --verify md5", "--verify"),
+            (
+                "--disk d --hipri-percent 5 --completion call",
+                "cannot be used with",
+            ),
+            ("--disk d --kick-lock held", "--share-queue"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let table = [
+            ("500ms", Some(500)),
+            ("5", Some(5000)),
+            ("5s", Some(5000)),
+            ("2m", Some(120_000)),
+            ("1h", Some(3_600_000)),
+            ("0", None),
+            ("0s", None),
+            ("", None),
+            ("s", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("5 s", None),
+        ];
+        for (text, ms) in table {
+            assert_eq!(runtime(text).ok(), ms.map(Duration::from_millis), "{text}");
+        }
+    }
+}

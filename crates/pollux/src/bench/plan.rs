@@ -1,0 +1,178 @@
+//! What the options come to on the disk that is there.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use pollux_disk::spec::Size;
+use pollux_disk::{Access, Geometry};
+
+use super::options::{BenchArgs, Rw, Waiting};
+
+/// What each block of a verified disk may cost: 8 bytes of memory, for 2^28 blocks 2 GiB.
+const MOST_VERIFIED: u64 = 1 << 28;
+
+/// How requests are chosen between polled and call-driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// All are waited for in the same way.
+    All(Waiting),
+    /// So many percent are polled, the others call-driven.
+    Hipri(u8),
+}
+
+/// What each job does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub rw: Rw,
+    /// Percent of the requests that read.
+    pub reads: u8,
+    /// Bytes of a request.
+    pub bytes: usize,
+    pub depth: usize,
+    pub jobs: u16,
+    pub runtime: Duration,
+    pub rate: Option<NonZeroU32>,
+    pub mix: Mix,
+    pub verify: bool,
+    /// Blocks of `bytes` in a job's part of the disk. Parts follow one another.
+    pub blocks: usize,
+}
+
+impl Plan {
+    /// Holds `args` against the disk.
+    pub fn new(args: &BenchArgs, disk: &Geometry) -> Result<Self, String> {
+        let (bs, block) = (args.bs, u64::from(disk.block));
+        if !bs.0.is_multiple_of(block) {
+            return Err(format!(
+                "--bs {bs}: the disk has blocks of {block} bytes; give a multiple of that"
+            ));
+        }
+        let verify = args.verify.is_some();
+        if disk.access == Access::ReadOnly && (args.rw.writes() || verify) {
+            let what = if args.rw.writes() { "--rw" } else { "--verify" };
+            return Err(format!(
+                "{what}: the disk is read-only, and this writes to it; give --rw read or randread, without --verify"
+            ));
+        }
+        let size = args.size.map_or(disk.bytes, |size| size.0);
+        if size > disk.bytes {
+            return Err(format!(
+                "--size {}: the disk has only {} bytes",
+                Size(size),
+                disk.bytes
+            ));
+        }
+        let blocks = size / bs.0 / u64::from(args.numjobs);
+        let least = if verify { u64::from(args.iodepth) } else { 1 };
+        if blocks < least {
+            let (jobs, part) = (args.numjobs, Size(least * bs.0));
+            return Err(format!(
+                "--size {}: too small for --numjobs {jobs}, which need a part of {part} or more each; \
+                 give more, or a smaller --bs, --numjobs or --iodepth",
+                Size(size)
+            ));
+        }
+        if verify && blocks * u64::from(args.numjobs) > MOST_VERIFIED {
+            let most = Size(MOST_VERIFIED.saturating_mul(bs.0));
+            return Err(format!(
+                "--verify: it remembers every block, at most {most} with --bs {bs}; give --size {most} or less"
+            ));
+        }
+        let reads = match (args.rw.reads(), args.rw.writes()) {
+            (true, false) => 100,
+            (false, _) => 0,
+            (true, true) => args.rwmixread,
+        };
+        let in_memory = |what, number| {
+            usize::try_from(number).map_err(|_| format!("{what}: too large for this machine"))
+        };
+        Ok(Self {
+            rw: args.rw,
+            reads,
+            bytes: in_memory("--bs", bs.0)?,
+            depth: args.iodepth.into(),
+            jobs: args.numjobs,
+            runtime: args.runtime,
+            rate: args.rate_iops,
+            mix: args
+                .hipri_percent
+                .map_or(Mix::All(args.completion), Mix::Hipri),
+            verify,
+            blocks: in_memory("--size", blocks)?,
+        })
+    }
+
+    /// Are polled and call-driven requests told apart?
+    pub fn is_mixed(&self) -> bool {
+        matches!(self.mix, Mix::Hipri(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(line: &str) -> BenchArgs {
+        let words = "pollux bench --socket s".split(' ');
+        let words = words.chain(line.split_whitespace());
+        match Cli::parse_from(words).command {
+            Command::Bench(args) => *args,
+            Command::Serve(_) => unreachable!("the second word is `bench`"),
+        }
+    }
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        Plan::new(&args(line), &Geometry::plain(1 << 20))
+    }
+
+    #[test]
+    fn jobs_share_the_disk_out() {
+        assert_eq!(plan("").unwrap().blocks, 256);
+        assert_eq!(plan("--numjobs 3").unwrap().blocks, 85);
+        assert_eq!(plan("--size 10k").unwrap().blocks, 2);
+    }
+
+    #[test]
+    fn the_mix_of_reads_and_writes_follows_rw() {
+        assert_eq!(plan("--rwmixread 70").unwrap().reads, 100);
+        assert_eq!(plan("--rwmixread 70 --rw randwrite").unwrap().reads, 0);
+        assert_eq!(plan("--rwmixread 70 --rw randrw").unwrap().reads, 70);
+    }
+
+    #[test]
+    fn what_the_disk_cannot_do_is_refused_by_name() {
+        for (line, words) in [
+            ("--bs 1000", "--bs 1000: the disk has blocks of 512 bytes"),
+            ("--size 2m", "--size 2M: the disk has only 1048576 bytes"),
+            ("--size 1k", "--size 1K: too small"),
+            ("--numjobs 2 --bs 1m", "--numjobs 2"),
+            ("--verify crc32c --bs 64k --iodepth 32", "--iodepth"),
+        ] {
+            let error = plan(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        let huge = Geometry::plain(1 << 50);
+        let error = Plan::new(&args("--verify crc32c"), &huge).unwrap_err();
+        assert!(error.contains("give --size 1T or less"), "{error}");
+    }
+
+    #[test]
+    fn a_read_only_disk_is_only_read() {
+        let disk = Geometry {
+            access: Access::ReadOnly,
+            ..Geometry::plain(1 << 20)
+        };
+        assert!(Plan::new(&args("--rw randread"), &disk).is_ok());
+        for (line, option) in [
+            ("--rw write", "--rw"),
+            ("--rw randrw", "--rw"),
+            ("--verify crc32c", "--verify"),
+        ] {
+            let error = Plan::new(&args(line), &disk).unwrap_err();
+            assert!(error.starts_with(option), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What is printed of a run.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::latency::Direction;
+use super::options::{BenchArgs, Rw, name};
+use super::plan::{Mix, Plan};
+use super::run::Outcome;
+
+/// A run and what came of it.
+pub struct Report<'a> {
+    pub args: &'a BenchArgs,
+    pub plan: &'a Plan,
+    pub outcome: &'a Outcome,
+    pub lock: Option<Lock>,
+}
+
+/// The lock of a shared queue.
+#[derive(Debug)]
+pub struct Lock {
+    /// How long it was held, in nanoseconds.
+    pub hold: Histogram<u64>,
+    /// How long it was waited for.
+    pub wait: Histogram<u64>,
+    /// Of the times of both kinds, those left out because the thread was preempted meanwhile.
+    pub preempted: u64,
+    /// Kicks sent while it was held.
+    pub kicks: u64,
+}
+
+/// One direction.
+pub struct Side {
+    pub requests: u64,
+    pub bytes: u64,
+    pub latency: Histogram<u64>,
+    /// How late those were started that were due at a time.
+    pub late: Histogram<u64>,
+}
+
+impl Report<'_> {
+    /// What happened in one direction.
+    pub fn side(&self, direction: Direction) -> Side {
+        let split = match direction {
+            Direction::Read => &self.outcome.latencies.read,
+            Direction::Write => &self.outcome.latencies.write,
+        };
+        Side {
+            requests: split.count(),
+            bytes: split.count() * self.plan.bytes as u64,
+            latency: split.all(),
+            late: split.late.clone(),
+        }
+    }
+
+    /// All requests that were measured.
+    pub fn requests(&self) -> u64 {
+        let latencies = &self.outcome.latencies;
+        latencies.read.count() + latencies.write.count()
+    }
+
+    /// For how long.
+    pub fn elapsed(&self) -> Duration {
+        self.outcome.elapsed
+    }
+
+    /// What was done, in one line.
+    pub fn title(&self) -> String {
+        let Self { args, plan, .. } = self;
+        let mut parts = vec![format!("{} of {} at a time", name(args.rw), args.bs)];
+        if args.rw == Rw::Randrw {
+            parts.push(format!("{} % reads", plan.reads));
+        }
+        let (each, jobs) = match (plan.jobs, args.share_queue) {
+            (1, _) => ("", String::new()),
+            (jobs, true) => (" each", format!(" in each of {jobs} jobs on one queue")),
+            (jobs, false) => (
+                " each",
+                format!(" in each of {jobs} jobs with a queue each"),
+            ),
+        };
+        parts.push(format!("{} in flight{jobs}", plan.depth));
+        if let Some(rate) = plan.rate {
+            parts.push(format!("{rate} a second{each}"));
+        }
+        parts.push(match plan.mix {
+            Mix::All(waiting) => format!("completion {}", name(waiting)),
+            Mix::Hipri(percent) => format!("{percent} % polled"),
+        });
+        if plan.verify {
+            parts.push("verified".to_owned());
+        }
+        parts.join(", ")
+    }
+}
+
+/// The percentiles that fio prints by default.
+pub const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+#[cfg(test)]
+pub mod tests {
+    use clap::Parser;
+    use pollux_disk::Geometry;
+    use pollux_driver::Completion;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// A thousand reads in two seconds.
+    pub fn of_a_run() -> Outcome {
+        let mut outcome = Outcome::nothing();
+        for _ in 0..1000 {
+            outcome
+                .latencies
+                .ended(Direction::Read, Completion::Polled, 20_000);
+        }
+        outcome.elapsed = Duration::from_secs(2);
+        outcome.client.total = Duration::from_millis(2);
+        outcome.counters.kicks = 500;
+        outcome.counters.calls = 1;
+        outcome.counters.looks = 3000;
+        outcome.counters.empty_looks = 2000;
+        outcome.counters.sleeps = 1;
+        outcome
+    }
+
+    /// Reads and writes of both kinds.
+    pub fn of_a_mixed_run() -> Outcome {
+        let mut outcome = of_a_run();
+        outcome
+            .latencies
+            .ended(Direction::Read, Completion::Call, 90_000);
+        outcome
+            .latencies
+            .ended(Direction::Write, Completion::Call, 80_000);
+        outcome
+    }
+
+    /// What `print` makes of `outcome`, of a mixed run if it has requests of both kinds.
+    pub fn given<T>(outcome: &Outcome, print: impl Fn(&Report<'_>) -> T) -> T {
+        let load = match outcome.latencies.write.count() {
+            0 => "--rw randread",
+            _ => "--rw randrw --hipri-percent 50",
+        };
+        let line = format!("pollux bench --disk null:size=1M --iodepth 16 {load}");
+        let Command::Bench(args) = Cli::parse_from(line.split(' ')).command else {
+            unreachable!("the second word is `bench`")
+        };
+        let plan = Plan::new(&args, &Geometry::plain(1 << 20)).unwrap();
+        print(&Report {
+            args: &args,
+            plan: &plan,
+            outcome,
+            lock: None,
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! All jobs of a run: their threads, and the moments at which they begin together.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use pollux_driver::{Counters, Hybrid};
+
+use super::cpu::{self, Server, Usage};
+use super::job::{Job, JobError, Lane, nanoseconds};
+use super::latency::Latencies;
+use super::load::{Run, Task};
+use super::plan::Plan;
+use super::progress::Progress;
+use super::stop::Stop;
+
+/// What one job, or all of them together, have come to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub latencies: Latencies,
+    pub counters: Counters,
+    pub client: Usage,
+    /// Of the server; `None` where the kernel does not tell.
+    pub server: Option<Duration>,
+    /// From the start until the last request that is measured had ended.
+    pub elapsed: Duration,
+    /// Requests that were due and stayed in line.
+    pub unstarted: u64,
+    /// Blocks that were read and are what was written.
+    pub checked: u64,
+    pub error: Option<JobError>,
+}
+
+impl Outcome {
+    /// Of no job.
+    pub fn nothing() -> Self {
+        Self {
+            latencies: Latencies::new(),
+            counters: Counters::default(),
+            client: Usage::default(),
+            server: None,
+            elapsed: Duration::ZERO,
+            unstarted: 0,
+            checked: 0,
+            error: None,
+        }
+    }
+
+    /// Adds another job.
+    fn add(&mut self, job: Self) {
+        self.latencies.add(&job.latencies);
+        self.counters = sum(self.counters, job.counters);
+        self.client.add(job.client);
+        self.elapsed = self.elapsed.max(job.elapsed);
+        self.unstarted += job.unstarted;
+        self.checked += job.checked;
+        self.error = self.error.take().or(job.error);
+    }
+}
+
+fn sum(one: Counters, other: Counters) -> Counters {
+    Counters {
+        kicks: one.kicks + other.kicks,
+        kicks_under_lock: one.kicks_under_lock + other.kicks_under_lock,
+        calls: one.calls + other.calls,
+        looks: one.looks + other.looks,
+        empty_looks: one.empty_looks + other.empty_looks,
+        sleeps: one.sleeps + other.sleeps,
+        requests: one.requests + other.requests,
+    }
+}
+
+/// What the jobs of a run have in common.
+pub struct Common<'a> {
+    pub plan: &'a Plan,
+    pub stop: &'a Stop,
+    /// One for each job, in turn; empty: wherever the kernel puts them.
+    pub cpus: &'a [usize],
+    /// Whose processor time is measured, too.
+    pub server: Option<Server>,
+    /// Marks the blocks of this run.
+    pub seed: u64,
+}
+
+/// The phases of a run. All jobs end one before any begins the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Every block is written, for jobs that only read and verify.
+    Fill,
+    /// What is measured.
+    Run,
+    /// What was written is read, and verified.
+    ReadBack,
+}
+
+/// Lets the jobs into the next phase.
+#[derive(Debug)]
+struct Gate {
+    phase: Mutex<Phase>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self, phase: Phase) {
+        let now = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = |now: &mut Phase| *now < phase;
+        let _open = self
+            .opened
+            .wait_while(now, closed)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// A counter on a cache line of its own: its job writes it all the time.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Live(AtomicU64);
+
+/// Runs a job on each of `lanes`.
+///
+/// # Errors
+///
+/// When the machine cannot run so many. What ends a job early is in the outcome.
+pub fn run<C: Hybrid>(
+    lanes: Vec<Lane<C>>,
+    common: &Common<'_>,
+    progress: &mut Progress,
+) -> io::Result<Outcome> {
+    let live: Vec<_> = lanes.iter().map(|_| Live::default()).collect();
+    let gate = Gate {
+        phase: Mutex::new(Phase::Fill),
+        opened: Condvar::new(),
+    };
+    let (ended, phases) = channel();
+    let jobs = (0..).zip(lanes).zip(&live).map(|((number, lane), live)| {
+        Job::new(common.plan, number, lane, common.seed, common.stop, &live.0)
+    });
+    let jobs = jobs.collect::<io::Result<Vec<_>>>()?;
+    thread::scope(|scope| {
+        let start = |(number, job)| {
+            let (gate, ended) = (&gate, ended.clone());
+            let name = format!("job-{number}");
+            let body = move || one(job, number, common, gate, &ended);
+            thread::Builder::new().name(name).spawn_scoped(scope, body)
+        };
+        let started: io::Result<Vec<_>> = (0..).zip(jobs).map(start).collect();
+        let threads = match started {
+            Ok(threads) => threads,
+            Err(error) => {
+                // Those that were started end at once.
+                common.stop.ask();
+                gate.open(Phase::ReadBack);
+                return Err(error);
+            }
+        };
+        Ok(direct(threads, &phases, &gate, common, &live, progress))
+    })
+}
+
+/// Leads the jobs through the phases.
+fn direct(
+    threads: Vec<ScopedJoinHandle<'_, Outcome>>,
+    phases: &Receiver<Phase>,
+    gate: &Gate,
+    common: &Common<'_>,
+    live: &[Live],
+    progress: &mut Progress,
+) -> Outcome {
+    let server = || common.server.as_ref().and_then(Server::snapshot);
+    let mut until_ended = |phase| {
+        progress.enter(phase);
+        let mut left = threads.len();
+        while left > 0 {
+            match phases.recv_timeout(progress.interval()) {
+                Ok(_) => left -= 1,
+                Err(RecvTimeoutError::Timeout) => {
+                    progress.show(live.iter().map(|live| live.0.load(Ordering::Relaxed)).sum());
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    };
+    until_ended(Phase::Fill);
+    let before = server();
+    gate.open(Phase::Run);
+    until_ended(Phase::Run);
+    let after = server();
+    gate.open(Phase::ReadBack);
+    until_ended(Phase::ReadBack);
+    progress.finish();
+    let mut all = Outcome::nothing();
+    for thread in threads {
+        all.add(thread.join().expect("a job does not panic"));
+    }
+    all.server = after
+        .zip(before)
+        .map(|(after, before)| after.since(&before));
+    all
+}
+
+/// The thread of one job.
+fn one<C: Hybrid>(
+    mut job: Job<'_, C>,
+    number: u16,
+    common: &Common<'_>,
+    gate: &Gate,
+    ended: &Sender<Phase>,
+) -> Outcome {
+    let Common { plan, cpus, .. } = *common;
+    // Nobody is there any more who listens only where the run has failed.
+    let tell = |phase| ended.send(phase).unwrap_or_default();
+    if let Some(&cpu) = cpus.get(usize::from(number) % cpus.len().max(1))
+        && let Err(error) = cpu::pin(cpu)
+    {
+        job.fail(JobError::Pin(error));
+    }
+    // Without it, the kernel ends a sleep up to 50 µs late, which would count as the server's latency.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    if plan.verify && !plan.rw.writes() {
+        job.work(&mut Task::fill());
+    }
+    tell(Phase::Fill);
+    gate.pass(Phase::Run);
+    let (counters, client) = (job.counters(), Usage::of_this_thread());
+    let mut task = Task::Run(Run::new(plan, number));
+    let elapsed = job.work(&mut task);
+    let client = Usage::of_this_thread().since(client);
+    let counters = job.counters().since(counters);
+    let unstarted = task.unstarted(nanoseconds(elapsed));
+    tell(Phase::Run);
+    gate.pass(Phase::ReadBack);
+    if plan.verify && plan.rw.writes() {
+        job.work(&mut Task::read_back());
+    }
+    tell(Phase::ReadBack);
+    let (latencies, checked, error) = job.end();
+    Outcome {
+        latencies,
+        counters,
+        client,
+        server: None,
+        elapsed,
+        unstarted,
+        checked,
+        error,
+    }
+}

@@ -1,0 +1,259 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+use pollux_driver::Counters;
+
+use super::latency::{Direction, Split};
+use super::report::{Lock, Report};
+use super::units::{bandwidth, count, float, per, rate, time, us_per};
+
+/// The headings of the table, each at the right edge of its column.
+const HEADINGS: [&str; 8] = [
+    "IOPS",
+    "bandwidth",
+    "mean",
+    "p50",
+    "p99",
+    "p99.9",
+    "max",
+    "requests",
+];
+const LABEL: usize = 18;
+const WIDTH: usize = 11;
+
+/// The report of a run.
+pub fn report(report: &Report<'_>) -> String {
+    let mut text = format!(
+        "{}, {:.1} s\n\n",
+        report.title(),
+        report.elapsed().as_secs_f64()
+    );
+    row(&mut text, "", &HEADINGS.map(str::to_owned));
+    for (label, direction) in [("read", Direction::Read), ("write", Direction::Write)] {
+        side(&mut text, report, label, direction);
+    }
+    text.push('\n');
+    per_request(&mut text, report);
+    if let Some(times) = &report.lock {
+        lock(&mut text, times, report.requests());
+    }
+    text.push('\n');
+    for remark in remarks(report) {
+        text.push_str("  ");
+        text.push_str(&remark);
+        text.push('\n');
+    }
+    text
+}
+
+fn row(text: &mut String, label: &str, cells: &[String]) {
+    let mut line = format!("  {label:LABEL$}");
+    for cell in cells {
+        write!(line, "{cell:>WIDTH$}").expect("a string takes everything");
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+}
+
+/// One direction, and of which kinds its requests were.
+fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Direction) {
+    let side = report.side(direction);
+    if side.requests == 0 {
+        return;
+    }
+    let kind = |label: &str, times: &Histogram<u64>, text: &mut String| {
+        let requests = times.len();
+        let bytes = requests * report.plan.bytes as u64;
+        let mut cells = vec![
+            count(rate(requests, report.elapsed())),
+            bandwidth(rate(bytes, report.elapsed())),
+        ];
+        cells.extend(latencies(times));
+        cells.push(requests.to_string());
+        row(text, label, &cells);
+    };
+    kind(label, &side.latency, text);
+    if report.plan.is_mixed() {
+        let latencies = &report.outcome.latencies;
+        let Split { polled, called, .. } = match direction {
+            Direction::Read => &latencies.read,
+            Direction::Write => &latencies.write,
+        };
+        kind("  polled", polled, text);
+        kind("  by calls", called, text);
+    }
+}
+
+fn latencies(times: &Histogram<u64>) -> [String; 5] {
+    let at = |percentile| time(float(times.value_at_percentile(percentile)));
+    [
+        time(times.mean()),
+        at(50.0),
+        at(99.0),
+        at(99.9),
+        time(float(times.max())),
+    ]
+}
+
+/// What requests cost beside their time.
+fn per_request(text: &mut String, report: &Report<'_>) {
+    let (outcome, requests) = (report.outcome, report.requests());
+    let counters = outcome.counters;
+    let each = |count| per(count, requests);
+    let mut line = |what: &str, cost: String, remark: &str| {
+        row(text, what, &[cost, format!("  {remark}")]);
+    };
+    let vain = format!(
+        "looks for completions, {:.3} in vain",
+        each(counters.empty_looks)
+    );
+    for (what, count, remark) in [
+        ("kicks", counters.kicks, "the driver woke the device"),
+        ("calls", counters.calls, "the device woke the driver"),
+        ("polls", counters.looks, &vain),
+        ("sleeps", counters.sleeps, "a job went to sleep over it"),
+    ] {
+        line(what, format!("{:.3}", each(count)), remark);
+    }
+    let us = |time| format!("{:.2} µs", us_per(time, requests));
+    line("CPU of the client", us(outcome.client.total), "");
+    line(
+        "CPU of the server",
+        outcome.server.map_or("-".to_owned(), us),
+        "",
+    );
+}
+
+fn lock(text: &mut String, lock: &Lock, requests: u64) {
+    let headings = ["per I/O", "mean", "p50", "p99", "p99.9", "max"];
+    text.push('\n');
+    row(text, "the queue's lock", &headings.map(str::to_owned));
+    for (label, times) in [("held", &lock.hold), ("waited for", &lock.wait)] {
+        let sum = times.mean() * float(times.len());
+        let each = if requests == 0 {
+            0.0
+        } else {
+            sum / float(requests)
+        };
+        let mut cells = vec![time(each)];
+        cells.extend(latencies(times));
+        row(text, label, &cells);
+    }
+    let Lock {
+        kicks, preempted, ..
+    } = lock;
+    let line = format!(
+        "{kicks} kicks under it; {preempted} times left out in which a thread was preempted\n"
+    );
+    text.push_str("  ");
+    text.push_str(&line);
+}
+
+/// What a reader has to know of the numbers above.
+fn remarks(report: &Report<'_>) -> Vec<String> {
+    let (outcome, requests) = (report.outcome, report.requests());
+    let mut remarks = Vec::new();
+    if requests > 0 {
+        remarks.push(who_was_woken(&outcome.counters, requests).to_owned());
+    }
+    let mut late = outcome.latencies.read.late.clone();
+    late.add(&outcome.latencies.write.late)
+        .expect("both have the same bounds");
+    if !late.is_empty() {
+        let (mean, p99) = (
+            time(late.mean()),
+            time(float(late.value_at_percentile(99.0))),
+        );
+        remarks.push(format!(
+            "Requests were started {mean} (p99: {p99}) after they were due, which their latency includes."
+        ));
+    }
+    if outcome.unstarted > 0 {
+        let left = outcome.unstarted;
+        remarks.push(format!(
+            "The server did not keep up: {left} requests were due and still in line at the end. Give a \
+             lower --rate-iops, or a higher --iodepth."
+        ));
+    }
+    if outcome.checked > 0 {
+        let blocks = outcome.checked;
+        remarks.push(format!(
+            "Verified: {blocks} blocks were read, each as it was written last."
+        ));
+    }
+    remarks
+}
+
+/// In how many of 100 requests somebody may be woken to be called awake.
+const HARDLY: f64 = 0.05;
+
+fn who_was_woken(counters: &Counters, requests: u64) -> &'static str {
+    let hardly = |count| per(count, requests) < HARDLY;
+    match (hardly(counters.kicks), hardly(counters.calls)) {
+        (true, true) => "Both ends looked for themselves: hardly anybody had to be woken.",
+        (false, true) => "The device slept and was woken by kicks; the driver looked for itself.",
+        (true, false) => "The driver slept and was woken by calls; the device looked for itself.",
+        (false, false) => "Both ends slept, and were woken by kicks and calls.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::tests::{given, of_a_mixed_run, of_a_run};
+    use crate::bench::run::Outcome;
+
+    #[test]
+    fn the_table_is_aligned_and_has_units() {
+        let text = given(&of_a_run(), report);
+        let expected = "\
+randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
+
+                           IOPS  bandwidth       mean        p50        p99      p99.9        max   requests
+  read                      500 1.95 MiB/s    20.0 µs    20.0 µs    20.0 µs    20.0 µs    20.0 µs       1000
+
+  kicks                   0.500  the driver woke the device
+  calls                   0.001  the device woke the driver
+  polls                   3.000  looks for completions, 2.000 in vain
+  sleeps                  0.001  a job went to sleep over it
+  CPU of the client     2.00 µs
+  CPU of the server           -
+
+  The device slept and was woken by kicks; the driver looked for itself.
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn both_kinds_of_a_mixed_run_have_a_row() {
+        let text = given(&of_a_mixed_run(), report);
+        let rows: Vec<_> = text.lines().map(str::trim_start).collect();
+        for label in ["read ", "polled ", "by calls ", "write "] {
+            assert!(
+                rows.iter().any(|row| row.starts_with(label)),
+                "{label}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_makes_numbers_doubtful_is_said() {
+        let mut outcome = of_a_run();
+        outcome.unstarted = 12;
+        outcome.latencies.started(Direction::Read, 70_000);
+        let text = given(&outcome, report);
+        assert!(text.contains("12 requests were due"), "{text}");
+        assert!(
+            text.contains("started 70.0 µs (p99: 70.0 µs) after"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_run_without_requests_is_no_fault() {
+        let text = given(&Outcome::nothing(), report);
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is driven: a connection of our driver to a server, inside this process or not.
+
+use std::io;
+use std::path::Path;
+
+use pollux_disk::{Disk, Geometry, WaitPoint};
+use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Waiter, Waiting};
+
+use super::cpu::Server;
+use super::inside::Inside;
+use super::job::Lane;
+use super::options::{self, BenchArgs};
+use super::plan::{Mix, Plan};
+use super::progress::Progress;
+use super::report::Lock;
+use super::run::{Common, Outcome, run};
+
+type Error = Box<dyn std::error::Error>;
+
+/// The least entries of a queue that are asked for, and the most that any server takes.
+const ENTRIES: (u16, u16) = (256, 1024);
+
+/// A disk behind a vhost-user socket.
+pub struct Target {
+    driver: Driver,
+    inside: Option<Inside>,
+}
+
+impl Target {
+    /// Connects to what `args` say. A server inside this process runs on `cpus`.
+    pub fn open(args: &BenchArgs, cpus: &[usize]) -> Result<Self, Error> {
+        let queues = if args.share_queue { 1 } else { args.numjobs };
+        let Some(spec) = &args.disk else {
+            refuse_server_options(args)?;
+            let socket = args.socket.as_deref();
+            let socket = socket.ok_or("give --socket PATH or --disk SPEC")?;
+            let driver = connect(socket, queues, args)?;
+            return Ok(Self {
+                driver,
+                inside: None,
+            });
+        };
+        let inside = Inside::start(spec, args, queues, cpus)?;
+        Ok(Self {
+            driver: connect(inside.socket(), queues, args)?,
+            inside: Some(inside),
+        })
+    }
+
+    /// The disk's size and blocks.
+    pub fn geometry(&self) -> Geometry {
+        self.driver.geometry()
+    }
+
+    /// Whose processor time is the server's, if that is known.
+    pub fn server(&self) -> Option<Server> {
+        match self.inside {
+            Some(_) => Some(Server::Inside),
+            None => self.driver.server().map(Server::Process),
+        }
+    }
+
+    /// Runs the jobs on a queue each, or all on one.
+    pub fn run(
+        &self,
+        args: &BenchArgs,
+        common: &Common<'_>,
+        progress: &mut Progress,
+    ) -> Result<(Outcome, Option<Lock>), Error> {
+        let plan = common.plan;
+        let len = plan.bytes * plan.depth;
+        let memory = (0..plan.jobs).map(|_| self.driver.allocate(len));
+        let memory = memory.collect::<io::Result<Vec<_>>>().map_err(|error| {
+            let jobs = plan.jobs;
+            format!(
+                "no memory for --iodepth times --bs in each of {jobs} jobs ({len} bytes): {error}"
+            )
+        })?;
+        if !args.share_queue {
+            let lanes = lanes(plan, &memory, |wait| self.driver.channel(wait))?;
+            return Ok((run(lanes, common, progress)?, None));
+        }
+        let queue = self.driver.queue(0)?;
+        let lanes = lanes(plan, &memory, |wait| queue.channel(wait))?;
+        let outcome = run(lanes, common, progress)?;
+        let lock = queue.lock_times().map(|times| Lock {
+            preempted: times.preempted,
+            kicks: outcome.counters.kicks_under_lock,
+            hold: times.hold,
+            wait: times.wait,
+        });
+        Ok((outcome, lock))
+    }
+
+    /// Disconnects, and says why the server was lost, if it was.
+    pub fn close(self) -> Option<Lost> {
+        let lost = self.driver.lost();
+        drop(self.driver);
+        if let Some(inside) = self.inside {
+            inside.end();
+        }
+        lost
+    }
+}
+
+/// A channel for each job, where it sleeps, and its memory.
+fn lanes<C: Hybrid>(
+    plan: &Plan,
+    memory: &[Buffer],
+    open: impl Fn(&WaitPoint) -> io::Result<C>,
+) -> io::Result<Vec<Lane<C>>> {
+    let waiting = match plan.mix {
+        Mix::All(options::Waiting::Polled) => Waiting::Polled,
+        Mix::All(options::Waiting::Adaptive) => Waiting::Adaptive,
+        // With a mix, a job that may sleep has none but call-driven requests in flight.
+        Mix::All(options::Waiting::Call) | Mix::Hipri(_) => Waiting::Call,
+    };
+    let lane = |buffer: &Buffer| {
+        let waiter = Waiter::new(waiting)?;
+        Ok(Lane {
+            channel: open(waiter.point())?,
+            waiter,
+            memory: buffer.span(),
+        })
+    };
+    memory.iter().map(lane).collect()
+}
+
+fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error> {
+    let sharers = if args.share_queue { args.numjobs } else { 1 };
+    let in_flight = args.iodepth.saturating_mul(sharers);
+    let entries = in_flight.checked_next_power_of_two().unwrap_or(ENTRIES.1);
+    let options = Options {
+        queues: Some(queues),
+        queue_size: entries.clamp(ENTRIES.0, ENTRIES.1),
+        kick_lock: match args.kick_lock {
+            None | Some(options::KickLock::Released) => KickLock::Released,
+            Some(options::KickLock::Held) => KickLock::Held,
+        },
+        // Recording costs something, so only for whoever is interested in the lock.
+        record_lock: args.kick_lock.is_some(),
+        ..Options::default()
+    };
+    let driver = Driver::connect(socket, &options)?;
+    let offered = driver.queues();
+    if offered < queues {
+        return Err(format!(
+            "--numjobs {queues}: the server offers {offered} queues; give --numjobs {offered}, or --share-queue"
+        )
+        .into());
+    }
+    Ok(driver)
+}
+
+/// The options of a server are for the one inside this process.
+fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
+    let process = &args.process;
+    let given = [
+        ("--threads", process.threads.is_some()),
+        ("--poll", process.poll.is_some()),
+        ("--poll-max-us", process.poll_max_us.is_some()),
+        ("--signal", process.signal.is_some()),
+        ("--kicks", process.kicks.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(format!(
+            "{option}: this is for the server, which runs already; give it to `pollux serve`, or serve \
+             a --disk from inside"
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,107 @@
+//! Numbers as people read them.
+
+use std::time::Duration;
+
+/// What a reader sees of a count does not have 53 bits.
+#[allow(clippy::cast_precision_loss, reason = "shown with a few digits")]
+pub fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// `count` for each of `of`; 0 of none.
+pub fn per(count: u64, of: u64) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        float(count) / float(of)
+    }
+}
+
+/// `count` a second.
+pub fn rate(count: u64, time: Duration) -> f64 {
+    if time.is_zero() {
+        0.0
+    } else {
+        float(count) / time.as_secs_f64()
+    }
+}
+
+/// Microseconds of `time` for each of `of`.
+pub fn us_per(time: Duration, of: u64) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        time.as_secs_f64() * 1e6 / float(of)
+    }
+}
+
+/// Three digits at least, and a unit.
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let (factor, unit) = units
+        .iter()
+        .rev()
+        .find(|(factor, _)| value >= *factor)
+        .unwrap_or(&units[0]);
+    let value = value / factor;
+    let decimals = match value {
+        value if value < 10.0 => 2,
+        value if value < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}{unit}")
+}
+
+/// `12.3 µs`
+pub fn time(ns: f64) -> String {
+    scaled(ns, &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")])
+}
+
+/// `512 MiB/s`
+pub fn bandwidth(bytes_a_second: f64) -> String {
+    let unit = |power| 1024f64.powi(power);
+    let units = [
+        (1.0, " B/s"),
+        (unit(1), " KiB/s"),
+        (unit(2), " MiB/s"),
+        (unit(3), " GiB/s"),
+    ];
+    scaled(bytes_a_second, &units)
+}
+
+/// `312k`
+pub fn count(value: f64) -> String {
+    if value < 1000.0 {
+        return format!("{value:.0}");
+    }
+    scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        assert_eq!(time(0.0), "0.00 ns");
+        assert_eq!(time(950.0), "950 ns");
+        assert_eq!(time(12_340.0), "12.3 µs");
+        assert_eq!(time(3_100_000_000.0), "3.10 s");
+        assert_eq!(bandwidth(536_870_912.0), "512 MiB/s");
+        assert_eq!(bandwidth(0.0), "0.00 B/s");
+        assert_eq!(count(312_400.0), "312k");
+        assert_eq!(count(950.2), "950");
+        assert_eq!(count(1_250_000.0), "1.25M");
+    }
+
+    #[test]
+    fn nothing_is_divided_by_nothing() {
+        for zero in [
+            per(3, 0),
+            rate(3, Duration::ZERO),
+            us_per(Duration::from_secs(1), 0),
+        ] {
+            assert_eq!(zero.to_bits(), 0);
+        }
+        assert_eq!(per(3, 6).to_bits(), 0.5f64.to_bits());
+    }
+}
