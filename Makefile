@@ -19,8 +19,8 @@ LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-run: build ## Build Pollux and serve a 1 GiB memory disk on ./pollux.sock (SOCKET=…, DISK=…)
-	./target/release/pollux serve --socket-path '$(SOCKET)' --disk '$(DISK)' --show-attach
+run: build ## Serve a 1 GiB memory disk on ./pollux.sock, and try it out (SOCKET=…, DISK=…)
+	./dist/try.sh '$(SOCKET)' '$(DISK)'
 
 build: ## Build target/release/pollux
 	./tests/setup.sh build
