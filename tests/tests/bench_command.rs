@@ -1,0 +1,441 @@
+//! `pollux bench`: what it measures, what it refuses, and that its verification bites.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use pollux_tests::peers;
+use pollux_tests::process::{Process, eventually};
+use pollux_tests::server::{Server, pollux_binary};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MEMORY: [&str; 2] = ["--disk", "memory:size=64M"];
+
+fn bench(args: &[&str]) -> Output {
+    let mut command = Command::new(pollux_binary());
+    command.arg("bench").args(args).output().unwrap()
+}
+
+/// What it prints with `--output-format json`. It must succeed.
+fn json(args: &[&str]) -> Value {
+    let output = bench(&[args, &["--output-format", "json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said, "", "nothing is shown to whom there is no terminal");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What it says on standard error when it fails.
+fn fails(args: &[&str]) -> String {
+    let output = bench(args);
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn count(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+#[test]
+fn a_verified_run_reports_in_fios_layout() {
+    let load = [
+        "--rw",
+        "randrw",
+        "--verify",
+        "crc32c",
+        "--runtime",
+        "1s",
+        "--iodepth",
+        "8",
+    ];
+    let report = json(&[&MEMORY[..], &load].concat());
+    let job = &report["jobs"][0];
+    for direction in ["read", "write"] {
+        let side = &job[direction];
+        assert!(number(&side["iops"]) > 0.0, "{side}");
+        assert_eq!(side["total_ios"], side["clat_ns"]["N"]);
+        let percentile = |name: &str| number(&side["clat_ns"]["percentile"][name]);
+        assert!(percentile("50.000000") > 0.0, "{side}");
+        assert!(percentile("50.000000") <= percentile("99.900000"), "{side}");
+        assert_eq!(count(&side["io_bytes"]), 4096 * count(&side["total_ios"]));
+    }
+    let pollux = &report["pollux"];
+    assert!(count(&pollux["blocks_verified"]) > 0, "{pollux}");
+    assert!(count(&pollux["polls"]) > 0, "{pollux}");
+    assert!(number(&pollux["cpu_us_per_io"]["client"]) > 0.0, "{pollux}");
+    assert!(number(&pollux["cpu_us_per_io"]["server"]) > 0.0, "{pollux}");
+}
+
+#[test]
+fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
+    let ways: [&[&str]; 7] = [
+        &["--completion", "polled"],
+        &["--completion", "call"],
+        &["--completion", "adaptive", "--iodepth", "32"],
+        &["--hipri-percent", "50", "--iodepth", "4"],
+        &["--numjobs", "3", "--bs", "16k"],
+        &["--numjobs", "3", "--share-queue", "--iodepth", "4"],
+        &[
+            "--numjobs",
+            "2",
+            "--share-queue",
+            "--kick-lock",
+            "held",
+            "--completion",
+            "call",
+        ],
+    ];
+    for way in ways {
+        let load = ["--rw", "randrw", "--verify", "crc32c", "--runtime", "300ms"];
+        let report = json(&[&MEMORY[..], &load, way].concat());
+        assert!(count(&report["pollux"]["blocks_verified"]) > 0, "{way:?}");
+    }
+}
+
+#[test]
+fn polled_requests_are_not_called_for() {
+    let report = json(
+        &[
+            &MEMORY[..],
+            &["--completion", "polled", "--runtime", "500ms"],
+        ]
+        .concat(),
+    );
+    assert!(
+        number(&report["pollux"]["calls_per_io"]) <= 1e-4,
+        "{}",
+        report["pollux"]
+    );
+}
+
+#[test]
+fn both_kinds_on_one_queue_are_reported_apart() {
+    let load = [
+        "--rw",
+        "randread",
+        "--hipri-percent",
+        "30",
+        "--iodepth",
+        "4",
+        "--runtime",
+        "500ms",
+    ];
+    let report = json(&[&MEMORY[..], &load].concat());
+    let read = &report["pollux"]["read"];
+    let (polled, call) = (
+        count(&read["polled"]["total_ios"]),
+        count(&read["call"]["total_ios"]),
+    );
+    assert!(
+        polled > 0 && call > polled,
+        "{polled} polled, {call} by calls"
+    );
+    assert_eq!(
+        polled + call,
+        count(&report["jobs"][0]["read"]["total_ios"])
+    );
+}
+
+#[test]
+fn an_open_loop_starts_what_is_due() {
+    let load = [
+        "--rw",
+        "randread",
+        "--rate-iops",
+        "200",
+        "--completion",
+        "call",
+        "--runtime",
+        "1s",
+    ];
+    let report = json(&[&MEMORY[..], &load].concat());
+    let read = count(&report["jobs"][0]["read"]["total_ios"]);
+    let left = count(&report["pollux"]["unstarted"]);
+    assert_eq!(read + left, 200);
+}
+
+#[test]
+fn jobs_that_only_read_verify_what_they_wrote_before() {
+    let load = [
+        "--rw",
+        "randread",
+        "--verify",
+        "crc32c",
+        "--size",
+        "4m",
+        "--runtime",
+        "300ms",
+    ];
+    let report = json(&[&MEMORY[..], &load].concat());
+    let job = &report["jobs"][0];
+    assert_eq!(job["write"]["total_ios"], 0, "the filling is not measured");
+    assert_eq!(
+        job["read"]["total_ios"],
+        report["pollux"]["blocks_verified"]
+    );
+}
+
+#[test]
+fn torn_writes_that_the_server_calls_complete_are_caught() {
+    let disk = "fault:torn=1K,then=ok,chance=1%,on=memory:size=16M";
+    for rw in ["randrw", "randwrite", "read"] {
+        let load = [
+            "--disk",
+            disk,
+            "--rw",
+            rw,
+            "--verify",
+            "crc32c",
+            "--runtime",
+            "1s",
+        ];
+        let said = fails(&load);
+        assert!(
+            said.contains("--verify: the block at offset"),
+            "{rw}: {said}"
+        );
+        assert!(said.contains("crc32c"), "{rw}: {said}");
+    }
+}
+
+#[test]
+fn writes_that_never_reach_the_disk_are_caught() {
+    let disk = "fault:torn=0,then=ok,chance=1%,on=memory:size=1M";
+    let said = fails(&["--disk", disk, "--rw", "randrw", "--verify", "crc32c"]);
+    let stale = said.contains("stale block") || said.contains("found zeroes");
+    assert!(stale, "{said}");
+}
+
+#[test]
+fn a_disk_that_keeps_nothing_is_caught() {
+    let said = fails(&[
+        "--disk",
+        "null:size=1M",
+        "--rw",
+        "randrw",
+        "--verify",
+        "crc32c",
+    ]);
+    assert!(said.contains("--verify: the block at offset"), "{said}");
+}
+
+#[test]
+fn a_request_that_fails_ends_the_run_by_name() {
+    let disk = "fault:error=EIO,op=write,after=100,on=memory:size=64M";
+    let said = fails(&["--disk", disk, "--rw", "write"]);
+    assert!(said.contains("a write of 4096 bytes at offset"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_name() {
+    let cases: [(&[&str], &str); 12] = [
+        (&["--socket", "/nowhere/disk.sock"], "/nowhere/disk.sock"),
+        (&["--disk", "mem:size=1M"], "--disk"),
+        (&["--disk", "memory:size=1M", "--size", "2M"], "--size"),
+        (&["--disk", "memory:size=1M", "--bs", "1000"], "--bs"),
+        (&["--disk", "memory:size=1M", "--bs", "2m"], "--bs"),
+        (&["--disk", "memory:size=1M", "--iodepth", "0"], "--iodepth"),
+        (&["--disk", "memory:size=1M", "--cpus", "x"], "--cpus"),
+        (&["--disk", "memory:size=1M", "--cpus", "4000"], "--cpus"),
+        (
+            &["--disk", "memory:size=1M", "--kick-lock", "held"],
+            "--share-queue",
+        ),
+        (&["--disk", "memory:size=1M", "--socket", "s"], "--socket"),
+        (&["--socket", "s", "--poll", "never"], "--poll"),
+        (&["--socket", "s", "--threads", "2"], "--threads"),
+    ];
+    for (args, words) in cases {
+        let said = fails(args);
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// Against `server`: data, and more queues than there are.
+fn drives(server: &Server) {
+    let socket = server.socket().to_str().unwrap();
+    let load = [
+        "--rw",
+        "randrw",
+        "--verify",
+        "crc32c",
+        "--runtime",
+        "500ms",
+        "--numjobs",
+        "2",
+    ];
+    let report = json(&[&["--socket", socket], &load[..]].concat());
+    assert!(count(&report["pollux"]["blocks_verified"]) > 0);
+    assert!(number(&report["pollux"]["cpu_us_per_io"]["server"]) > 0.0);
+    let said = fails(&["--socket", socket, "--numjobs", "3"]);
+    assert!(
+        said.contains("--numjobs 3") && said.contains("--share-queue"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_pollux_is_driven() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let args = ["--disk", "memory:size=64M", "--num-queues", "2"];
+    let server = Server::pollux(&socket, &args).unwrap();
+    drives(&server);
+}
+
+#[test]
+fn a_running_qemu_storage_daemon_is_driven() {
+    let Some(daemon) = peers::installed("qemu-storage-daemon") else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let image = folder.path().join("disk.img");
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    let disk = format!("driver=file,filename={}", image.display());
+    let server = Server::qemu_storage_daemon(&daemon, &socket, &disk, 2).unwrap();
+    drives(&server);
+}
+
+#[test]
+fn a_server_that_dies_ends_the_run_by_name() {
+    for completion in ["polled", "call", "adaptive"] {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let server = Server::pollux(&socket, &["--disk", "memory:size=64M"]).unwrap();
+        let mut command = Command::new(pollux_binary());
+        command.args([
+            "bench",
+            "--runtime",
+            "10m",
+            "--completion",
+            completion,
+            "--socket",
+        ]);
+        let command = command
+            .arg(&socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        eventually(
+            || has_thread(&child, "job-0"),
+            || "it does not begin".to_owned(),
+        );
+        drop(server);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success());
+        assert!(
+            said.contains("the server closed the connection"),
+            "{completion}: {said}"
+        );
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("IOPS"), "{completion}: {table}");
+    }
+}
+
+#[test]
+fn a_read_only_disk_is_read_and_not_written() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=1M", "--read-only"]).unwrap();
+    let socket = server.socket().to_str().unwrap();
+    let report = json(&["--socket", socket, "--runtime", "200ms"]);
+    assert!(count(&report["jobs"][0]["read"]["total_ios"]) > 0);
+    for args in [["--rw", "write"], ["--verify", "crc32c"]] {
+        let said = fails(&[&["--socket", socket][..], &args].concat());
+        assert!(
+            said.contains("read-only") && said.contains(args[0]),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_run_prints_what_it_has() {
+    let mut command = Command::new(pollux_binary());
+    command.args([
+        "bench",
+        "--disk",
+        "null:size=1G",
+        "--rw",
+        "randread",
+        "--rate-iops",
+        "1",
+    ]);
+    command.args(["--completion", "call", "--runtime", "10m"]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    eventually(
+        || has_thread(&child, "signals"),
+        || "it does not watch for signals".to_owned(),
+    );
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("IOPS") && table.contains("CPU of the client"),
+        "{table}"
+    );
+}
+
+fn has_thread(child: &Child, name: &str) -> bool {
+    Process::new(child.id()).thread_named(name).is_ok()
+}
+
+/// `make run`, from when it is built: the table comes, then how to attach, and a signal ends it.
+#[test]
+fn a_disk_is_tried_out_and_then_served() {
+    for (disk, words) in [
+        ("memory:size=16M", "Verified: "),
+        ("null:size=16M", "no writes"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("a disk.sock");
+        let mut command =
+            Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/try.sh"));
+        command
+            .arg(&socket)
+            .arg(disk)
+            .env("POLLUX", pollux_binary());
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut text = String::new();
+        for line in &mut lines {
+            text += &line.unwrap();
+            text.push('\n');
+            if text.ends_with("Serving until Ctrl-C.\n") {
+                break;
+            }
+        }
+        assert!(text.contains(words), "{text}");
+        assert!(
+            text.find("IOPS").unwrap() < text.find("-chardev socket").unwrap(),
+            "{text}"
+        );
+        let again = json(&["--socket", socket.to_str().unwrap(), "--runtime", "100ms"]);
+        assert!(count(&again["jobs"][0]["read"]["total_ios"]) > 0);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(!socket.exists(), "the server has cleaned up");
+    }
+}
