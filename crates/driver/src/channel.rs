@@ -22,7 +22,7 @@ pub trait Hybrid: pollux_disk::Channel {
     /// [`queue`](pollux_disk::Channel::queue), with a say.
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued;
 
-    /// What it has counted since it was opened.
+    /// What was counted since it was opened: by all of the queue, if others use that, too.
     fn counters(&mut self) -> Counters;
 }
 

@@ -20,6 +20,11 @@ pub enum Waiting {
     Adaptive,
 }
 
+/// After so many looks in vain, some 20 µs, whoever else wants the processor may have it. Where there are
+/// more pollers than processors, the server is among those who want it: eight pollers on two processors
+/// made a hundredth of the requests without.
+const POLITE: u32 = 1024;
+
 /// The place where an owner of channels waits for them.
 ///
 /// ```no_run
@@ -79,7 +84,9 @@ impl Waiter {
     ) -> io::Result<usize> {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         let mut slept = false;
+        let mut looks = 0u32;
         loop {
+            looks = looks.wrapping_add(1);
             let count = reap(channel, done);
             if count > 0 {
                 if !slept {
@@ -99,6 +106,7 @@ impl Waiter {
                 Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
             };
             match next {
+                Next::Look if looks.is_multiple_of(POLITE) => std::thread::yield_now(),
                 Next::Look => std::hint::spin_loop(),
                 Next::Sleep => {
                     slept = true;

@@ -56,6 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         stop: &stop,
         cpus: &cpus,
         server: target.server(),
+        shared: args.share_queue,
         seed: fastrand::u64(..),
     };
     let mut progress = Progress::new(plan.runtime);

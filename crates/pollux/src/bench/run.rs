@@ -53,24 +53,12 @@ impl Outcome {
     /// Adds another job.
     fn add(&mut self, job: Self) {
         self.latencies.add(&job.latencies);
-        self.counters = sum(self.counters, job.counters);
+        self.counters = self.counters.plus(job.counters);
         self.client.add(job.client);
         self.elapsed = self.elapsed.max(job.elapsed);
         self.unstarted += job.unstarted;
         self.checked += job.checked;
         self.error = self.error.take().or(job.error);
-    }
-}
-
-fn sum(one: Counters, other: Counters) -> Counters {
-    Counters {
-        kicks: one.kicks + other.kicks,
-        kicks_under_lock: one.kicks_under_lock + other.kicks_under_lock,
-        calls: one.calls + other.calls,
-        looks: one.looks + other.looks,
-        empty_looks: one.empty_looks + other.empty_looks,
-        sleeps: one.sleeps + other.sleeps,
-        requests: one.requests + other.requests,
     }
 }
 
@@ -82,6 +70,8 @@ pub struct Common<'a> {
     pub cpus: &'a [usize],
     /// Whose processor time is measured, too.
     pub server: Option<Server>,
+    /// Do all jobs share a queue? Its counters are those of all.
+    pub shared: bool,
     /// Marks the blocks of this run.
     pub seed: u64,
 }
@@ -234,7 +224,11 @@ fn one<C: Hybrid>(
     let mut task = Task::Run(Run::new(plan, number));
     let elapsed = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
-    let counters = job.counters().since(counters);
+    let counters = if common.shared && number > 0 {
+        Counters::default()
+    } else {
+        job.counters().since(counters)
+    };
     let unstarted = task.unstarted(nanoseconds(elapsed));
     tell(Phase::Run);
     gate.pass(Phase::ReadBack);
