@@ -50,7 +50,7 @@ impl Bounce {
     /// The device is done with it.
     pub fn end(self, result: Result<(), Failure>) {
         if let (Ok(()), Some((spans, part))) = (result, self.back) {
-            pair(&spans, part, &self.through, |here, there| here.copy_from(there));
+            pair(&spans, part, &self.through, Span::copy_from);
         }
     }
 

@@ -257,8 +257,12 @@ impl<T> Core<T> {
         } else {
             let frame = self.rings.open(head, header);
             match way {
-                Way::In => self.ring.stage(&[frame.header], &[data, frame.status], token),
-                Way::Out => self.ring.stage(&[frame.header, data], &[frame.status], token),
+                Way::In => self
+                    .ring
+                    .stage(&[frame.header], &[data, frame.status], token),
+                Way::Out => self
+                    .ring
+                    .stage(&[frame.header, data], &[frame.status], token),
             }
         };
         debug_assert_eq!(staged, Ok(()), "there was room");
@@ -422,14 +426,14 @@ impl<T> Core<T> {
             Whose::Sole(owner) => return done(owner, result),
             Whose::Part(key) => key,
         };
-        let whole = &mut self.wholes[key];
-        whole.parts -= 1;
-        whole.failure = whole.failure.or(result.err());
-        if whole.parts > 0 {
+        let request = &mut self.wholes[key];
+        request.parts -= 1;
+        request.failure = request.failure.or(result.err());
+        if request.parts > 0 {
             return;
         }
-        if whole.flush && whole.failure.is_none() {
-            (whole.flush, whole.parts) = (false, 1);
+        if request.flush && request.failure.is_none() {
+            (request.flush, request.parts) = (false, 1);
             self.backlog.push_back(Job {
                 ask: Ask::Op(Op::Flush),
                 part: Part::default(),
@@ -438,8 +442,8 @@ impl<T> Core<T> {
             self.refill();
             return;
         }
-        let whole = self.wholes.remove(key);
-        done(whole.owner, whole.failure.map_or(Ok(()), Err));
+        let request = self.wholes.remove(key);
+        done(request.owner, request.failure.map_or(Ok(()), Err));
     }
 
     /// Gives up everything that is in flight: the device is gone, or cannot be trusted. Memory that it
@@ -536,7 +540,8 @@ fn result(status: u8) -> Result<(), Failure> {
 fn buffer(span: Span) -> pollux_ring::Buffer {
     pollux_ring::Buffer {
         address: address(span),
-        len: u32::try_from(span.len()).expect("a buffer is no longer than the limit, which is a u32"),
+        len: u32::try_from(span.len())
+            .expect("a buffer is no longer than the limit, which is a u32"),
     }
 }
 

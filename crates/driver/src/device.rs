@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pollux_blk::{Cache, Config, SECTOR, feature};
-use pollux_memory::Region;
 use pollux_disk::{Access, Event, Events, Geometry, RangeLimits};
+use pollux_memory::Region;
 
 use crate::arena::Pool;
 use crate::connection::Connection;
@@ -121,7 +121,9 @@ impl Device {
     /// Takes the first queue of those that nobody has.
     pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
         let mut taken = lock(&self.taken);
-        let free = within.into_iter().find(|index| !taken[usize::from(*index)])?;
+        let free = within
+            .into_iter()
+            .find(|index| !taken[usize::from(*index)])?;
         taken[usize::from(free)] = true;
         Some(free)
     }

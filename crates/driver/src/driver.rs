@@ -45,7 +45,7 @@ impl Driver {
             source,
         })?;
         Ok(Self(Arc::new(Inner {
-            shared: Mutex::new(vec![Weak::new(); usize::from(device.queues())]),
+            shared: Mutex::new((0..device.queues()).map(|_| Weak::new()).collect()),
             device,
         })))
     }

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 
 use pollux_memory::{Region, Span};
-use pollux_ring::{AreaError, Areas, Layout};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 /// `bytes` zeroes (whole pages) in a memfd of their own. It takes up what is written, and nothing before.
@@ -32,56 +31,12 @@ pub(crate) fn memfd_region(name: &str, bytes: usize) -> io::Result<Arc<Region>> 
     Ok(Arc::new(region))
 }
 
-/// The memory of one queue: a region of its own, which goes with the queue.
-#[derive(Debug)]
-pub(crate) struct RingMemory {
-    /// All of it, to be registered before the queue is started, and kept until it has stopped.
-    pub(crate) region: Arc<Region>,
-    /// The ring.
-    pub(crate) areas: Areas,
-    /// Where its parts lie.
-    pub(crate) addresses: Addresses,
-    /// What follows the ring, from the next page on: for request headers and indirect tables.
-    pub(crate) rest: Span,
-}
-
 /// Where the parts of a ring lie in this process, which is where the device finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) descriptor: u64,
     pub(crate) driver: u64,
     pub(crate) device: u64,
-}
-
-/// Memory for a ring of `size` entries and `rest` bytes more. What the device writes begins at a cache
-/// line that the driver does not write, and the other way round.
-///
-/// # Errors
-///
-/// When the size is no power of two, or the machine lacks what [`memfd_region`] needs.
-pub(crate) fn ring_memory(size: u16, rest: usize) -> io::Result<RingMemory> {
-    let layout = Layout::of(size);
-    // Two lines: processors fetch them in pairs.
-    let apart = |bytes: usize| bytes.next_multiple_of(128);
-    let driver = apart(layout.descriptor);
-    let device = driver + apart(layout.driver);
-    let behind = (device + layout.device).next_multiple_of(rustix::param::page_size());
-    let region = memfd_region("pollux-ring", behind + rest)?;
-    let (ring, rest) = region.span().split_at(behind);
-    let (descriptor, others) = ring.split_at(driver);
-    let (driver, device) = others.split_at(device - driver);
-    let areas = Areas::new(u32::from(size), descriptor, driver, device)
-        .map_err(|error: AreaError| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok(RingMemory {
-        areas,
-        addresses: Addresses {
-            descriptor: address(descriptor),
-            driver: address(driver),
-            device: address(device),
-        },
-        rest,
-        region,
-    })
 }
 
 /// Where the device finds `span`.
@@ -102,25 +57,5 @@ mod tests {
         file.set_len(0).unwrap_err();
         region.span().write(&vec![7; region.span().len()]);
         fcntl_add_seals(file, SealFlags::FUTURE_WRITE).unwrap_err();
-    }
-
-    #[test]
-    fn rings_of_every_size_fit_their_memory() {
-        for exponent in 0..=15 {
-            let size = 1 << exponent;
-            let memory = ring_memory(size, 100).unwrap();
-            let Addresses {
-                descriptor,
-                driver,
-                device,
-            } = memory.addresses;
-            assert_eq!(descriptor, address(memory.region.span()));
-            assert!(driver - descriptor >= Layout::of(size).descriptor as u64);
-            assert!(device - driver >= Layout::of(size).driver as u64);
-            assert!(address(memory.rest) - device >= Layout::of(size).device as u64);
-            assert!(memory.rest.len() >= 100);
-        }
-        let refused = ring_memory(3, 0).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -15,6 +15,10 @@ pub enum Completion {
 
 /// When are calls on, on a queue with requests of both kinds?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(
+    clippy::manual_non_exhaustive,
+    reason = "what is hidden is a rule, not a place for more"
+)]
 pub enum Mixed {
     /// While a call-driven request is in flight, or anybody sleeps on the queue.
     #[default]

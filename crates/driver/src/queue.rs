@@ -80,6 +80,10 @@ impl Queue {
     /// Looks, and completes for everybody what the device has finished; returns how many chains that were.
     /// It never sleeps, and takes no lock when there is nothing.
     #[inline]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "it completes requests; how many need not matter"
+    )]
     pub fn poll(&self) -> usize {
         usize::from(self.0.board.poll())
     }

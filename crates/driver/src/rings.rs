@@ -71,7 +71,10 @@ impl Rings {
     /// When there is no memory, or the process is out of descriptors.
     pub fn new(
         pool: &Pool,
-        size: u16, suppression: Suppression, entries: Option<u16>) -> io::Result<Self> {
+        size: u16,
+        suppression: Suppression,
+        entries: Option<u16>,
+    ) -> io::Result<Self> {
         let layout = Layout::of(size);
         let count = usize::from(size);
         let parts = [

@@ -132,7 +132,10 @@ mod tests {
         let bound = Duration::from_millis(2);
         let mut switch = Switch::new(Mixed::SuspendedFor(bound));
         switch.begin(Call);
-        assert!(switch.wanted(), "without pollers there is nothing to rely on");
+        assert!(
+            switch.wanted(),
+            "without pollers there is nothing to rely on"
+        );
         switch.begin(Polled);
         assert!(!switch.wanted());
         assert!(switch.suspended());

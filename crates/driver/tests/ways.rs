@@ -105,8 +105,14 @@ fn a_driver_is_a_disk_with_the_geometry_of_the_other_end() {
     let driver = served.connect(&Options::default());
     let theirs = served.device.disk().geometry();
     let ours = driver.geometry();
-    assert_eq!((ours.bytes, ours.block, ours.access), (theirs.bytes, theirs.block, theirs.access));
-    assert_eq!(ours.discard.map(|limits| limits.max_bytes), theirs.discard.map(|limits| limits.max_bytes));
+    assert_eq!(
+        (ours.bytes, ours.block, ours.access),
+        (theirs.bytes, theirs.block, theirs.access)
+    );
+    assert_eq!(
+        ours.discard.map(|limits| limits.max_bytes),
+        theirs.discard.map(|limits| limits.max_bytes)
+    );
     assert_eq!(driver.server(), Some(std::process::id()));
     drop(driver);
     served.join();

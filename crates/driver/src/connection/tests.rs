@@ -8,11 +8,14 @@ use std::thread::JoinHandle;
 use pollux_blk::feature;
 use pollux_device::{Device, Tuning, Workers};
 use pollux_disk::{Geometry, Null};
+use pollux_ring::Suppression;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
+use crate::arena::Pool;
 use crate::control::Control;
-use crate::memory::{memfd_region, ring_memory};
+use crate::memory::memfd_region;
+use crate::rings::Rings;
 use crate::table::View;
 
 const QUEUES: u16 = 3;
@@ -143,17 +146,17 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
             without_protocol,
             ..Options::default()
         });
-        let memory = ring_memory(16, 0).unwrap();
-        connection.add_region(&memory.region).unwrap();
+        let registers = Arc::clone(&connection);
+        let pool = Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)));
+        let rings = Rings::new(&pool, 16, Suppression::EventIdx, None).unwrap();
         for index in 0..connection.queues() {
-            let (fds, at) = (fds(), &memory.addresses);
+            let (fds, at) = (fds(), &rings.addresses());
             connection.start_queue(index, &fds, at, 16).unwrap();
             assert_eq!(connection.stop_queue(index).unwrap(), 0);
             connection.start_queue(index, &fds, at, 16).unwrap();
             assert_eq!(connection.stop_queue(index).unwrap(), 0);
         }
-        connection.remove_region(&memory.region).unwrap();
-        drop(connection);
+        drop((pool, connection));
         server.join();
     }
 }

@@ -245,11 +245,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         self.stage(self.lock.lock(), submit);
     }
 
-    fn stage(
-        &self,
-        mut state: Guard<'_, State<E, S>>,
-        submit: impl FnOnce(&mut E, &mut Switch),
-    ) {
+    fn stage(&self, mut state: Guard<'_, State<E, S>>, submit: impl FnOnce(&mut E, &mut Switch)) {
         let mut after = After::default();
         let State { ends, switch, .. } = &mut *state;
         submit(ends, switch);
@@ -312,7 +308,8 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         let mut after = After::default();
         let chains = state.reap(&self.outside, &mut after);
         self.outside.looked(chains);
-        let waits = |state: &State<E, S>, turn| state.for_room.iter().position(|w| Some(w.0) == turn);
+        let waits =
+            |state: &State<E, S>, turn| state.for_room.iter().position(|w| Some(w.0) == turn);
         let place = waits(&state, *turn);
         let poll = if state.ends.has_room() {
             if let Some(place) = place {
