@@ -164,6 +164,11 @@ impl<T> Core<T> {
                 && self.failed.is_empty())
     }
 
+    /// Have requests ended that the device was never shown? [`Core::reap`] tells of them.
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     /// How many descriptors a chain with `buffers` of data takes.
     #[inline]
     fn descriptors(&self, buffers: usize) -> usize {
@@ -486,7 +491,7 @@ impl<T> Core<T> {
     ///
     /// As for [`Core::reap`].
     pub fn arm(&mut self) -> Result<Armed, PeerFault> {
-        if !self.failed.is_empty() {
+        if self.has_failed() {
             return Ok(Armed::Pending);
         }
         self.ring.arm()

@@ -1,53 +1,107 @@
 //! The driver end of virtio-blk in user space: opens vhost-user-blk disks from any program.
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        reason = "loom runs the shared queue without what is around it"
+    )
+)]
 
+#[cfg(not(loom))]
 mod arena;
+#[cfg(not(loom))]
 mod bounce;
+#[cfg(not(loom))]
 mod buffer;
+#[cfg(not(loom))]
 mod channel;
+#[cfg(not(loom))]
 mod connection;
+#[cfg(not(loom))]
 mod control;
+#[cfg(not(loom))]
 mod core;
 mod counters;
+#[cfg(not(loom))]
 mod data;
+#[cfg(not(loom))]
 mod device;
+#[cfg(not(loom))]
 mod dial;
 mod doorbell;
+#[cfg(not(loom))]
 mod driver;
+#[cfg(not(loom))]
 mod error;
 mod fd;
+#[cfg(not(loom))]
 mod limits;
 mod lock;
+#[cfg(not(loom))]
 mod look;
+#[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
 mod negotiate;
+#[cfg(not(loom))]
 mod notice;
 mod options;
+#[cfg(not(loom))]
 mod owner;
+#[cfg(not(loom))]
 mod patience;
+#[cfg(not(loom))]
 mod pending;
+#[cfg(not(loom))]
 mod place;
+#[cfg(not(loom))]
 mod queue;
+#[cfg(not(loom))]
 mod readiness;
+#[cfg(not(loom))]
 mod regions;
+#[cfg(not(loom))]
 mod rings;
+#[cfg(not(loom))]
 mod seat;
 mod shared;
+#[cfg(not(loom))]
 mod shared_channel;
 mod switch;
 mod sync;
+#[cfg(not(loom))]
 mod table;
+#[cfg(not(loom))]
 mod waiter;
 
+#[cfg(not(loom))]
 pub use buffer::Buffer;
+#[cfg(not(loom))]
 pub use channel::{Channel, Hybrid};
 pub use counters::Counters;
+#[cfg(not(loom))]
 pub use data::Data;
+#[cfg(not(loom))]
 pub use driver::Driver;
+#[cfg(not(loom))]
 pub use error::{ConnectError, Lost};
 pub use lock::LockTimes;
 pub use options::{Completion, KickLock, Mixed, Options};
+#[cfg(not(loom))]
 pub use pending::Pending;
+#[cfg(not(loom))]
 pub use queue::Queue;
+#[cfg(not(loom))]
 pub use readiness::Readiness;
+#[cfg(not(loom))]
 pub use shared_channel::SharedChannel;
+#[cfg(not(loom))]
 pub use waiter::{Waiter, Waiting};
+
+/// The shared queue without ring and descriptors, for loom to run.
+#[cfg(loom)]
+#[doc(hidden)]
+pub mod model {
+    pub use crate::shared::{Ends, Fate, Outside, Owner, Seat, Switchboard, Turn, Wakes};
+    pub use crate::switch::Switch;
+}

@@ -1,7 +1,6 @@
 //! Who waits for a request on a shared queue, and how it is told.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use pollux_disk::inbox::Address;
 use pollux_disk::{Completion as Done, Failure, Ticket};
@@ -10,8 +9,7 @@ use pollux_ring::{Armed, Notify, RingIndex};
 use crate::core::Core;
 use crate::error::Lost;
 use crate::options::Completion;
-use crate::shared::{Ends, Owner, Wakes};
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::shared::{Ends, Fate, Owner, Wakes};
 
 /// Who waits for a request.
 #[derive(Debug)]
@@ -29,71 +27,6 @@ pub trait Held: Send + Sync + std::fmt::Debug {
 
     /// It has ended because the device is gone, which may still write to its memory: that is retired.
     fn retire(&self);
-}
-
-/// What is known of a request.
-#[derive(Debug)]
-pub struct Fate {
-    ended: AtomicBool,
-    result: Mutex<Option<Result<(), Failure>>>,
-    /// Changed under the queue's lock only.
-    call_driven: AtomicBool,
-    /// Whom to wake. Set and taken under the queue's lock only.
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Fate {
-    /// Of a request that has not ended.
-    pub fn new(completion: Completion) -> Self {
-        Self {
-            ended: AtomicBool::new(false),
-            result: Mutex::new(None),
-            call_driven: AtomicBool::new(completion == Completion::Call),
-            waker: Mutex::new(None),
-        }
-    }
-
-    /// How it has ended, once it has.
-    pub fn result(&self) -> Option<Result<(), Failure>> {
-        self.has_ended().then(|| {
-            let result = *lock(&self.result);
-            result.expect("it is written before `ended` is set")
-        })
-    }
-
-    /// Has it ended?
-    #[inline]
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    fn end(&self, result: Result<(), Failure>, wakes: &mut Wakes) {
-        *lock(&self.result) = Some(result);
-        self.ended.store(true, Ordering::Release);
-        if let Some(waker) = lock(&self.waker).take() {
-            wakes.wake(waker);
-        }
-    }
-
-    /// Under the queue's lock: `waker` is woken when it ends. True if it was polled until now, and is
-    /// call-driven from now on.
-    pub fn sleep_over(&self, waker: &Waker) -> bool {
-        *lock(&self.waker) = Some(waker.clone());
-        !self.call_driven.swap(true, Ordering::Relaxed)
-    }
-
-    /// Under the queue's lock: nobody waits for it any more.
-    pub fn abandon(&self) {
-        *lock(&self.waker) = None;
-    }
-
-    fn completion(&self) -> Completion {
-        if self.call_driven.load(Ordering::Relaxed) {
-            Completion::Call
-        } else {
-            Completion::Polled
-        }
-    }
 }
 
 impl Owner for Waits {
@@ -155,6 +88,10 @@ impl Ends for SharedEnds {
 
     fn publish(&mut self) -> Notify {
         self.core.publish()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.core.has_failed()
     }
 
     fn arm(&mut self) -> Armed {

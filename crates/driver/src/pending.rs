@@ -15,9 +15,9 @@ use crate::core::Ask;
 use crate::data::{Data, Way};
 use crate::look::Next;
 use crate::options::Completion;
-use crate::owner::{Fate, Held, Waits};
+use crate::owner::{Held, Waits};
 use crate::queue::Shared;
-use crate::shared::Turn;
+use crate::shared::{Fate, Turn};
 use crate::sync::{Mutex, lock};
 
 /// A request that is on its way, with the memory that was lent with it.
@@ -125,11 +125,11 @@ impl<D: Data> Pending<D> {
 
     /// Hands a request that waits for room to the device, if there is some.
     fn submit(&mut self) {
-        let State::Waiting(lent, turn) = &self.state else {
+        let State::Waiting(lent, turn) = &mut self.state else {
             return;
         };
         let mut foreseen = None;
-        let room = self.shared.board.submit(|ends, switch| {
+        let room = self.shared.board.submit(turn, |ends, switch| {
             let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
             match ends.core.accept(lent.ask, Waits::Handle(held)) {
                 Ok(()) => switch.begin(lent.completion),
@@ -138,9 +138,6 @@ impl<D: Data> Pending<D> {
         });
         if !room {
             return;
-        }
-        if let Some(turn) = turn {
-            self.shared.board.leave_room(*turn);
         }
         let lent = Arc::clone(lent);
         self.state = match foreseen {
@@ -223,12 +220,7 @@ impl<D: Data> Pending<D> {
                     }
                 }
                 State::InFlight(lent) => {
-                    self.shared.board.attend(|_, switch| {
-                        if !lent.fate.has_ended() && lent.fate.sleep_over(waker) {
-                            switch.turn_over();
-                        }
-                    });
-                    if !lent.fate.has_ended() {
+                    if self.shared.board.poll_end(&lent.fate, waker).is_pending() {
                         return Poll::Pending;
                     }
                 }
@@ -269,7 +261,7 @@ impl<D: Data> Drop for Pending<D> {
         match &self.state {
             State::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
             State::InFlight(lent) if !lent.fate.has_ended() => {
-                self.shared.board.attend(|_, _| lent.fate.abandon());
+                self.shared.board.forsake(&lent.fate);
             }
             _ => {}
         }

@@ -8,6 +8,7 @@
 //! The module knows no ring and no descriptor: those are behind [`Ends`] and [`Seat`]. loom runs it over
 //! the real `Reader` and `Writer`, in every interleaving.
 
+mod fate;
 mod parker;
 mod wakes;
 
@@ -23,6 +24,7 @@ use crate::options::{Completion, KickLock, Mixed};
 use crate::switch::Switch;
 use crate::sync::{AtomicU16, Ordering};
 
+pub use fate::Fate;
 pub use parker::{Parker, Seat};
 pub use wakes::Wakes;
 
@@ -46,6 +48,9 @@ pub trait Ends: Send {
 
     /// Shows the device what is staged.
     fn publish(&mut self) -> Notify;
+
+    /// Have requests ended that the device was never shown? [`Ends::reap`] tells of them.
+    fn has_failed(&self) -> bool;
 
     /// Asks for a call, then looks.
     fn arm(&mut self) -> Armed;
@@ -123,10 +128,10 @@ struct After {
 impl<E: Ends, S: Seat> State<E, S> {
     /// Reaps, and sees to it that calls are on if they are needed.
     fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
-        let mut all = 0;
+        let mut all = 0u16;
         loop {
             let chains = self.reap_once(after);
-            all += chains;
+            all = all.saturating_add(chains);
             if self.settle(outside) == Armed::Idle {
                 break;
             }
@@ -149,16 +154,35 @@ impl<E: Ends, S: Seat> State<E, S> {
             chains
         };
         for _ in 0..most {
-            if !self.ends.has_room() {
+            if !self.wake_for_room(after) {
                 break;
             }
-            let Some((_, waker)) = self.for_room.pop_front() else {
-                break;
-            };
-            self.switch.wake();
-            after.wakes.wake(waker);
         }
         chains
+    }
+
+    /// Wakes the first of those who wait for room, if there is some. Was there somebody?
+    fn wake_for_room(&mut self, after: &mut After) -> bool {
+        if !self.ends.has_room() {
+            return false;
+        }
+        let Some((_, waker)) = self.for_room.pop_front() else {
+            return false;
+        };
+        self.switch.wake();
+        after.wakes.wake(waker);
+        true
+    }
+
+    /// Where among those who wait for room it is; nowhere once it was woken.
+    fn place(&self, turn: Option<Turn>) -> Option<usize> {
+        self.for_room.iter().position(|one| Some(one.0) == turn)
+    }
+
+    /// Takes it out of those who wait for room. Its waker is to be dropped when the lock is released.
+    fn take_place(&mut self, place: usize) -> Option<(Turn, Waker)> {
+        self.switch.wake();
+        self.for_room.remove(place)
     }
 
     /// Turns calls on or off, as they are needed now. [`Armed::Pending`]: reap, and settle again.
@@ -231,27 +255,50 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
 
     /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
     /// room, and nothing was done.
-    pub fn submit(&self, submit: impl FnOnce(&mut E, &mut Switch)) -> bool {
-        let state = self.lock.lock();
-        if !state.ends.has_room() {
+    ///
+    /// Whoever was woken for room (`turn`) and finds that others were faster does not wait again: awake
+    /// as they are, they might be faster for ever. It goes into the backlog, which has its order.
+    pub fn submit(
+        &self,
+        turn: &mut Option<Turn>,
+        submit: impl FnOnce(&mut E, &mut Switch),
+    ) -> bool {
+        let mut state = self.lock.lock();
+        let place = state.place(*turn);
+        let was_woken = turn.is_some() && place.is_none();
+        if !was_woken && !state.ends.has_room() {
             return false;
         }
-        self.stage(state, submit);
+        *turn = None;
+        let left = place.and_then(|place| state.take_place(place));
+        self.stage(state, was_woken, submit);
+        drop(left);
         true
     }
 
     /// Lets `submit` stage requests that wait in the queue's backlog where there is no room.
     pub fn submit_all(&self, submit: impl FnOnce(&mut E, &mut Switch)) {
-        self.stage(self.lock.lock(), submit);
+        self.stage(self.lock.lock(), false, submit);
     }
 
-    fn stage(&self, mut state: Guard<'_, State<E, S>>, submit: impl FnOnce(&mut E, &mut Switch)) {
+    fn stage(
+        &self,
+        mut state: Guard<'_, State<E, S>>,
+        was_woken: bool,
+        submit: impl FnOnce(&mut E, &mut Switch),
+    ) {
         let mut after = After::default();
         let State { ends, switch, .. } = &mut *state;
         submit(ends, switch);
         after.kick = ends.publish() == Notify::Needed;
-        // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it.
-        if state.settle(&self.outside) == Armed::Pending {
+        if was_woken {
+            // One is woken for each chain that comes back, which may have made room for several.
+            state.wake_for_room(&mut after);
+        }
+        // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it,
+        // nor over what no look at the ring finds.
+        let failed = state.ends.has_failed();
+        if state.settle(&self.outside) == Armed::Pending || failed {
             let chains = state.reap(&self.outside, &mut after);
             self.outside.looked(chains);
         }
@@ -301,67 +348,50 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         answer
     }
 
-    /// Waits for room: ready when there is some. Else `waker` is woken once there is, and `turn` names
-    /// this one among those who wait.
+    /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
+    /// `turn` names this one among those who wait.
     pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
+        // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
+        let mut waker = waker.clone();
         let mut state = self.lock.lock();
         let mut after = After::default();
         let chains = state.reap(&self.outside, &mut after);
         self.outside.looked(chains);
-        let waits =
-            |state: &State<E, S>, turn| state.for_room.iter().position(|w| Some(w.0) == turn);
-        let place = waits(&state, *turn);
-        let poll = if state.ends.has_room() {
-            if let Some(place) = place {
-                state.for_room.remove(place);
-                state.switch.wake();
-            }
-            *turn = None;
-            Poll::Ready(())
-        } else if let Some(place) = place {
-            state.for_room[place].1.clone_from(waker);
-            Poll::Pending
+        let place = state.place(*turn);
+        let was_woken = turn.is_some() && place.is_none();
+        if was_woken || state.ends.has_room() {
+            self.release(state, after);
+            return Poll::Ready(());
+        }
+        if let Some(place) = place {
+            std::mem::swap(&mut state.for_room[place].1, &mut waker);
         } else {
             state.switch.sleep();
-            // Whoever was woken and came too late does not go to the end of the line.
-            if let Some(turn) = *turn {
-                state.for_room.push_front((turn, waker.clone()));
-            } else {
-                state.turns += 1;
-                let new = Turn(state.turns);
-                *turn = Some(new);
-                state.for_room.push_back((new, waker.clone()));
-            }
-            Poll::Pending
-        };
-        if poll.is_pending() {
-            // It sleeps now: calls have to be on. What that finds may be the room.
-            let chains = state.reap(&self.outside, &mut after);
-            self.outside.looked(chains);
+            state.turns += 1;
+            let new = Turn(state.turns);
+            *turn = Some(new);
+            state.for_room.push_back((new, waker));
         }
+        // It sleeps now: calls have to be on. What that finds may be the room.
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
         self.release(state, after);
-        poll
+        Poll::Pending
     }
 
     /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
     pub fn leave_room(&self, turn: Turn) {
         let mut state = self.lock.lock();
         let mut after = After::default();
-        match state.for_room.iter().position(|waiting| waiting.0 == turn) {
-            Some(place) => {
-                state.for_room.remove(place);
-                state.switch.wake();
-            }
-            None if state.ends.has_room() => {
-                if let Some((_, waker)) = state.for_room.pop_front() {
-                    state.switch.wake();
-                    after.wakes.wake(waker);
-                }
-            }
-            None => {}
+        let place = state.place(Some(turn));
+        let left = place.and_then(|place| state.take_place(place));
+        if place.is_none() {
+            state.wake_for_room(&mut after);
         }
-        let _ = state.reap(&self.outside, &mut after);
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
         self.release(state, after);
+        drop(left);
     }
 
     /// Sleeps until `poll` is ready. `poll` registers the waker where what it waits for wakes it, and
