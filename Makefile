@@ -45,8 +45,8 @@ unit: ## Unit, model and documentation tests of the crates, and each benchmark o
 	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
-	$(LOOM) -p pollux-ring -p pollux-disk -- --test-threads=1
-	./crates/ring/tests/bites.sh pollux-ring pollux-disk
+	$(LOOM) -p pollux-ring -p pollux-disk -p pollux-driver -- --test-threads=1
+	./crates/ring/tests/bites.sh pollux-ring pollux-disk pollux-driver
 
 peers: build ## Linux guests under QEMU, and libblkio, against the release binary
 	$(PEERS) -- --test-threads=1

@@ -3,17 +3,21 @@
 #[cfg(loom)]
 pub use loom::{
     sync::atomic::{AtomicBool, AtomicU16, Ordering},
-    sync::{Mutex, MutexGuard},
-    thread,
+    sync::{Condvar, Mutex, MutexGuard},
 };
 #[cfg(not(loom))]
 pub use std::{
     sync::atomic::{AtomicBool, AtomicU16, Ordering},
-    sync::{Mutex, MutexGuard},
-    thread,
+    sync::{Condvar, Mutex, MutexGuard},
 };
 
 /// Locks a mutex of ours, under which nobody panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panics while holding it")
+}
+
+/// Sleeps until `condition` is notified, and takes the lock again.
+pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    let guard = condition.wait(guard);
+    guard.expect("nobody panics while holding it")
 }

@@ -222,13 +222,13 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// Records how long the lock is held and waited for.
-    #[cfg(not(loom))]
+
     pub fn record(&mut self) {
         self.lock.record();
     }
 
     /// The lock, for what it has recorded.
-    #[cfg(not(loom))]
+
     pub fn times(&self) -> Option<crate::lock::LockTimes> {
         self.lock.times()
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::task::Wake;
 
-use crate::sync::{Mutex, lock, thread};
+use crate::sync::{Condvar, Mutex, lock, wait};
 
 /// The place to sleep that a device's call ends.
 pub trait Seat: Send + 'static {
@@ -29,27 +29,35 @@ pub trait Seat: Send + 'static {
 /// A thread that waits.
 #[derive(Debug)]
 pub struct Parker<S: Seat> {
-    thread: thread::Thread,
     state: Mutex<State<S>>,
+    /// Ends the sleep of one that is parked.
+    woken: Condvar,
 }
 
 #[derive(Debug)]
 struct State<S: Seat> {
     /// It was woken, and has not looked yet.
     notified: bool,
-    /// The bell of the seat, while it sits there.
-    seated: Option<S::Bell>,
+    asleep: Asleep<S>,
+}
+
+/// Where it sleeps, or is about to: what has to be done to wake it.
+#[derive(Debug)]
+enum Asleep<S: Seat> {
+    No,
+    Seated(S::Bell),
+    Parked,
 }
 
 impl<S: Seat> Parker<S> {
-    /// Of the calling thread.
+    /// One that is awake.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            thread: thread::current(),
             state: Mutex::new(State {
                 notified: false,
-                seated: None,
+                asleep: Asleep::No,
             }),
+            woken: Condvar::new(),
         })
     }
 
@@ -61,32 +69,44 @@ impl<S: Seat> Parker<S> {
             if std::mem::take(&mut state.notified) {
                 return;
             }
-            state.seated = Some(seat.bell());
+            state.asleep = Asleep::Seated(seat.bell());
         }
         seat.sleep();
-        let mut state = lock(&self.state);
-        state.seated = None;
-        state.notified = false;
+        lock(&self.state).awake();
     }
 
     /// Sleeps where only a wake of its own ends it, unless it was woken since it last slept.
     pub fn park(&self) {
-        while !std::mem::take(&mut lock(&self.state).notified) {
-            thread::park();
+        let mut state = lock(&self.state);
+        state.asleep = Asleep::Parked;
+        while !state.notified {
+            state = wait(&self.woken, state);
         }
+        state.awake();
+    }
+}
+
+impl<S: Seat> State<S> {
+    /// Whatever woke it came before this, and the look comes after.
+    fn awake(&mut self) {
+        self.notified = false;
+        self.asleep = Asleep::No;
     }
 }
 
 impl<S: Seat> Wake for Parker<S> {
     fn wake(self: Arc<Self>) {
-        let bell = {
-            let mut state = lock(&self.state);
-            state.notified = true;
-            state.seated.clone()
+        let mut state = lock(&self.state);
+        state.notified = true;
+        let bell = match &state.asleep {
+            Asleep::Seated(bell) => bell.clone(),
+            Asleep::Parked => {
+                drop(state);
+                return self.woken.notify_one();
+            }
+            Asleep::No => return,
         };
-        match bell {
-            Some(bell) => S::ring(&bell),
-            None => self.thread.unpark(),
-        }
+        drop(state);
+        S::ring(&bell);
     }
 }

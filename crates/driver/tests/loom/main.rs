@@ -1,0 +1,203 @@
+//! Nobody sleeps through the end of a request: loom runs the real `Switchboard`, over the real lanes, in
+//! every interleaving and with every value that the memory model lets a load return.
+//!
+//! `make loom` runs this, and then `bites.sh`: with either full fence of the lanes removed
+//! (`--cfg without_fence=…`) each of these tests must end in a deadlock.
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod model;
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use loom::thread;
+use model::{Board, Device, Request, go_off, queue, submit, submit_blocking, wait};
+use pollux_driver::{Completion, KickLock, Mixed};
+use pollux_ring::Suppression;
+
+use Completion::{Call, Polled};
+
+/// Runs `case` in both modes of suppression, with at most so many interruptions of a thread by another.
+fn explore(interruptions: Option<usize>, case: fn(Suppression)) {
+    for suppression in [Suppression::Flags, Suppression::EventIdx] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = interruptions;
+        model.check(move || case(suppression));
+    }
+}
+
+/// A queue in its usual way, with room for so many requests.
+fn usual(room: usize, suppression: Suppression) -> (Arc<Board>, Device) {
+    queue(room, suppression, Mixed::WhileNeeded, KickLock::Released)
+}
+
+/// A request that is in flight.
+fn flying(board: &Board, completion: Completion) -> Request {
+    let request = Request::new(completion);
+    assert!(submit(board, &mut None, &request), "there is room");
+    request
+}
+
+#[test]
+fn a_polled_request_whose_owner_goes_to_sleep() {
+    explore(None, |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(1));
+        let request = flying(&board, Polled);
+        board.poll();
+        wait(&board, &request);
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_kick_under_the_lock_wakes_the_device_as_well() {
+    explore(None, |suppression| {
+        let (board, device) = queue(1, suppression, Mixed::WhileNeeded, KickLock::Held);
+        let device = thread::spawn(move || device.serve(1));
+        wait(&board, &flying(&board, Call));
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn one_request_after_another_while_either_side_may_sleep() {
+    explore(Some(4), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        wait(&board, &flying(&board, Call));
+        wait(&board, &flying(&board, Polled));
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn entries_that_nobody_has_reaped_when_a_sleeper_arms() {
+    explore(Some(4), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let _unwatched = flying(&board, Polled);
+        wait(&board, &flying(&board, Call));
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sleeper_that_waits_for_a_slot() {
+    explore(Some(4), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let _unwatched = flying(&board, Polled);
+        let request = Request::new(Polled);
+        submit_blocking(&board, &request);
+        wait(&board, &request);
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn an_owner_asleep_whose_request_another_thread_reaps() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let other = Arc::clone(&board);
+        let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
+        // It looks, and is then stopped for ever.
+        let _unwatched = flying(&board, Polled);
+        board.poll();
+        board.poll();
+        sleeper.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn the_sleeper_that_holds_the_call_leaves() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let other = Arc::clone(&board);
+        let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
+        wait(&board, &flying(&board, Polled));
+        sleeper.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_waiter_for_room_that_leaves_passes_the_room_on() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let _unwatched = flying(&board, Polled);
+        let other = Arc::clone(&board);
+        let leaver = thread::spawn(move || {
+            let mut turn = None;
+            let _ = other.poll_room(&mut turn, Waker::noop());
+            if let Some(turn) = turn {
+                other.leave_room(turn);
+            }
+        });
+        let request = Request::new(Call);
+        submit_blocking(&board, &request);
+        wait(&board, &request);
+        leaver.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_request_that_is_forsaken_leaves_the_others_their_calls() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let other = Arc::clone(&board);
+        let leaver = thread::spawn(move || {
+            let request = flying(&other, Polled);
+            if other.poll_end(&request.0, Waker::noop()).is_pending() {
+                other.forsake(&request.0);
+            }
+        });
+        wait(&board, &flying(&board, Call));
+        leaver.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+/// A poller that is stopped with a request in flight, and a sleeper.
+fn a_poller_stops(mixed: Mixed, suppression: Suppression) {
+    let (board, device) = queue(2, suppression, mixed, KickLock::Released);
+    let (alarm, call) = (
+        Arc::clone(&board.outside().alarm),
+        Arc::clone(device.call()),
+    );
+    let clock = matches!(mixed, Mixed::SuspendedFor(_))
+        .then(|| thread::spawn(move || go_off(&alarm, &call)));
+    let device = thread::spawn(move || device.serve(2));
+    let _unwatched = flying(&board, Polled);
+    wait(&board, &flying(&board, Call));
+    board.outside().alarm.set.signal();
+    if let Some(clock) = clock {
+        clock.join().unwrap();
+    }
+    device.join().unwrap();
+}
+
+#[test]
+fn a_call_that_is_suspended_comes_back() {
+    explore(Some(2), |suppression| {
+        a_poller_stops(Mixed::SuspendedFor(Duration::from_millis(1)), suppression);
+    });
+}
+
+/// The rule that was not merged, caught. It hangs with all fences: no part in the proof that they matter.
+#[cfg(not(any(without_fence = "writer", without_fence = "reader")))]
+#[test]
+#[should_panic(expected = "deadlock")]
+fn the_rule_of_the_rfc_hangs() {
+    explore(Some(2), |suppression| {
+        a_poller_stops(Mixed::Rfc2021, suppression)
+    });
+}

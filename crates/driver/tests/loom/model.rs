@@ -1,0 +1,356 @@
+//! A queue and its device for loom: the real lanes, and around them as little as will do.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::Waker;
+
+use loom::sync::atomic::{AtomicU16, AtomicU32};
+use loom::sync::{Condvar, Mutex};
+use pollux_disk::Failure;
+use pollux_disk::wait::Flag;
+use pollux_driver::model::{Ends, Fate, Outside, Owner, Seat, Switch, Switchboard, Turn, Wakes};
+use pollux_driver::{Completion, KickLock, Mixed};
+use pollux_ring::{
+    Armed, Entry, Glance, Head, Lane, Notify, Reader, RingIndex, Suppression, UsedElem, Words,
+    Writer,
+};
+
+const SIZE: usize = 4;
+/// The wrap is on the way.
+const START: RingIndex = RingIndex(u16::MAX);
+
+/// The shared words of one lane, in loom's atomics.
+struct Ring<E: Entry> {
+    entries: [E::Slot; SIZE],
+    idx: AtomicU16,
+    flags: AtomicU16,
+    event: AtomicU16,
+}
+
+impl<E: Entry> Ring<E> {
+    fn new(slot: impl Fn() -> E::Slot) -> Self {
+        Self {
+            entries: std::array::from_fn(|_| slot()),
+            idx: AtomicU16::new(START.0),
+            flags: AtomicU16::new(0),
+            event: AtomicU16::new(0),
+        }
+    }
+
+    fn lane(&self, suppression: Suppression) -> Lane<E> {
+        let words = Words {
+            entries: NonNull::from(&self.entries).cast(),
+            idx: NonNull::from(&self.idx),
+            flags: NonNull::from(&self.flags),
+            event: NonNull::from(&self.event),
+        };
+        // SAFETY: every user of the lane holds the `Arc` of both rings for as long as the lane lives.
+        unsafe { Lane::new(words, u16::try_from(SIZE).unwrap(), suppression) }
+    }
+}
+
+/// Both lanes.
+pub struct Rings {
+    available: Ring<Head>,
+    used: Ring<UsedElem>,
+    suppression: Suppression,
+}
+
+/// An eventfd: a sleep ends when it has been signalled, before or after the sleep began.
+#[derive(Debug, Default)]
+pub struct Event {
+    signalled: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event {
+    pub fn signal(&self) {
+        *self.signalled.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    /// Loom reports a sleep that nothing ends as a deadlock: a lost wake-up.
+    pub fn sleep(&self) {
+        let mut signalled = self.signalled.lock().unwrap();
+        while !*signalled {
+            signalled = self.changed.wait(signalled).unwrap();
+        }
+        *signalled = false;
+    }
+}
+
+/// A wait point: its flag is the real one. Calls end the sleep whether it is set or not.
+#[derive(Debug, Default)]
+pub struct Point {
+    flag: Flag,
+    event: Event,
+}
+
+/// The seat at it.
+pub struct Bed(Arc<Point>);
+
+impl Seat for Bed {
+    type Bell = Arc<Point>;
+
+    fn bell(&self) -> Arc<Point> {
+        Arc::clone(&self.0)
+    }
+
+    fn arm(&mut self) {
+        self.0.flag.arm();
+    }
+
+    fn sleep(&mut self) {
+        self.0.event.sleep();
+        self.0.flag.disarm();
+    }
+
+    fn ring(bell: &Arc<Point>) {
+        if bell.flag.take() {
+            bell.event.signal();
+        }
+    }
+}
+
+/// A request, as far as a shared queue knows it.
+#[derive(Clone, Debug)]
+pub struct Request(pub Arc<Fate>);
+
+impl Request {
+    pub fn new(completion: Completion) -> Self {
+        Self(Arc::new(Fate::new(completion)))
+    }
+}
+
+impl Owner for Request {
+    fn completion(&self) -> Completion {
+        self.0.completion()
+    }
+
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes) {
+        self.0.end(result, wakes);
+    }
+}
+
+/// The driver's end: as many requests in flight as there is room for, the others in a backlog.
+pub struct DriverEnd {
+    available: Writer<Head>,
+    used: Reader<UsedElem>,
+    flights: [Option<Request>; SIZE],
+    room: usize,
+    backlog: VecDeque<Request>,
+    _rings: Arc<Rings>,
+}
+
+impl DriverEnd {
+    pub fn accept(&mut self, request: Request) {
+        self.backlog.push_back(request);
+        self.refill();
+    }
+
+    fn refill(&mut self) {
+        while self.flights.iter().flatten().count() < self.room
+            && let Some(request) = self.backlog.pop_front()
+        {
+            let head = self.flights.iter().position(Option::is_none).unwrap();
+            self.flights[head] = Some(request);
+            self.available.stage(Head(u16::try_from(head).unwrap()));
+        }
+    }
+}
+
+impl Ends for DriverEnd {
+    type Owner = Request;
+
+    fn reap(&mut self, done: &mut impl FnMut(Request, Result<(), Failure>)) -> u16 {
+        let chains = self.used.look().unwrap();
+        while let Some(UsedElem { id, .. }) = self.used.take() {
+            let head = usize::try_from(id).unwrap();
+            done(self.flights[head].take().unwrap(), Ok(()));
+        }
+        self.refill();
+        chains
+    }
+
+    fn publish(&mut self) -> Notify {
+        self.available.publish()
+    }
+
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.used.arm().unwrap()
+    }
+
+    fn is_armed(&self) -> bool {
+        self.used.is_armed()
+    }
+
+    fn disarm(&mut self) {
+        self.used.disarm();
+    }
+
+    fn has_room(&self) -> bool {
+        self.backlog.is_empty() && self.flights.iter().flatten().count() < self.room
+    }
+
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    fn next(&self) -> RingIndex {
+        self.used.next()
+    }
+}
+
+/// When a suspended call comes back: told by a thread of its own, at any moment after it was set.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    pub set: Event,
+    fired: Mutex<bool>,
+}
+
+/// What is outside the lock.
+pub struct Edge {
+    glance: Glance<UsedElem>,
+    kick: Arc<Event>,
+    pub alarm: Arc<Alarm>,
+    _rings: Arc<Rings>,
+}
+
+impl Outside for Edge {
+    fn sees_more_than(&self, next: RingIndex) -> bool {
+        self.glance.sees_more_than(next)
+    }
+
+    fn kick(&self) {
+        self.kick.signal();
+    }
+
+    fn set_alarm(&self) {
+        self.alarm.set.signal();
+    }
+
+    fn alarm(&self) -> bool {
+        std::mem::take(&mut *self.alarm.fired.lock().unwrap())
+    }
+
+    fn looked(&self, _chains: u16) {}
+
+    fn slept(&self) {}
+}
+
+pub type Board = Switchboard<DriverEnd, Bed, Edge>;
+
+/// What a device needs, in a thread of its own.
+pub struct Device {
+    rings: Arc<Rings>,
+    kick: Arc<Event>,
+    call: Arc<Point>,
+}
+
+/// A queue with room for so many requests in flight.
+pub fn queue(
+    room: usize,
+    suppression: Suppression,
+    mixed: Mixed,
+    kick_lock: KickLock,
+) -> (Arc<Board>, Device) {
+    let rings = Arc::new(Rings {
+        available: Ring::new(|| AtomicU16::new(0xdead)),
+        used: Ring::new(|| [AtomicU32::new(0xdead), AtomicU32::new(0xdead)]),
+        suppression,
+    });
+    let used = Reader::new(rings.used.lane(suppression), START);
+    let kick = Arc::new(Event::default());
+    let call = Arc::new(Point::default());
+    let edge = Edge {
+        glance: used.glance(),
+        kick: Arc::clone(&kick),
+        alarm: Arc::default(),
+        _rings: Arc::clone(&rings),
+    };
+    let ends = DriverEnd {
+        available: Writer::new(rings.available.lane(suppression), START),
+        used,
+        flights: [const { None }; SIZE],
+        room,
+        backlog: VecDeque::new(),
+        _rings: Arc::clone(&rings),
+    };
+    let seat = Bed(Arc::clone(&call));
+    let board = Switchboard::new(ends, seat, edge, mixed, kick_lock);
+    (Arc::new(board), Device { rings, kick, call })
+}
+
+impl Device {
+    /// The wait point of the seat.
+    pub fn call(&self) -> &Arc<Point> {
+        &self.call
+    }
+
+    /// Serves so many requests, each published alone, and calls only when that is needed. It sleeps when
+    /// there is nothing to do.
+    pub fn serve(self, mut requests: u32) {
+        let suppression = self.rings.suppression;
+        let mut available = Reader::new(self.rings.available.lane(suppression), START);
+        let mut used = Writer::new(self.rings.used.lane(suppression), START);
+        loop {
+            while let Some(Head(head)) = available.take() {
+                let (id, len) = (u32::from(head), 0);
+                used.stage(UsedElem { id, len });
+                if used.publish() == Notify::Needed {
+                    self.call.event.signal();
+                }
+                requests -= 1;
+            }
+            if requests == 0 {
+                return;
+            }
+            if available.arm().unwrap() == Armed::Idle {
+                self.kick.sleep();
+            }
+            available.disarm();
+            available.look().unwrap();
+        }
+    }
+}
+
+/// Hands `request` over, if there is room.
+pub fn submit(board: &Board, turn: &mut Option<Turn>, request: &Request) -> bool {
+    board.submit(turn, |ends: &mut DriverEnd, switch: &mut Switch| {
+        switch.begin(request.completion());
+        ends.accept(request.clone());
+    })
+}
+
+/// Hands `request` over, and sleeps until there is room for it.
+pub fn submit_blocking(board: &Board, request: &Request) {
+    let mut turn = None;
+    board.block(|waker: &Waker| {
+        loop {
+            if submit(board, &mut turn, request) {
+                return std::task::Poll::Ready(());
+            }
+            if board.poll_room(&mut turn, waker).is_pending() {
+                return std::task::Poll::Pending;
+            }
+        }
+    });
+}
+
+/// Sleeps until `request` has ended.
+pub fn wait(board: &Board, request: &Request) {
+    let result = board.block(|waker| board.poll_end(&request.0, waker));
+    assert_eq!(result, Ok(()));
+}
+
+/// An alarm goes off once, after it was set, at the wait point of the seat.
+pub fn go_off(alarm: &Alarm, call: &Point) {
+    alarm.set.sleep();
+    *alarm.fired.lock().unwrap() = true;
+    call.event.signal();
+}
