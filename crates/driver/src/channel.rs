@@ -32,6 +32,8 @@ pub trait Hybrid: pollux_disk::Channel {
 /// [`Completion::Call`]; its wait point watches the call descriptor.
 #[derive(Debug)]
 pub struct Channel {
+    /// Goes first: the queue stops with it, and only then are the requests' own buffers let go.
+    place: Place,
     core: Core<(Ticket, Completion)>,
     switch: Switch,
     /// Its owner has armed and may be asleep.
@@ -40,7 +42,6 @@ pub struct Channel {
     /// What was counted before it was opened.
     before: Counters,
     wait: WaitPoint,
-    place: Place,
 }
 
 impl Channel {
@@ -148,8 +149,16 @@ impl pollux_disk::Channel for Channel {
     fn arm(&mut self) -> Armed {
         self.asleep = true;
         let armed = self.core.arm();
+        // After the look, as whoever gives up a device says so first and then wakes the sleepers. Its
+        // ring means nothing any more: there is as much to reap as there was in flight.
+        if self.device().is_lost() {
+            return if self.core.is_idle() {
+                Armed::Idle
+            } else {
+                Armed::Pending
+            };
+        }
         match armed {
-            _ if self.device().is_lost() && !self.core.is_idle() => {}
             Ok(RingArmed::Idle) => {
                 self.place.counts().sleeps.add(1);
                 return Armed::Idle;

@@ -520,14 +520,26 @@ impl<T> Core<T> {
         self.ring.next()
     }
 
-    /// The memory of the queue.
-    pub fn rings(&self) -> &Arc<Rings> {
-        &self.rings
+    /// The queue is closed: what the device has not handed back by now it may use for ever.
+    pub fn close(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) {
+        if self.rings.are_stopped() && self.ring.look().is_ok() {
+            while let Ok(Some(back)) = self.ring.take() {
+                let flight = usize::try_from(back.token).map(|head| self.flights[head].take());
+                drop(flight);
+            }
+        }
+        self.give_up(done);
     }
 
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+}
+
+impl<T> Drop for Core<T> {
+    fn drop(&mut self) {
+        self.close(&mut |_, _| ());
     }
 }
 

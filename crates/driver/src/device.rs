@@ -13,7 +13,7 @@ use crate::arena::Pool;
 use crate::connection::Connection;
 use crate::control::Control;
 use crate::counters::{Counters, Counts};
-use crate::error::{Lost, Refusal};
+use crate::error::{Lost, Nonsense, Refusal};
 use crate::limits::Limits;
 use crate::options::Options;
 use crate::table::Known;
@@ -63,10 +63,9 @@ impl Device {
     /// # Errors
     ///
     /// When the machine lacks a thread or descriptors.
-    pub fn new(connection: Connection, options: Options) -> io::Result<Arc<Self>> {
+    pub fn new(connection: Connection, facts: Facts, options: Options) -> io::Result<Arc<Self>> {
         let connection = Arc::new(connection);
-        let facts = Facts::new(connection.features(), &connection.config(), &options, 0);
-        let queues = connection.queues().min(options.queues.unwrap_or(u16::MAX));
+        let queues = connection.queues();
         let registers = Arc::clone(&connection);
         // A server that takes its memory all anew would lose what is in flight with the old: such a one
         // gets a large arena before its queues start, and no other. It is sparse, and costs nothing.
@@ -193,14 +192,15 @@ impl Device {
     /// The configuration has changed.
     pub fn changed(&self, config: &Config) {
         let mut facts = lock(&self.facts);
-        let generation = facts.generation + 1;
-        *facts = Arc::new(Facts::new(
-            self.connection.features(),
-            config,
-            &self.options,
-            generation,
-        ));
-        self.generation.store(generation, Ordering::Release);
+        let features = self.connection.features();
+        match facts.followed_by(features, config, self.options.queue_size) {
+            Ok(next) => *facts = Arc::new(next),
+            Err(fault) => {
+                tracing::warn!(%fault, "the disk says nonsense of itself, and counts as unchanged");
+                return;
+            }
+        }
+        self.generation.store(facts.generation, Ordering::Release);
         drop(facts);
         self.events.tell(Event::Changed);
     }
@@ -254,17 +254,31 @@ fn signal(call: &OwnedFd) {
 }
 
 impl Facts {
-    fn new(features: u64, config: &Config, options: &Options, generation: u64) -> Self {
+    /// What a device says of itself first, for queues of `size` entries.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be.
+    pub fn new(features: u64, config: &Config, size: u16) -> Result<Self, Nonsense> {
         let has = |bit| features & bit != 0;
         let block = if has(feature::BLK_SIZE) {
             config.blk_size
         } else {
             512
         };
-        let limits = Limits::new(features, config, options.queue_size, block);
+        if !block.is_power_of_two() || u64::from(block) < SECTOR {
+            return Err(Nonsense::BlockSize { bytes: block });
+        }
+        let limits = Limits::new(features, config, size, block);
+        if limits.bytes() < u64::from(block) {
+            let most = limits.bytes();
+            return Err(Nonsense::Requests { most, block });
+        }
+        let sectors = config.capacity;
+        let bytes = sectors.checked_mul(SECTOR);
+        let bytes = bytes.ok_or(Nonsense::Capacity { sectors })?;
         let topology = config.topology;
         let blocks = |count: u32| count.saturating_mul(block);
-        let bytes = config.capacity.saturating_mul(SECTOR);
         let geometry = Geometry {
             bytes: bytes - bytes % u64::from(block),
             access: if has(feature::RO) || options.read_only {
@@ -299,12 +313,33 @@ impl Facts {
             }),
         };
         let writeback = !has(feature::CONFIG_WCE) || config.writeback == Cache::Writeback;
-        Self {
+        Ok(Self {
             geometry,
             limits,
             flushes: has(feature::FLUSH) && writeback,
-            generation,
+            generation: 0,
+        })
+    }
+
+    /// What it says of itself later. What a request may hold stays as it was, and so does the size of a
+    /// block: requests are cut already, and the queues' tables are as long as they are.
+    fn followed_by(&self, features: u64, config: &Config, size: u16) -> Result<Self, Nonsense> {
+        let next = Self::new(features, config, size)?;
+        let was = &self.geometry;
+        if next.geometry.block != was.block {
+            let bytes = next.geometry.block;
+            return Err(Nonsense::BlockSize { bytes });
         }
+        Ok(Self {
+            geometry: Geometry {
+                discard: was.discard,
+                write_zeroes: was.write_zeroes,
+                ..next.geometry
+            },
+            limits: self.limits,
+            generation: self.generation + 1,
+            ..next
+        })
     }
 }
 

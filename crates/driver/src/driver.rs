@@ -11,8 +11,8 @@ use pollux_memory::Region;
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::connection::Connection;
-use crate::device::Device;
-use crate::error::{ConnectError, Lost, Refusal};
+use crate::device::{Device, Facts};
+use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::options::Options;
 use crate::place::Place;
 use crate::queue::{Queue, Shared};
@@ -38,8 +38,17 @@ impl Driver {
     ///
     /// When nobody listens there, or what listens serves no disk that can be used: see [`ConnectError`].
     pub fn connect(path: &Path, options: &Options) -> Result<Self, ConnectError> {
+        let size = options.queue_size;
+        if !(size.is_power_of_two() && QUEUE_SIZES.contains(&size)) {
+            return Err(ConnectError::QueueSize { size });
+        }
         let connection = Connection::open(path, options)?;
-        let device = Device::new(connection, options.clone());
+        let facts = Facts::new(connection.features(), &connection.config(), size);
+        let facts = facts.map_err(|fault| ConnectError::Nonsense {
+            path: path.to_owned(),
+            fault,
+        })?;
+        let device = Device::new(connection, facts, options.clone());
         let device = device.map_err(|source| ConnectError::System {
             path: path.to_owned(),
             source,

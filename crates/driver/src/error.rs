@@ -1,6 +1,7 @@
 //! What can go wrong with a connection, and whose fault it is.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,23 @@ pub enum ConnectError {
         /// What to do.
         remedy: &'static str,
     },
+    /// The options ask for queues that cannot be.
+    #[error(
+        "a queue cannot have {size} entries: give a power of two from {least} to {most}",
+        least = QUEUE_SIZES.start(), most = QUEUE_SIZES.end()
+    )]
+    QueueSize {
+        /// What was asked for.
+        size: u16,
+    },
+    /// What the device says of itself cannot be.
+    #[error("the disk at {path} cannot be used: {fault}; report this to whoever makes the server")]
+    Nonsense {
+        /// The socket.
+        path: PathBuf,
+        /// What it says.
+        fault: Nonsense,
+    },
     /// The server refused one of our messages, but is still there.
     #[error("the server at {path} refuses {message}: its log should tell why")]
     Refusal {
@@ -80,6 +98,35 @@ pub enum ConnectError {
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
+    },
+}
+
+/// How many entries a queue may have. A chain is never longer than its queue, and a discard is a chain of
+/// three: header, range and status.
+pub(crate) const QUEUE_SIZES: RangeInclusive<u16> = 4..=pollux_ring::MAX_SIZE;
+
+/// What a device says of itself and cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nonsense {
+    /// `blk_size`.
+    #[error("its blocks have {bytes} bytes, which is no power of two from 512 on")]
+    BlockSize {
+        /// The size of a block.
+        bytes: u32,
+    },
+    /// `capacity`.
+    #[error("it has {sectors} sectors of 512 bytes, which makes more than 2^64 bytes")]
+    Capacity {
+        /// The number of sectors.
+        sectors: u64,
+    },
+    /// `size_max` and `seg_max`, or the queue's size.
+    #[error("a request may hold {most} bytes at most, and a block has {block}")]
+    Requests {
+        /// The most bytes in a request.
+        most: u64,
+        /// The size of a block.
+        block: u32,
     },
 }
 

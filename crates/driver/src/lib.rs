@@ -84,7 +84,7 @@ pub use data::Data;
 #[cfg(not(loom))]
 pub use driver::Driver;
 #[cfg(not(loom))]
-pub use error::{ConnectError, Lost};
+pub use error::{ConnectError, Lost, Nonsense};
 pub use lock::LockTimes;
 pub use options::{Completion, KickLock, Mixed, Options};
 #[cfg(not(loom))]

@@ -47,7 +47,7 @@ pub enum KickLock {
 pub struct Options {
     /// The most queues to use; never more than the server offers. `None`: as many as it offers.
     pub queues: Option<u16>,
-    /// Entries of each queue: a power of two.
+    /// Entries of each queue: a power of two from 4 to 32768.
     pub queue_size: u16,
     /// Is everything refused that would change the disk, whatever the server allows?
     pub read_only: bool,

@@ -72,6 +72,15 @@ impl SharedEnds {
     }
 }
 
+impl Drop for SharedEnds {
+    /// Nobody has a handle any more; but what was lent with a request that was dropped is with the core.
+    fn drop(&mut self) {
+        let mut nobody = Wakes::default();
+        self.core
+            .close(&mut |waits, result| waits.end(result, &mut nobody));
+    }
+}
+
 impl Ends for SharedEnds {
     type Owner = Waits;
 

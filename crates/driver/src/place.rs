@@ -28,12 +28,36 @@ pub struct Place {
 }
 
 impl Place {
-    /// Starts queue `index`, which nobody else has.
+    /// Starts queue `index`, which the caller has taken and nobody else has.
     ///
     /// # Errors
     ///
-    /// When the machine lacks something, or the server refuses.
+    /// When the machine lacks something: then others may take it again. When the server refuses: who
+    /// knows how far it has come, so nobody uses the queue any more.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
+        let (rings, fds) = Self::prepare(device).inspect_err(|_| device.give_back(index))?;
+        let (at, size) = (rings.addresses(), rings.size());
+        device.connection().start_queue(index, &fds, &at, size)?;
+        let counts = Arc::clone(device.counts(index));
+        let call = Arc::new(fds.call);
+        device.heed(index, &call);
+        Ok(Self {
+            device: Arc::clone(device),
+            index,
+            rings: Arc::new(rings),
+            doorbell: Doorbell::new(fds.kick, Arc::clone(&counts)),
+            call,
+            counts,
+        })
+    }
+
+    /// The descriptors and the memory of a queue.
+    fn prepare(device: &Device) -> io::Result<(Rings, QueueFds)> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fds = QueueFds {
+            kick: eventfd(0, flags)?,
+            call: eventfd(0, flags)?,
+        };
         let connection = device.connection();
         let has = |bit| connection.features() & bit != 0;
         let suppression = if has(feature::EVENT_IDX) {
@@ -46,24 +70,7 @@ impl Place {
         let most = device.facts().limits.buffers + FRAME;
         let entries = u16::try_from(most).unwrap_or(size).min(size);
         let tables = has(feature::INDIRECT_DESC).then_some(entries);
-        let rings = Rings::new(device.pool(), size, suppression, tables)?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let fds = QueueFds {
-            kick: eventfd(0, flags)?,
-            call: eventfd(0, flags)?,
-        };
-        connection.start_queue(index, &fds, &rings.addresses(), size)?;
-        let counts = Arc::clone(device.counts(index));
-        let call = Arc::new(fds.call);
-        device.heed(index, &call);
-        Ok(Self {
-            device: Arc::clone(device),
-            index,
-            rings: Arc::new(rings),
-            doorbell: Doorbell::new(fds.kick, Arc::clone(&counts)),
-            call,
-            counts,
-        })
+        Ok((Rings::new(device.pool(), size, suppression, tables)?, fds))
     }
 
     /// The device.

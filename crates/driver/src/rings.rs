@@ -123,6 +123,11 @@ impl Rings {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
+    /// Has it?
+    pub fn are_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     /// Entries of the queue.
     pub fn size(&self) -> u16 {
         self.size

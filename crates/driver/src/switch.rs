@@ -156,4 +156,70 @@ mod tests {
         assert!(!switch.wanted());
         assert!(!switch.suspended(), "and has no bound");
     }
+
+    /// The rule as it is written, over the list of all that is in flight.
+    #[derive(Default)]
+    struct Naive {
+        requests: Vec<Completion>,
+        sleepers: usize,
+        overdue: bool,
+    }
+
+    impl Naive {
+        fn wanted(&self, mixed: Mixed) -> bool {
+            let needed = self.requests.contains(&Call) || self.sleepers > 0;
+            match mixed {
+                Mixed::WhileNeeded => needed,
+                Mixed::SuspendedFor(_) => {
+                    needed && (self.overdue || !self.requests.contains(&Polled))
+                }
+                Mixed::Rfc2021 => needed && !self.requests.contains(&Polled),
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_counts_right(steps in proptest::collection::vec((0..8u8, 0..16usize), 0..200)) {
+            for mixed in [
+                Mixed::WhileNeeded,
+                Mixed::SuspendedFor(Duration::from_millis(1)),
+                Mixed::Rfc2021,
+            ] {
+                let (mut switch, mut naive) = (Switch::new(mixed), Naive::default());
+                for &(step, which) in &steps {
+                    let at = which % naive.requests.len().max(1);
+                    match (step, naive.requests.get(at)) {
+                        (0 | 1, _) => {
+                            let completion = if step == 0 { Polled } else { Call };
+                            switch.begin(completion);
+                            naive.requests.push(completion);
+                        }
+                        (2, Some(_)) => switch.end(naive.requests.swap_remove(at)),
+                        (3, Some(Polled)) => {
+                            switch.turn_over();
+                            naive.requests[at] = Call;
+                        }
+                        (4, _) => {
+                            switch.sleep();
+                            naive.sleepers += 1;
+                        }
+                        (5, _) if naive.sleepers > 0 => {
+                            switch.wake();
+                            naive.sleepers -= 1;
+                        }
+                        (6 | 7, _) => {
+                            naive.overdue = step == 6;
+                            if naive.overdue { switch.overdue() } else { switch.polled() }
+                        }
+                        _ => {}
+                    }
+                    proptest::prop_assert_eq!(switch.wanted(), naive.wanted(mixed));
+                    let bounded = matches!(mixed, Mixed::SuspendedFor(_));
+                    let held_back = naive.wanted(Mixed::WhileNeeded) && !naive.wanted(mixed);
+                    proptest::prop_assert_eq!(switch.suspended(), bounded && held_back);
+                }
+            }
+        }
+    }
 }

@@ -94,10 +94,11 @@ pub trait Outside: Send + Sync {
 
 /// A shared queue.
 pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
+    /// Goes first: the queue stops with it, and only then is what was lent with requests let go.
+    outside: O,
     lock: Lock<State<E, S>>,
     /// The used element to be taken next, for looks without the lock.
     next: AtomicU16,
-    outside: O,
     kick_lock: KickLock,
 }
 
@@ -222,13 +223,11 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// Records how long the lock is held and waited for.
-
     pub fn record(&mut self) {
         self.lock.record();
     }
 
     /// The lock, for what it has recorded.
-
     pub fn times(&self) -> Option<crate::lock::LockTimes> {
         self.lock.times()
     }
