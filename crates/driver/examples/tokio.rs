@@ -45,6 +45,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Completes requests for everybody, each time that the device calls.
 async fn drive(queue: Queue) -> std::io::Result<()> {
+    #[allow(
+        deprecated,
+        reason = "its descriptor never changes, which is all that the function in its stead asks for"
+    )]
     let readiness = AsyncFd::new(Arc::new(queue.readiness()?))?;
     loop {
         let mut ready = readiness.readable().await?;

@@ -193,7 +193,7 @@ impl Device {
     pub fn changed(&self, config: &Config) {
         let mut facts = lock(&self.facts);
         let features = self.connection.features();
-        match facts.followed_by(features, config, self.options.queue_size) {
+        match facts.followed_by(features, config, &self.options) {
             Ok(next) => *facts = Arc::new(next),
             Err(fault) => {
                 tracing::warn!(%fault, "the disk says nonsense of itself, and counts as unchanged");
@@ -254,12 +254,12 @@ fn signal(call: &OwnedFd) {
 }
 
 impl Facts {
-    /// What a device says of itself first, for queues of `size` entries.
+    /// What a device says of itself first.
     ///
     /// # Errors
     ///
     /// When that cannot be.
-    pub fn new(features: u64, config: &Config, size: u16) -> Result<Self, Nonsense> {
+    pub fn new(features: u64, config: &Config, options: &Options) -> Result<Self, Nonsense> {
         let has = |bit| features & bit != 0;
         let block = if has(feature::BLK_SIZE) {
             config.blk_size
@@ -269,7 +269,7 @@ impl Facts {
         if !block.is_power_of_two() || u64::from(block) < SECTOR {
             return Err(Nonsense::BlockSize { bytes: block });
         }
-        let limits = Limits::new(features, config, size, block);
+        let limits = Limits::new(features, config, options.queue_size, block);
         if limits.bytes() < u64::from(block) {
             let most = limits.bytes();
             return Err(Nonsense::Requests { most, block });
@@ -323,8 +323,13 @@ impl Facts {
 
     /// What it says of itself later. What a request may hold stays as it was, and so does the size of a
     /// block: requests are cut already, and the queues' tables are as long as they are.
-    fn followed_by(&self, features: u64, config: &Config, size: u16) -> Result<Self, Nonsense> {
-        let next = Self::new(features, config, size)?;
+    fn followed_by(
+        &self,
+        features: u64,
+        config: &Config,
+        options: &Options,
+    ) -> Result<Self, Nonsense> {
+        let next = Self::new(features, config, options)?;
         let was = &self.geometry;
         if next.geometry.block != was.block {
             let bytes = next.geometry.block;

@@ -43,7 +43,7 @@ impl Driver {
             return Err(ConnectError::QueueSize { size });
         }
         let connection = Connection::open(path, options)?;
-        let facts = Facts::new(connection.features(), &connection.config(), size);
+        let facts = Facts::new(connection.features(), &connection.config(), options);
         let facts = facts.map_err(|fault| ConnectError::Nonsense {
             path: path.to_owned(),
             fault,

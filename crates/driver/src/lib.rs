@@ -36,6 +36,8 @@ mod error;
 mod fd;
 #[cfg(not(loom))]
 mod limits;
+#[cfg(not(loom))]
+mod listeners;
 mod lock;
 #[cfg(not(loom))]
 mod look;

@@ -107,11 +107,16 @@ impl Place {
     /// What it has counted. Reads the calls that have come, so **whoever may be about to sleep over
     /// them looks at the ring after this**.
     pub fn counters(&self) -> Counters {
+        self.hear();
+        self.counts.snapshot()
+    }
+
+    /// Reads, and counts, the calls that have come: see [`Place::counters`].
+    pub fn hear(&self) {
         let mut calls = [0; 8];
         if rustix::io::read(&self.call, &mut calls).is_ok() {
             self.counts.calls.add_shared(u64::from_ne_bytes(calls));
         }
-        self.counts.snapshot()
     }
 }
 

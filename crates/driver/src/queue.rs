@@ -72,9 +72,9 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When the process is out of memory for watches.
+    /// None as yet.
     pub fn channel(&self, wait: &WaitPoint) -> io::Result<SharedChannel> {
-        SharedChannel::new(Arc::clone(&self.0), wait)
+        Ok(SharedChannel::new(Arc::clone(&self.0), wait))
     }
 
     /// Looks, and completes for everybody what the device has finished; returns how many chains that were.

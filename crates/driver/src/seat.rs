@@ -12,6 +12,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::listeners::{Listener, Listeners};
 use crate::options::Mixed;
 use crate::place::Place;
 use crate::shared::{Outside, Seat};
@@ -57,6 +58,7 @@ pub struct Edge {
     place: Place,
     glance: Glance<UsedElem>,
     alarm: Option<Alarm>,
+    listeners: Listeners,
 }
 
 /// Bounds how long a call may be suspended.
@@ -81,6 +83,7 @@ impl Edge {
             place,
             glance,
             alarm,
+            listeners: Listeners::default(),
         })
     }
 
@@ -93,13 +96,51 @@ impl Edge {
     pub fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
         point.watch(self.place.call().as_fd(), Watch::CHANNEL)?;
         if let Some(alarm) = &self.alarm {
-            point.watch(alarm.timer.as_fd(), Watch::CHANNEL)?;
+            let watched = point.watch(alarm.timer.as_fd(), Watch::CHANNEL);
+            watched.inspect_err(|_| self.unwatched_by(point))?;
+        }
+        Ok(())
+    }
+
+    /// A channel whose owner sleeps at `point`.
+    pub fn listener(&self, point: &WaitPoint) -> Listener {
+        self.listeners.add(point)
+    }
+
+    /// The owner of that channel is about to sleep, and **looks at the ring after this**.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be called, and so may not sleep.
+    pub fn sleeps(&self, who: &Listener) -> io::Result<()> {
+        self.listeners.sleep(who, |from, to| self.hand(from, to))
+    }
+
+    /// It is awake, and **looks at the ring after this**.
+    pub fn wakes(&self, who: &Listener) {
+        self.listeners.wake(who, |from, to| self.hand(from, to));
+    }
+
+    /// It goes, and **looks at the ring after this**.
+    pub fn leaves(&self, who: &Listener) {
+        self.listeners.remove(who, |from, to| self.hand(from, to));
+    }
+
+    /// Calls end the sleep at `to` from now on, and no more that at `from`.
+    fn hand(&self, from: Option<&WaitPoint>, to: Option<&WaitPoint>) -> io::Result<()> {
+        if let Some(to) = to {
+            // Calls of before would end its sleep at once. Whoever does this looks after them.
+            self.place.hear();
+            self.watched_by(to)?;
+        }
+        if let Some(from) = from {
+            self.unwatched_by(from);
         }
         Ok(())
     }
 
     /// Takes [`Edge::watched_by`] back.
-    pub fn unwatched_by(&self, point: &WaitPoint) {
+    fn unwatched_by(&self, point: &WaitPoint) {
         // They fail only where the wait point's own descriptors are gone.
         let _ = point.unwatch(self.place.call().as_fd());
         if let Some(alarm) = &self.alarm {

@@ -1,6 +1,5 @@
 //! A channel into a queue that others use too.
 
-use std::io;
 use std::sync::Arc;
 
 use pollux_disk::inbox::{Address, Inbox};
@@ -9,6 +8,7 @@ use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
 use crate::channel::Hybrid;
 use crate::core::Ask;
 use crate::counters::Counters;
+use crate::listeners::Listener;
 use crate::options::Completion;
 use crate::owner::Waits;
 use crate::queue::Shared;
@@ -23,27 +23,36 @@ pub struct SharedChannel {
     shared: Arc<Shared>,
     inbox: Inbox,
     address: Address,
-    wait: WaitPoint,
+    listener: Listener,
     /// What was queued and not submitted.
     queued: Vec<(Request, Completion)>,
-    /// Its owner has armed and may be asleep.
+    /// How many were submitted and not reaped.
+    in_flight: usize,
+    /// Its owner has armed over them and may be asleep.
     asleep: bool,
     before: Counters,
 }
 
 impl SharedChannel {
-    pub(crate) fn new(shared: Arc<Shared>, wait: &WaitPoint) -> io::Result<Self> {
-        shared.board.outside().watched_by(wait)?;
+    pub(crate) fn new(shared: Arc<Shared>, wait: &WaitPoint) -> Self {
         let inbox = Inbox::new(wait);
-        Ok(Self {
+        Self {
+            listener: shared.board.outside().listener(wait),
             before: shared.board.outside().place().counters(),
             shared,
             address: inbox.address(),
             inbox,
-            wait: wait.clone(),
             queued: Vec::new(),
+            in_flight: 0,
             asleep: false,
-        })
+        }
+    }
+
+    /// Its owner sleeps no more: somebody else is to be called.
+    fn wake(&mut self) {
+        self.shared.board.outside().wakes(&self.listener);
+        self.shared.board.attend(|_, switch| switch.wake());
+        self.asleep = false;
     }
 }
 
@@ -69,6 +78,7 @@ impl pollux_disk::Channel for SharedChannel {
         if self.queued.is_empty() {
             return;
         }
+        self.in_flight += self.queued.len();
         let (queued, address) = (&mut self.queued, &self.address);
         let mut ended = Vec::new();
         self.shared.board.submit_all(|ends, switch| {
@@ -87,24 +97,32 @@ impl pollux_disk::Channel for SharedChannel {
     }
 
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
-        if std::mem::take(&mut self.asleep) {
-            let woken = |_: &mut _, switch: &mut crate::switch::Switch| switch.wake();
-            self.shared.board.attend(woken);
+        if self.asleep {
+            self.wake();
         } else {
             self.shared.board.poll();
         }
-        self.inbox.collect(done);
+        self.in_flight -= self.inbox.collect(done);
     }
 
     fn arm(&mut self) -> Armed {
         if !self.queued.is_empty() {
             return Armed::Pending;
         }
-        if !std::mem::replace(&mut self.asleep, true) {
-            let sleeps = |_: &mut _, switch: &mut crate::switch::Switch| switch.sleep();
-            self.shared.board.attend(sleeps);
-        } else {
+        if self.in_flight == 0 {
+            // Nothing can end here: whoever sleeps over that needs no calls, nor is the one to be called
+            // about requests of others.
+            return Armed::Idle;
+        }
+        if self.asleep {
             self.shared.board.woken();
+        } else {
+            if let Err(error) = self.shared.board.outside().sleeps(&self.listener) {
+                tracing::warn!(%error, "calls cannot be waited for");
+                return Armed::CannotSleep;
+            }
+            self.asleep = true;
+            self.shared.board.attend(|_, switch| switch.sleep());
         }
         if self.inbox.is_empty() {
             self.shared.board.outside().slept();
@@ -118,9 +136,9 @@ impl pollux_disk::Channel for SharedChannel {
 impl Drop for SharedChannel {
     fn drop(&mut self) {
         if self.asleep {
-            let woken = |_: &mut _, switch: &mut crate::switch::Switch| switch.wake();
-            self.shared.board.attend(woken);
+            self.wake();
         }
-        self.shared.board.outside().unwatched_by(&self.wait);
+        self.shared.board.outside().leaves(&self.listener);
+        self.shared.board.woken();
     }
 }

@@ -219,7 +219,7 @@ impl DriverEnd {
         self.free = slot.link;
         self.free_count -= 1;
         (slot.length, slot.room, slot.token) = (1, room, token);
-        if std::mem::replace(&mut slot.table, Some(table)) != Some(table) {
+        if slot.table.replace(table) != Some(table) {
             self.write(head, table, DescriptorFlags::INDIRECT, 0);
         }
         self.available.stage(Head(head));
