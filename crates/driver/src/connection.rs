@@ -300,11 +300,13 @@ impl Wire {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone().into());
         }
-        let (answer, ended) = bounded(&self.socket, self.patience, ask)
+        let patience = self.patience;
+        // The reason before the shutdown, which others see as well, and take for the server's.
+        let shut_down = || drop(self.lose(Lost::Silent { message, patience }));
+        let (answer, ended) = bounded(patience, shut_down, ask)
             .map_err(|source| Refusal::System { message, source })?;
-        if ended == Ended::TooLate {
-            let patience = self.patience;
-            return Err(self.lose(Lost::Silent { message, patience }).into());
+        if let (Ended::TooLate, Some(lost)) = (ended, self.lost.get()) {
+            return Err(lost.clone().into());
         }
         answer.map_err(|error| self.failure(message, error))
     }

@@ -520,13 +520,19 @@ impl<T> Core<T> {
         self.ring.next()
     }
 
-    /// The queue is closed: what the device has not handed back by now it may use for ever.
+    /// The queue is closed. Nobody waits for its requests any more, and what was lent with them is let go.
+    /// Where the device has taken chains that it has not handed back, it may use their memory for ever:
+    /// all of them are given up.
     pub fn close(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) {
-        if self.rings.are_stopped() && self.ring.look().is_ok() {
-            while let Ok(Some(back)) = self.ring.take() {
-                let flight = usize::try_from(back.token).map(|head| self.flights[head].take());
-                drop(flight);
-            }
+        let stopped = self.rings.stopped_at();
+        if stopped.is_some() && self.ring.look().is_ok() {
+            while let Ok(Some(_)) = self.ring.take() {}
+        }
+        if stopped == Some(self.ring.next()) {
+            self.flights.fill_with(|| None);
+            self.backlog.clear();
+            self.failed.clear();
+            self.wholes.clear();
         }
         self.give_up(done);
     }

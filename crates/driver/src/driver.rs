@@ -81,7 +81,7 @@ impl Driver {
     /// When all queues are taken ([`io::ErrorKind::ResourceBusy`]; share one by [`Driver::queue`]), or the
     /// queue cannot be started.
     pub fn channel(&self, wait: &WaitPoint) -> io::Result<Channel> {
-        let device = &self.0.device;
+        let device = self.device()?;
         let place = device.take(0..device.queues()).ok_or_else(|| {
             let queues = device.queues();
             let message = format!("all {queues} queues of the disk are in use; share one");
@@ -96,7 +96,7 @@ impl Driver {
     ///
     /// When there is no such queue, somebody has it as a [`Channel`] of its own, or it cannot be started.
     pub fn queue(&self, index: u16) -> io::Result<Queue> {
-        let device = &self.0.device;
+        let device = self.device()?;
         let mut all = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = device.queues();
         let place = all.get_mut(usize::from(index)).ok_or_else(|| {
@@ -113,6 +113,14 @@ impl Driver {
         let queue = Queue::over(Place::start(device, index)?)?;
         *place = Arc::downgrade(&queue.0);
         Ok(queue)
+    }
+
+    /// The device, while it is there.
+    fn device(&self) -> io::Result<&Arc<Device>> {
+        match self.lost() {
+            None => Ok(&self.0.device),
+            Some(lost) => Err(Refusal::Lost(lost).into()),
+        }
     }
 
     /// Why the device is gone, once it is.
@@ -142,7 +150,7 @@ impl Disk for Driver {
     /// A queue of its own while there are two or more that nobody has; the last one is shared by all
     /// that come after.
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
-        let device = &self.0.device;
+        let device = self.device()?;
         let last = device.queues() - 1;
         if let Some(index) = device.take(0..last) {
             return Ok(Box::new(Channel::new(Place::start(device, index)?, wait)?));

@@ -1,8 +1,6 @@
 //! An end to waiting for a server that does not answer.
 
 use std::io;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -12,12 +10,12 @@ use std::time::Duration;
 pub(crate) enum Ended {
     /// Yes.
     InTime,
-    /// The socket was shut down over it.
+    /// It was shut down over it.
     TooLate,
 }
 
-/// Runs `ask`, which talks over `socket`, and shuts the socket down if that takes longer than `patience`,
-/// so that it fails.
+/// Runs `ask`, which talks over a socket, and `shut_down` beside it if that takes longer than `patience`,
+/// which shuts the socket down, so that `ask` fails.
 ///
 /// Timeouts of the socket itself would be simpler, but crate `vhost` tries again whenever one expires,
 /// for ever. A thread is started each time: messages to the server are rare, and this way none is left
@@ -27,8 +25,8 @@ pub(crate) enum Ended {
 ///
 /// When no thread can be started; then `ask` has not run.
 pub(crate) fn bounded<T>(
-    socket: &UnixStream,
     patience: Duration,
+    shut_down: impl FnOnce() + Send,
     ask: impl FnOnce() -> T,
 ) -> io::Result<(T, Ended)> {
     thread::scope(|scope| {
@@ -36,8 +34,7 @@ pub(crate) fn bounded<T>(
         let watch = thread::Builder::new().name("driver-patience".to_owned());
         let watch = watch.spawn_scoped(scope, move || match end.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => {
-                // It fails only if the server has closed the connection, which ends `ask` as well.
-                let _ = socket.shutdown(Shutdown::Both);
+                shut_down();
                 Ended::TooLate
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Ended::InTime,
@@ -54,6 +51,8 @@ pub(crate) fn bounded<T>(
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -61,15 +60,16 @@ mod tests {
     fn what_nobody_answers_ends() {
         let (mut ours, _theirs) = UnixStream::pair().unwrap();
         let watched = ours.try_clone().unwrap();
+        let shut_down = || watched.shutdown(Shutdown::Both).unwrap();
         let read = || ours.read(&mut [0; 1]).unwrap();
-        let ended = bounded(&watched, Duration::from_millis(1), read).unwrap();
+        let ended = bounded(Duration::from_millis(1), shut_down, read).unwrap();
         assert_eq!(ended, (0, Ended::TooLate));
     }
 
     #[test]
     fn what_is_answered_leaves_the_socket_open() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        let ended = bounded(&ours, Duration::MAX, || 7).unwrap();
+        let ended = bounded(Duration::MAX, || unreachable!(), || 7).unwrap();
         assert_eq!(ended, (7, Ended::InTime));
         ours.write_all(b"x").unwrap();
         assert_eq!(theirs.read(&mut [0; 2]).unwrap(), 1);

@@ -129,8 +129,8 @@ impl Drop for Place {
             return;
         }
         match self.device.connection().stop_queue(self.index) {
-            Ok(_) => {
-                self.rings.stopped();
+            Ok(next) => {
+                self.rings.stopped(next);
                 self.device.give_back(self.index);
             }
             Err(Refusal::Lost(why)) => self.device.lose(why),

@@ -12,11 +12,13 @@
 //! it begins. The status is in a line of its own, which the device writes. No two heads share one.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 use pollux_blk::{RangeSegment, RequestHeader};
 use pollux_memory::Span;
-use pollux_ring::{Areas, Buffer, DescriptorFlags, DriverEnd, Layout, Suppression, Tables};
+use pollux_ring::{
+    Areas, Buffer, DescriptorFlags, DriverEnd, Layout, RingIndex, Suppression, Tables,
+};
 
 use crate::arena::Pool;
 use crate::buffer;
@@ -50,8 +52,8 @@ pub struct Frame {
 pub struct Rings {
     /// `None` only while it is dropped.
     memory: Option<buffer::Buffer>,
-    /// The device has let go of it.
-    stopped: AtomicBool,
+    /// Where in the available ring the device was when it let go of the memory.
+    stopped: OnceLock<RingIndex>,
     start: u64,
     size: u16,
     areas: Areas,
@@ -106,7 +108,7 @@ impl Rings {
         let rings = Self {
             start: address(memory.span()),
             memory: Some(memory),
-            stopped: AtomicBool::new(false),
+            stopped: OnceLock::new(),
             size,
             areas,
             suppression,
@@ -118,14 +120,16 @@ impl Rings {
         Ok(rings)
     }
 
-    /// The device has let go of the memory, which is used again once nobody has this any more.
-    pub fn stopped(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+    /// The device has let go of the memory, which is used again once nobody has this any more. It would
+    /// have taken the chain at `next` of the available ring next.
+    pub fn stopped(&self, next: u16) {
+        let set = self.stopped.set(RingIndex(next));
+        debug_assert!(set.is_ok(), "a queue stops once");
     }
 
-    /// Has it?
-    pub fn are_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+    /// Where it was, once it has.
+    pub fn stopped_at(&self) -> Option<RingIndex> {
+        self.stopped.get().copied()
     }
 
     /// Entries of the queue.
@@ -238,7 +242,7 @@ const NOT_WRITTEN: u8 = 0xff;
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        if let (false, Some(memory)) = (*self.stopped.get_mut(), self.memory.take()) {
+        if let (None, Some(memory)) = (self.stopped.get(), self.memory.take()) {
             memory.retire();
         }
     }

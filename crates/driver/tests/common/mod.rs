@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::os::unix::net::UnixListener;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use pollux_device::{Device, Tuning, Workers};
@@ -15,6 +16,8 @@ use pollux_driver::{Driver, Options};
 pub struct Served {
     folder: tempfile::TempDir,
     thread: Option<JoinHandle<()>>,
+    /// The server's ends of all connections.
+    streams: Arc<Mutex<Vec<UnixStream>>>,
     pub device: Arc<Device>,
 }
 
@@ -41,16 +44,20 @@ impl Served {
         };
         let device = Arc::new(Device::new(disk, options));
         let served = Arc::clone(&device);
+        let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
+        let accepted = Arc::clone(&streams);
         let thread = std::thread::spawn(move || {
             let workers = Arc::new(Workers::start(1, &[], tuning).unwrap());
             for _ in 0..frontends {
                 let (stream, _) = listener.accept().unwrap();
+                accepted.lock().unwrap().push(stream.try_clone().unwrap());
                 pollux_device::serve(stream, &served, &workers, tuning).unwrap();
             }
         });
         Self {
             folder,
             thread: Some(thread),
+            streams,
             device,
         }
     }
@@ -61,6 +68,13 @@ impl Served {
 
     pub fn connect(&self, options: &Options) -> Driver {
         Driver::connect(&self.socket(), options).unwrap()
+    }
+
+    /// Closes all connections from the server's side.
+    pub fn hang_up(&self) {
+        for stream in self.streams.lock().unwrap().iter() {
+            stream.shutdown(Shutdown::Both).unwrap();
+        }
     }
 
     /// Waits until all frontends have come and gone, without a complaint.

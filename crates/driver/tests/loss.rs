@@ -1,0 +1,221 @@
+//! The device goes, or answers nothing any more, while everybody waits for it in every way: all are told.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::pin::Pin;
+use std::sync::Barrier;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::Served;
+use pollux_blk::feature;
+use pollux_disk::{Armed, Channel, Durability, Failure, Op, Queued, Request, Ticket};
+use pollux_driver::{
+    Buffer, Completion, Driver, Hybrid, Lost, Options, Pending, Queue, Waiter, Waiting,
+};
+use pollux_memory::Loan;
+
+/// A disk that answers nothing. Its session never ends, so its thread is not waited for.
+fn silent() -> Served {
+    Served::disk("fault:hang=device,on=memory:size=1M", 1)
+}
+
+/// With room for two requests.
+fn narrow() -> Options {
+    Options {
+        queue_size: 8,
+        without: feature::INDIRECT_DESC,
+        ..Options::default()
+    }
+}
+
+fn read(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffer> {
+    queue.read(0, driver.allocate(4096).unwrap(), completion)
+}
+
+fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submitted: &Barrier) {
+    let buffer = driver.allocate(4096).unwrap();
+    let list = Loan::first(&[buffer.span()], u64::MAX);
+    let durability = Durability::Stable;
+    let from = list.spans();
+    let write = Op::Write {
+        at: 0,
+        from,
+        durability,
+    };
+    let request = |ticket| Request {
+        ticket: Ticket(ticket),
+        op: write,
+    };
+    for ticket in 0..4 {
+        let queued = channel.queue_as(request(ticket), Completion::Polled);
+        assert_eq!(queued, Queued::Pending);
+    }
+    channel.submit();
+    submitted.wait();
+    let mut told = 0;
+    while told < 4 {
+        let done = &mut |done: pollux_disk::Completion| assert_eq!(done.result, Err(Failure::Lost));
+        told += waiter.wait(&mut channel, None, done).unwrap();
+    }
+    // From now on nothing is there to wait for, and what comes is told at once.
+    assert_eq!(channel.arm(), Armed::Idle);
+    match channel.queue_as(request(4), Completion::Call) {
+        Queued::Done(result) => assert_eq!(result, Err(Failure::Lost)),
+        Queued::Pending => {
+            channel.submit();
+            let done = &mut |done: pollux_disk::Completion| {
+                assert_eq!(done.result, Err(Failure::Lost));
+            };
+            assert_eq!(waiter.wait(&mut channel, None, done).unwrap(), 1);
+        }
+    }
+    drop(channel);
+    list.end();
+}
+
+#[test]
+fn everybody_is_told_that_the_server_has_gone() {
+    let served = silent();
+    let driver = served.connect(&narrow());
+    let queue = driver.queue(0).unwrap();
+    let waiter = |waiting| Waiter::new(waiting).unwrap();
+    let own = [Waiting::Call, Waiting::Polled].map(waiter);
+    let shared = [Waiting::Call, Waiting::Polled].map(waiter);
+    let submitted = Barrier::new(5);
+    thread::scope(|scope| {
+        let (driver, queue, submitted) = (&driver, &queue, &submitted);
+        let wait = |completion| {
+            move || {
+                let result = read(driver, queue, completion).wait();
+                assert_eq!(result.unwrap_err(), Failure::Lost);
+            }
+        };
+        // Two are in flight, and the others wait for room.
+        for completion in [Completion::Call, Completion::Polled].repeat(2) {
+            scope.spawn(wait(completion));
+        }
+        scope.spawn(|| {
+            let mut pending = read(driver, queue, Completion::Polled);
+            while !pending.is_done() {
+                thread::yield_now();
+            }
+            assert_eq!(pending.wait().unwrap_err(), Failure::Lost);
+        });
+        for waiter in own {
+            let channel = driver.channel(waiter.point()).unwrap();
+            scope.spawn(move || is_told(channel, waiter, driver, submitted));
+        }
+        for waiter in shared {
+            let channel = queue.channel(waiter.point()).unwrap();
+            scope.spawn(move || is_told(channel, waiter, driver, submitted));
+        }
+        submitted.wait();
+        // Two of the channels and four of the threads go to sleep at some time.
+        while queue.counters().sleeps < 5 {
+            thread::yield_now();
+        }
+        served.hang_up();
+    });
+    assert_eq!(driver.lost(), Some(Lost::Closed));
+    assert!(driver.retired() > 0, "what was in flight");
+    let late = read(&driver, &queue, Completion::Call);
+    assert_eq!(late.wait().unwrap_err(), Failure::Lost);
+    let error = driver.queue(1).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_write_to_it() {
+    let served = Served::disk("fault:hang=request,op=read,on=memory:size=1M", 1);
+    let driver = served.connect(&Options {
+        patience: Duration::from_millis(50),
+        ..Options::default()
+    });
+    let queue = driver.queue(0).unwrap();
+    let mut pending = read(&driver, &queue, Completion::Call);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut pending).poll(&mut context).is_pending());
+    drop(pending);
+    // The device takes requests in their order, so it has that read.
+    queue.flush(Completion::Call).wait().unwrap();
+    assert_eq!(driver.retired(), 0);
+    drop(queue);
+    // Whoever lets go of a queue waits for what is in flight, but not for ever.
+    let lost = driver.lost();
+    assert!(matches!(lost, Some(Lost::Silent { .. })), "{lost:?}");
+    assert!(driver.retired() > 4096, "the request's, and the ring's");
+}
+
+#[test]
+fn a_queue_that_is_let_go_of_ends_what_was_dropped_and_can_be_taken_again() {
+    let served = Served::disk("fault:delay=20ms,on=memory:size=1M", 1);
+    let driver = served.connect(&narrow());
+    for round in 0..4u8 {
+        let queue = driver.queue(0).unwrap();
+        for _ in 0..6 {
+            drop(queue.write(
+                u64::from(round) * 512,
+                vec![round; 512],
+                Durability::Stable,
+                Completion::Polled,
+            ));
+        }
+        let waiter = Waiter::new(Waiting::Call).unwrap();
+        let mut channel = queue.channel(waiter.point()).unwrap();
+        for ticket in 0..6 {
+            let ticket = Ticket(ticket);
+            let op = Op::Flush;
+            let _pending = channel.queue_as(Request { ticket, op }, Completion::Call);
+        }
+        channel.submit();
+        assert_eq!(channel.arm(), Armed::Idle);
+        // Both with requests in flight, and in the backlog.
+        drop((channel, queue));
+    }
+    assert_eq!((driver.lost(), driver.retired()), (None, 0));
+    drop(driver);
+    served.join();
+}
+
+/// A waker that, when it is woken or dropped, has business with the queue itself.
+#[test]
+fn a_waker_may_use_the_queue_it_is_woken_by() {
+    use std::sync::Arc;
+    use std::task::Wake;
+    struct Busy(Queue);
+    impl Wake for Busy {
+        fn wake(self: Arc<Self>) {
+            self.0.drive();
+        }
+    }
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            drop(self.0.flush(Completion::Polled));
+        }
+    }
+    let served = Served::disk("fault:delay=5ms,on=memory:size=1M", 1);
+    let driver = served.connect(&narrow());
+    let queue = driver.queue(0).unwrap();
+    let busy = || Waker::from(Arc::new(Busy(queue.clone())));
+    for _ in 0..4 {
+        let mut all: Vec<_> = (0..4)
+            .map(|_| read(&driver, &queue, Completion::Polled))
+            .collect();
+        // Twice, so that each waker is replaced; the last two wait for room.
+        for _ in 0..2 {
+            for pending in &mut all {
+                let _ = Pin::new(pending).poll(&mut Context::from_waker(&busy()));
+            }
+        }
+        all.pop();
+        drop(all.swap_remove(0));
+        for pending in all {
+            pending.wait().unwrap();
+        }
+    }
+    drop((queue, driver));
+    served.join();
+}
