@@ -85,6 +85,14 @@ impl Address {
     ///
     /// Everything that was done before, the copy of the data above all, is visible to whoever collects it.
     pub fn deliver(&self, completion: Completion) {
+        self.put(completion);
+        // After the lock, which the owner is about to take. It may have collected this already, and
+        // sleep again: then it is woken once for nothing.
+        self.wake();
+    }
+
+    /// Delivers `completion` without a wake: [`Address::wake`] follows, once for all that was put.
+    pub fn put(&self, completion: Completion) {
         let mut arrived = self
             .0
             .arrived
@@ -92,9 +100,10 @@ impl Address {
             .unwrap_or_else(PoisonError::into_inner);
         arrived.push(completion);
         self.0.count.store(arrived.len(), Ordering::Relaxed);
-        drop(arrived);
-        // After the lock, which the owner is about to take. It may have collected this already, and
-        // sleep again: then it is woken once for nothing.
+    }
+
+    /// Wakes the owner if it sleeps.
+    pub fn wake(&self) {
         self.0.wait.wake();
     }
 }

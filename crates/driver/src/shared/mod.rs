@@ -119,11 +119,19 @@ struct State<E: Ends, S: Seat> {
 pub struct Turn(u64);
 
 /// What is left to do when the lock is released.
-#[derive(Default)]
 #[must_use = "somebody sleeps"]
 struct After {
     wakes: Wakes,
     kick: bool,
+}
+
+impl After {
+    fn nothing() -> Self {
+        Self {
+            wakes: Wakes::none(),
+            kick: false,
+        }
+    }
 }
 
 impl<E: Ends, S: Seat> State<E, S> {
@@ -286,7 +294,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         was_woken: bool,
         submit: impl FnOnce(&mut E, &mut Switch),
     ) {
-        let mut after = After::default();
+        let mut after = After::nothing();
         let State { ends, switch, .. } = &mut *state;
         submit(ends, switch);
         after.kick = ends.publish() == Notify::Needed;
@@ -318,7 +326,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         }
         let mut state = self.lock.lock();
         state.switch.polled();
-        let mut after = After::default();
+        let mut after = After::nothing();
         let chains = state.reap(&self.outside, &mut after);
         self.outside.looked(chains);
         self.release(state, after);
@@ -334,7 +342,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     /// Runs `attend` under the lock, then reaps and settles: afterwards calls are as they are needed.
     pub fn attend<T>(&self, attend: impl FnOnce(&mut E, &mut Switch) -> T) -> T {
         let mut state = self.lock.lock();
-        let mut after = After::default();
+        let mut after = After::nothing();
         if state.alarmed && self.outside.alarm() {
             state.alarmed = false;
             state.switch.overdue();
@@ -353,7 +361,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
         let mut waker = waker.clone();
         let mut state = self.lock.lock();
-        let mut after = After::default();
+        let mut after = After::nothing();
         let chains = state.reap(&self.outside, &mut after);
         self.outside.looked(chains);
         let place = state.place(*turn);
@@ -381,7 +389,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
     pub fn leave_room(&self, turn: Turn) {
         let mut state = self.lock.lock();
-        let mut after = After::default();
+        let mut after = After::nothing();
         let place = state.place(Some(turn));
         let left = place.and_then(|place| state.take_place(place));
         if place.is_none() {
@@ -431,7 +439,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
             (None, None) => state.parked.push_back(Arc::clone(parker)),
             (Some(_), None) | (None, Some(_)) => {}
         }
-        self.release(state, After::default());
+        self.release(state, After::nothing());
         seat
     }
 
@@ -439,7 +447,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     /// there or was about to.
     fn leave(&self, parker: &Arc<Parker<S>>, seat: Option<S>) {
         let mut state = self.lock.lock();
-        let mut after = After::default();
+        let mut after = After::nothing();
         state.parked.retain(|one| !Arc::ptr_eq(one, parker));
         if seat.is_some() {
             state.seat = seat;

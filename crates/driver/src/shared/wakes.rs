@@ -1,6 +1,7 @@
 //! What is to be done once a queue's lock is released: waking is a system call, and wakes somebody who
 //! may want the lock.
 
+use std::cell::Cell;
 use std::task::Waker;
 
 use pollux_disk::Completion;
@@ -13,7 +14,23 @@ pub struct Wakes {
     letters: Vec<(Address, Completion)>,
 }
 
+thread_local! {
+    /// Lists that have grown, so that none is made under a lock.
+    static SPARE: Cell<Wakes> = const {
+        Cell::new(Wakes {
+            wakers: Vec::new(),
+            letters: Vec::new(),
+        })
+    };
+}
+
 impl Wakes {
+    /// Nobody and nothing yet.
+    #[inline]
+    pub fn none() -> Self {
+        SPARE.take()
+    }
+
     /// `waker` is woken.
     pub fn wake(&mut self, waker: Waker) {
         self.wakers.push(waker);
@@ -26,12 +43,17 @@ impl Wakes {
 
     /// Does it all. No lock of a queue is held.
     #[inline]
-    pub fn send(&mut self) {
+    pub fn send(mut self) {
         for waker in self.wakers.drain(..) {
             waker.wake();
         }
-        for (address, completion) in self.letters.drain(..) {
-            address.deliver(completion);
+        // All that is for a channel arrives before its owner is woken.
+        for (address, completion) in &self.letters {
+            address.put(*completion);
         }
+        for (address, _) in self.letters.drain(..) {
+            address.wake();
+        }
+        SPARE.set(self);
     }
 }
