@@ -7,7 +7,6 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use pollux_disk::{Disk, Failure};
@@ -49,7 +48,9 @@ async fn drive(queue: Queue) -> std::io::Result<()> {
         deprecated,
         reason = "its descriptor never changes, which is all that the function in its stead asks for"
     )]
-    let readiness = AsyncFd::new(Arc::new(queue.readiness()?))?;
+    let readiness = queue.readiness()?;
+    // SAFETY: the descriptor of a `Readiness` is open, and the same, for as long as it lives.
+    let readiness = unsafe { AsyncFd::register(readiness) }?;
     loop {
         let mut ready = readiness.readable().await?;
         ready.clear_ready();

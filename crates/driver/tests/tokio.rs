@@ -68,7 +68,9 @@ fn run_tasks(driver: &Driver, queue: &Queue) {
 }
 
 async fn drive(queue: Queue) {
-    let readiness = AsyncFd::new(queue.readiness().unwrap()).unwrap();
+    let readiness = queue.readiness().unwrap();
+    // SAFETY: the descriptor of a `Readiness` is open, and the same, for as long as it lives.
+    let readiness = unsafe { AsyncFd::register(readiness) }.unwrap();
     loop {
         readiness.readable().await.unwrap().clear_ready();
         readiness.get_ref().drive();
