@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use offset_allocator::{Allocation, Allocator};
@@ -30,14 +30,22 @@ pub struct Pool {
     register: Box<Register>,
     arena_bytes: usize,
     arenas: Mutex<Vec<Arc<Arena>>>,
-    retired: Arc<AtomicU64>,
+    given_up: Arc<GivenUp>,
+}
+
+/// What is never handed out again.
+#[derive(Debug, Default)]
+struct GivenUp {
+    bytes: AtomicU64,
+    /// Nothing that is given back from now on is used again.
+    all: AtomicBool,
 }
 
 /// One registered region.
 pub(crate) struct Arena {
     region: Arc<Region>,
     pages: Mutex<Allocator>,
-    retired: Arc<AtomicU64>,
+    given_up: Arc<GivenUp>,
 }
 
 impl Pool {
@@ -69,7 +77,7 @@ impl Pool {
             register,
             arena_bytes,
             arenas: Mutex::default(),
-            retired: Arc::default(),
+            given_up: Arc::default(),
         }
     }
 
@@ -102,7 +110,13 @@ impl Pool {
 
     /// How many bytes have been retired: lost to this process until the pool and all buffers are gone.
     pub(crate) fn retired(&self) -> u64 {
-        self.retired.load(Ordering::Relaxed)
+        self.given_up.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The device is gone, but may still write to whatever is in use now. Those who use it hear of that
+    /// after this, and what they give back is not handed out again.
+    pub(crate) fn give_up(&self) {
+        self.given_up.all.store(true, Ordering::Release);
     }
 
     /// A new arena with room for a buffer of `pages`.
@@ -128,7 +142,7 @@ impl Pool {
                 pages,
                 pages.saturating_add(2).min(MAX_PIECES),
             )),
-            retired: Arc::clone(&self.retired),
+            given_up: Arc::clone(&self.given_up),
         }))
     }
 
@@ -156,13 +170,18 @@ impl Arena {
             .expect("what the allocator hands out lies inside the arena")
     }
 
-    pub(crate) fn free(&self, pages: Allocation) {
-        self.lock().free(pages);
+    /// Takes back the `len` bytes in `pages`.
+    pub(crate) fn free(&self, pages: Allocation, len: usize) {
+        if self.given_up.all.load(Ordering::Acquire) {
+            self.retire(len);
+        } else {
+            self.lock().free(pages);
+        }
     }
 
     /// Counts `len` bytes that are never freed.
     pub(crate) fn retire(&self, len: usize) {
-        self.retired.fetch_add(len as u64, Ordering::Relaxed);
+        self.given_up.bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Allocator> {

@@ -12,7 +12,8 @@ use crate::arena::Arena;
 ///
 /// What it holds at first is undefined: zeroes, or what an earlier buffer of this process held. There is
 /// no `&[u8]` to it, because the device may write to it at any moment: it is copied in and out. It goes
-/// back to its disk's pool when it is dropped, and may outlive the disk.
+/// back to its disk's pool when it is dropped, and may outlive the disk. Once the device is gone, which may
+/// still write to what it had in use, nothing goes back.
 pub struct Buffer {
     arena: Arc<Arena>,
     /// `None` once retired.
@@ -85,7 +86,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(pages) = self.pages.take() {
-            self.arena.free(pages);
+            self.arena.free(pages, self.span.len());
         }
     }
 }

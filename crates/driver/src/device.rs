@@ -220,6 +220,8 @@ impl Device {
     /// the connection is closed, upon which the control thread tells everybody.
     pub fn lose(&self, why: Lost) {
         let _ = self.why.set(why.clone());
+        // Before anybody hears of it, and gives memory back that the device may still write to.
+        self.pool.give_up();
         self.lost.store(true, Ordering::SeqCst);
         self.connection.lose(why);
     }

@@ -93,6 +93,23 @@ fn buffers_outlive_their_pool() {
     assert_eq!(&seen, b"still me");
 }
 
+#[test]
+fn once_given_up_nothing_that_comes_back_is_handed_out_again() {
+    let pool = pool(1);
+    let lent = pool.allocate(5000).unwrap();
+    let theirs = addresses(&lent);
+    pool.give_up();
+    drop(lent);
+    assert_eq!(pool.retired(), 5000);
+    let mut all = Vec::new();
+    while let Ok(buffer) = pool.allocate(1) {
+        let ours = addresses(&buffer);
+        assert!(ours.end <= theirs.start || theirs.end <= ours.start);
+        all.push(buffer);
+    }
+    assert!(!all.is_empty(), "what was never lent can be");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(usize),
