@@ -28,6 +28,7 @@ pub enum Code {
     SetProtocolFeatures = 16,
     GetQueueNum = 17,
     SetVringEnable = 18,
+    SetBackendReqFd = 21,
     GetConfig = 24,
     SetConfig = 25,
     GetMaxMemSlots = 36,
@@ -184,6 +185,11 @@ impl Frontend {
     pub fn vring_fd(&self, code: Code, queue: u32, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let (flag, fds) = fd.map_or((NO_FD, vec![]), |fd| (0, vec![fd]));
         self.tell(code, &(u64::from(queue) | flag).to_le_bytes(), &fds)
+    }
+
+    /// Passes the channel over which the backend speaks first.
+    pub fn set_backend_req_fd(&self, channel: BorrowedFd<'_>) -> io::Result<()> {
+        self.send(Code::SetBackendReqFd, 0, &[], &[channel])
     }
 
     /// Replaces all memory.

@@ -1,0 +1,141 @@
+//! Memory that a request is made of, of every kind that a driver takes.
+
+use std::io;
+use std::ptr::NonNull;
+
+use pollux_driver::{Buffer, Driver};
+use pollux_memory::Span;
+
+use super::Registered;
+use crate::random::Random;
+
+/// What memory holds before a read: no request may leave it where data should be, none may touch it
+/// elsewhere.
+const UNTOUCHED: u8 = 0xee;
+
+/// Memory for one request.
+pub(super) struct Window {
+    span: Span,
+    /// Where the pieces of the request lie that it is lent to.
+    pieces: Vec<Span>,
+    /// What was there before, with a gap in front of each piece and one behind.
+    used: usize,
+    /// Held, for as long as the device may use it.
+    _owner: Owner,
+}
+
+/// Whose memory it is.
+#[expect(dead_code, reason = "held for its drop")]
+enum Owner {
+    Buffer(Buffer),
+    Registered(Registered),
+    Plain(Plain),
+}
+
+/// Memory that the device does not know.
+struct Plain(NonNull<[u8]>);
+
+// SAFETY: it has one owner, who gives it back to the allocator from whatever thread.
+unsafe impl Send for Plain {}
+
+impl Plain {
+    fn new(len: usize) -> Self {
+        let bytes = Box::into_raw(vec![0; len].into_boxed_slice());
+        Self(NonNull::new(bytes).expect("a box is not at 0"))
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // SAFETY: it came out of a box, and goes back once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Window {
+    /// `len` bytes of one kind or another.
+    pub fn new(driver: &Driver, len: usize, random: &mut Random) -> io::Result<Self> {
+        let (span, owner) = match random.below(3) {
+            0 => {
+                let plain = Plain::new(len);
+                // SAFETY: the memory lives as long as the window, which outlives the requests it is
+                // lent to, and is only ever reached by this span.
+                let span = unsafe { Span::new(plain.0.cast(), len) };
+                (span, Owner::Plain(plain))
+            }
+            1 => {
+                let registered = Registered::new(driver, len)?;
+                (registered.span(), Owner::Registered(registered))
+            }
+            _ => {
+                let buffer = driver.allocate(len)?;
+                (buffer.span(), Owner::Buffer(buffer))
+            }
+        };
+        Ok(Self {
+            span,
+            pieces: vec![],
+            used: 0,
+            _owner: owner,
+        })
+    }
+
+    /// Lays out pieces of these lengths at any address, with gaps between them.
+    pub fn lay_out(&mut self, lens: &[usize], random: &mut Random) {
+        let data: usize = lens.iter().sum();
+        let spare = (self.span.len() - data) / (lens.len() + 1);
+        self.pieces.clear();
+        let mut at = 0;
+        for len in lens {
+            at += random.index(spare.min(700) + 1);
+            let piece = self.span.slice(at, *len);
+            self.pieces.push(piece.expect("the gaps leave room"));
+            at += len;
+        }
+        self.used = (at + 700).min(self.span.len());
+        self.all().write(&vec![UNTOUCHED; self.used]);
+    }
+
+    fn all(&self) -> Span {
+        self.span.slice(0, self.used).expect("it was laid out")
+    }
+
+    pub fn pieces(&self) -> &[Span] {
+        &self.pieces
+    }
+
+    /// Puts `data` into the pieces.
+    pub fn fill(&self, data: &[u8]) {
+        let mut rest = data;
+        for piece in &self.pieces {
+            let (now, later) = rest.split_at(piece.len());
+            piece.write(now);
+            rest = later;
+        }
+    }
+
+    /// What the pieces hold.
+    ///
+    /// # Panics
+    ///
+    /// When something else has changed.
+    pub fn data(&self) -> Vec<u8> {
+        let mut all = vec![0; self.used];
+        self.all().read(&mut all);
+        let base = self.span.as_ptr().addr();
+        let mut data = vec![];
+        let mut end = 0;
+        for piece in &self.pieces {
+            let at = piece.as_ptr().addr() - base;
+            let untouched = |gap: &[u8]| gap.iter().all(|byte| *byte == UNTOUCHED);
+            assert!(
+                untouched(&all[end..at]),
+                "memory before {piece:?} has changed"
+            );
+            end = at + piece.len();
+            data.extend_from_slice(&all[at..end]);
+        }
+        assert!(all[end..].iter().all(|byte| *byte == UNTOUCHED));
+        data
+    }
+}

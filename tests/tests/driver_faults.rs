@@ -1,0 +1,608 @@
+//! The device dies, or lies: whatever is in flight ends with the reason, whoever waits for it and
+//! however, and memory that the device may still write to is nobody else's.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+mod driver_cases;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use driver_cases::exhaust::{exhaust, overlap};
+use driver_cases::losing::{Who, until_lost};
+use driver_cases::patiently;
+use pollux_disk::{Channel as _, Disk as _, Event, Failure, Op, Queued, Request, Ticket};
+use pollux_driver::{Buffer, Completion, Driver, Hybrid, Lost, Options, Waiter, Waiting};
+use pollux_memory::Spans;
+use pollux_tests::backend::{Backend, Conduct, Held, Lie, Plan, Silence, code};
+use pollux_tests::drive::PATIENCE;
+use pollux_tests::peers;
+use pollux_tests::process::eventually;
+use pollux_tests::server::Server;
+use pollux_tests::subject::{Disk, Subject};
+use rustix::process::Signal;
+
+const BLOCK: usize = 4096;
+const SIZE: u64 = 1 << 20;
+
+/// Everybody who can wait for a request.
+const EVERYBODY: [Who; 7] = [
+    Who::Poller,
+    Who::Sleeper,
+    Who::Task,
+    Who::Shared(Waiting::Call),
+    Who::Shared(Waiting::Polled),
+    Who::Own(Waiting::Adaptive),
+    Who::Own(Waiting::Polled),
+];
+
+/// Three threads that use one disk in that way until it is lost; `kill` is called when all are busy.
+/// Returns why it was lost.
+fn lose(socket: &Path, who: Who, kill: impl FnOnce() + Send + 'static) -> Lost {
+    let socket = socket.to_owned();
+    patiently(move || {
+        let driver = Driver::connect(&socket, &Options::default()).unwrap();
+        let (told, events) = channel();
+        let subscription = driver.events().subscribe(move |event| {
+            let _ = told.send(event);
+        });
+        let counts = [(); 3].map(|()| AtomicU64::new(0));
+        let (driver, counts) = (&driver, &counts);
+        let after = std::thread::scope(|scope| {
+            let threads = counts.each_ref().map(|count| {
+                scope.spawn(move || {
+                    until_lost(driver, who, count);
+                    Instant::now()
+                })
+            });
+            let busy = || {
+                counts
+                    .iter()
+                    .all(|count| count.load(Ordering::Relaxed) > 100)
+            };
+            eventually(busy, || format!("{who:?}: {counts:?}"));
+            kill();
+            let killed = Instant::now();
+            let ends = threads.map(|thread| thread.join().expect("its message is above"));
+            ends.map(|end| end.saturating_duration_since(killed))
+        });
+        println!(
+            "{who:?}: the last request ended after {:?}",
+            after.iter().max()
+        );
+        assert_eq!(events.recv().unwrap(), Event::Lost);
+        drop(subscription);
+        // Nothing waits for a device that is gone.
+        let late = driver.queue(0);
+        println!("afterwards: {:?}", late.err());
+        driver.lost().expect("it is gone")
+    })
+}
+
+#[test]
+fn pollux_is_killed_under_load() {
+    for who in EVERYBODY {
+        let subject = Subject::start(Disk::memory(SIZE, 4), &[]).unwrap();
+        let socket = subject.socket().to_owned();
+        let why = lose(&socket, who, move || {
+            subject.server.signal(Signal::KILL).unwrap();
+        });
+        assert_eq!(why, Lost::Closed);
+    }
+}
+
+#[test]
+fn qemu_storage_daemon_is_killed_under_load() {
+    let Some(program) = peers::installed("qemu-storage-daemon") else {
+        return;
+    };
+    for who in EVERYBODY {
+        let folder = tempfile::TempDir::new().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let null = "driver=null-co,size=1048576,read-zeroes=on";
+        let server = Server::qemu_storage_daemon(&program, &socket, null, 4).unwrap();
+        let why = lose(&socket, who, move || server.signal(Signal::KILL).unwrap());
+        assert_eq!(why, Lost::Closed);
+    }
+}
+
+/// A device by hand that has `count` requests in flight and ends none.
+fn holding(plan: Plan) -> Backend {
+    let backend = Backend::start(plan).unwrap();
+    backend.conduct(Conduct::Held);
+    backend
+}
+
+/// A thread that has a few requests in flight at a device that holds them, until `wrong` makes the
+/// device go; then those and all later ones fail.
+fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static) -> Lost {
+    let backend = holding(plan);
+    patiently(move || {
+        let options = Options {
+            patience: Duration::from_millis(300),
+            ..Options::default()
+        };
+        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        let count = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| until_lost(&driver, who, &count));
+            backend.wait_for_held(driver_cases::losing::DEPTH);
+            let begin = Instant::now();
+            wrong(&backend);
+            thread.join().expect("its message is above");
+            println!("{who:?}: all had ended after {:?}", begin.elapsed());
+        });
+        let why = driver.lost().expect("it is gone");
+        println!("{why}");
+        why
+    })
+}
+
+#[test]
+fn a_used_ring_that_is_wrong_ends_everything() {
+    for lie in [
+        Lie::IndexJump(257),
+        Lie::IndexJump(0x8000),
+        Lie::Id(256),
+        Lie::Id(0x1_0000),
+        Lie::Id(u32::MAX),
+        Lie::IdleHead,
+        Lie::Twice,
+        Lie::Written(1),
+        Lie::Written(u32::MAX),
+    ] {
+        for who in EVERYBODY {
+            let lies = move |backend: &Backend| backend.conduct(Conduct::Lie(lie));
+            let why = lose_held(Plan::default(), who, lies);
+            assert!(
+                matches!(why, Lost::Ring { queue: 0, .. }),
+                "{lie:?}: {why:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_is_closed_ends_everything() {
+    for who in EVERYBODY {
+        let why = lose_held(Plan::default(), who, Backend::hang_up);
+        assert_eq!(why, Lost::Closed);
+    }
+}
+
+/// The configuration changes, and then the device does not say to what.
+#[test]
+fn a_device_that_falls_silent_ends_everything() {
+    for silence in [Silence::Mute, Silence::Half, Silence::HangUp] {
+        for who in [Who::Poller, Who::Sleeper] {
+            let why = lose_held(Plan::default(), who, move |backend| {
+                backend.fall_silent(code::GET_CONFIG, silence);
+                backend.resize(4096);
+            });
+            match silence {
+                Silence::Mute | Silence::Half => {
+                    assert!(matches!(why, Lost::Silent { .. }), "{why:?}");
+                }
+                Silence::HangUp => assert_eq!(why, Lost::Closed),
+            }
+        }
+    }
+}
+
+/// A configuration that changes to one with which there is no disk.
+#[test]
+fn a_change_to_nonsense_ends_everything() {
+    for who in [Who::Poller, Who::Sleeper] {
+        let why = lose_held(Plan::default(), who, |backend| backend.reconfigure(20, 0));
+        assert!(matches!(why, Lost::Protocol { .. }), "{why:?}");
+    }
+}
+
+/// Only the request that it concerns fails: what the device says otherwise is as it should be.
+#[test]
+fn a_status_that_is_missing_or_nonsense_fails_its_request_alone() {
+    for lie in [Lie::NoStatus, Lie::Status(3), Lie::Status(0xff)] {
+        let backend = holding(Plan::default());
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        for _ in 0..3 {
+            let read = || queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Call);
+            let (bad, good) = (read(), read());
+            backend.wait_for_held(2);
+            backend.conduct(Conduct::Lie(lie));
+            let error = bad.wait().expect_err("it has no status");
+            println!("{lie:?}: {error}");
+            backend.conduct(Conduct::Prompt);
+            good.wait().unwrap();
+            assert_eq!(driver.lost(), None);
+            backend.conduct(Conduct::Held);
+        }
+        backend.end();
+    }
+}
+
+/// While it is brought up: the caller is told what is missing, as soon as its patience is over.
+#[test]
+fn a_device_that_does_not_answer_while_it_is_brought_up_is_an_error() {
+    let needed = [
+        code::GET_FEATURES,
+        code::GET_PROTOCOL_FEATURES,
+        code::GET_CONFIG,
+        code::SET_FEATURES,
+        code::SET_VRING_NUM,
+        code::SET_VRING_KICK,
+        code::SET_VRING_ENABLE,
+        code::ADD_MEM_REG,
+    ];
+    for code in needed {
+        for silence in [Silence::Mute, Silence::Half, Silence::HangUp] {
+            patiently(move || {
+                let backend = Backend::start(Plan::default()).unwrap();
+                backend.fall_silent(code, silence);
+                let options = Options {
+                    patience: Duration::from_millis(100),
+                    ..Options::default()
+                };
+                let begin = Instant::now();
+                let error: Box<dyn std::error::Error> =
+                    match Driver::connect(backend.socket(), &options) {
+                        Err(error) => error.into(),
+                        Ok(driver) => match driver.queue(0) {
+                            Err(error) => error.into(),
+                            Ok(_) => panic!("message {code} was not answered: {silence:?}"),
+                        },
+                    };
+                let mut told = error.to_string();
+                let mut source = error.source();
+                while let Some(error) = source {
+                    told = format!("{told}: {error}");
+                    source = error.source();
+                }
+                println!("{code} {silence:?} after {:?}: {told}", begin.elapsed());
+            });
+        }
+    }
+}
+
+/// It is left with a queue that it does not stop: whoever leaves does not wait for ever.
+#[test]
+fn a_device_that_does_not_stop_a_queue_is_left_all_the_same() {
+    for silence in [Silence::Mute, Silence::Half, Silence::HangUp] {
+        patiently(move || {
+            let backend = holding(Plan::default());
+            let options = Options {
+                patience: Duration::from_millis(100),
+                ..Options::default()
+            };
+            let driver = Driver::connect(backend.socket(), &options).unwrap();
+            let queue = driver.queue(0).unwrap();
+            let read = queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Polled);
+            backend.wait_for_held(1);
+            backend.fall_silent(code::GET_VRING_BASE, silence);
+            drop(read);
+            drop(queue);
+            assert!(driver.lost().is_some());
+            drop(driver);
+        });
+    }
+}
+
+/// Whatever it says of itself, the disk is one that can be used, or there is none.
+#[test]
+fn nonsense_in_the_configuration_is_refused_or_made_safe() {
+    let word = |at: usize, value: u32| (at, value.to_le_bytes().to_vec());
+    for (at, bytes) in [
+        (0, u64::MAX.to_le_bytes().to_vec()),
+        (0, vec![0; 8]),
+        (0, 2047u64.to_le_bytes().to_vec()),
+        word(8, 0),
+        word(8, 1),
+        word(8, u32::MAX),
+        word(12, 0),
+        word(12, u32::MAX),
+        word(20, 0),
+        word(20, 3),
+        word(20, 256),
+        word(20, 1 << 31),
+        word(24, u32::MAX),
+        word(36, 0),
+        word(44, 0),
+        word(44, 3),
+        (34, vec![0; 2]),
+        (34, vec![0xff; 2]),
+    ] {
+        patiently(move || {
+            let what = format!("{bytes:?} at {at}");
+            let backend = Backend::start(Plan {
+                config: vec![(at, bytes)],
+                ..Plan::default()
+            })
+            .unwrap();
+            let driver = match Driver::connect(backend.socket(), &Options::default()) {
+                Err(refusal) => return println!("{what}: {refusal}"),
+                Ok(driver) => driver,
+            };
+            let geometry = driver.geometry();
+            println!("{what}: {geometry:?}");
+            assert!(geometry.block.is_power_of_two() && geometry.block >= 512);
+            assert!(geometry.bytes.is_multiple_of(geometry.block.into()));
+            let queue = driver.queue(0).unwrap();
+            let buffer = driver.allocate(BLOCK).unwrap();
+            let read = queue.read(0, buffer, Completion::Call).wait();
+            println!("{what}: {:?}", read.map(drop));
+        });
+    }
+}
+
+#[test]
+fn a_change_of_size_reaches_the_caller() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+    let (told, events) = channel();
+    let _subscription = driver.events().subscribe(move |event| {
+        let _ = told.send(event);
+    });
+    let queue = driver.queue(0).unwrap();
+    let at_the_end = |sectors: u64| {
+        let buffer = driver.allocate(512).unwrap();
+        queue
+            .read(512 * (sectors - 1), buffer, Completion::Call)
+            .wait()
+    };
+    for sectors in [4096, 1024, 2048] {
+        backend.resize(sectors);
+        assert_eq!(events.recv().unwrap(), Event::Changed);
+        assert_eq!(driver.geometry().bytes, 512 * sectors);
+        at_the_end(sectors).unwrap();
+        assert!(at_the_end(sectors + 1).is_err());
+    }
+    backend.end();
+}
+
+/// What a request may hold is said once; a device that says something else later is not believed, neither
+/// for requests that are cut already and wait for room nor for those that come after them.
+#[test]
+fn limits_that_change_change_nothing() {
+    const SIZE_MAX: usize = 8;
+    const SEG_MAX: usize = 12;
+    const BLOCK_SIZE: usize = 20;
+    for queue_size in [4, 256] {
+        for (at, first, second) in [
+            (BLOCK_SIZE, 512, 4096),
+            (BLOCK_SIZE, 4096, 512),
+            (SEG_MAX, 2, 126),
+            (SEG_MAX, 126, 1),
+            (SIZE_MAX, 4096, 1 << 20),
+            (SIZE_MAX, 1 << 20, 512),
+            (SIZE_MAX, 1 << 20, 100),
+        ] {
+            patiently(move || {
+                let backend = holding(Plan {
+                    config: vec![(at, u32::to_le_bytes(first).to_vec())],
+                    ..Plan::default()
+                });
+                let options = Options {
+                    queue_size,
+                    ..Options::default()
+                };
+                let driver = Driver::connect(backend.socket(), &options).unwrap();
+                let (told, events) = channel();
+                let _subscription = driver.events().subscribe(move |event| {
+                    let _ = told.send(event);
+                });
+                let mut waiter = Waiter::new(Waiting::Adaptive).unwrap();
+                let mut channel = driver.channel(waiter.point()).unwrap();
+                let buffers: Vec<_> = (0..40)
+                    .map(|_| driver.allocate(3 * BLOCK).unwrap())
+                    .collect();
+                let list: Vec<_> = buffers.iter().map(Buffer::span).collect();
+                // SAFETY: the list stays until all requests have ended, below.
+                let into = unsafe { Spans::new(&list) };
+                let request = Request {
+                    ticket: Ticket(1),
+                    op: Op::Read { at: 0, into },
+                };
+                let mut left = 0;
+                for word in [first, second, first, second] {
+                    backend.reconfigure(at, word);
+                    assert_eq!(events.recv().unwrap(), Event::Changed);
+                    for _ in 0..8 {
+                        assert_eq!(channel.queue(request), Queued::Pending);
+                        channel.submit();
+                        left += 1;
+                    }
+                }
+                backend.conduct(Conduct::Prompt);
+                while left > 0 {
+                    let mut done = |one: pollux_disk::Completion| assert_eq!(one.result, Ok(()));
+                    let ended = waiter
+                        .wait(&mut channel, Some(PATIENCE), &mut done)
+                        .unwrap();
+                    assert!(ended > 0, "{left} requests never end");
+                    left -= ended;
+                }
+                assert_eq!(driver.lost(), None);
+                backend.end();
+            });
+        }
+    }
+}
+
+/// Queues of every size, sensible or not, are made or refused.
+#[test]
+fn a_queue_size_that_cannot_be_is_refused() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    for queue_size in [0, 1, 2, 3, 6, 1000, 4, 8, 1024, 1 << 15, u16::MAX] {
+        let options = Options {
+            queue_size,
+            ..Options::default()
+        };
+        let used = Driver::connect(backend.socket(), &options).map_err(|error| error.to_string());
+        let used = used.and_then(|driver| {
+            let queue = driver.queue(0).map_err(|error| error.to_string())?;
+            let read = queue.read(0, vec![0; BLOCK], Completion::Call).wait();
+            read.map(drop).map_err(|error| error.to_string())
+        });
+        println!("{queue_size}: {used:?}");
+        let sensible = queue_size.is_power_of_two() && queue_size >= 4;
+        assert_eq!(used.is_ok(), sensible, "{queue_size}: {used:?}");
+    }
+    backend.end();
+}
+
+/// The future is gone, but not its buffer: not before the device has ended its request.
+#[test]
+fn the_buffer_of_a_dropped_future_is_nobodys_until_its_request_has_ended() {
+    let backend = holding(Plan::default());
+    let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+    let queue = driver.queue(0).unwrap();
+    drop(queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Polled));
+    drop(queue.read(0, vec![0; BLOCK], Completion::Call));
+    let held = backend.wait_for_held(2);
+    backend.scribble(Some(0x5a));
+
+    let (mut all, error) = exhaust(&driver);
+    println!("{} buffers, then: {error}", all.len());
+    assert_eq!(overlap(&held, &all), None);
+    for buffer in &mut all {
+        buffer.span().write(&vec![0x11; buffer.len()]);
+    }
+    backend.wait_for_scribbles();
+    for buffer in &all {
+        let mut bytes = vec![0; buffer.len()];
+        buffer.read(0, &mut bytes);
+        assert!(
+            bytes.iter().all(|byte| *byte == 0x11),
+            "{buffer:?} is written to"
+        );
+    }
+
+    backend.scribble(None);
+    backend.conduct(Conduct::Prompt);
+    backend.wait_until(|seen| seen.ended == 2);
+    // Counted before it is published.
+    backend.settle();
+    eventually(|| queue.poll() == 0, || "there is always more".into());
+    let back = [(); 2].map(|()| driver.allocate(BLOCK).unwrap());
+    assert!(overlap(&held, &back).is_some(), "it has come back");
+    backend.end();
+}
+
+/// Those who have requests in flight when a device goes that can still write.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Handles,
+    SharedChannel,
+    OwnChannel,
+}
+
+/// The device is gone, but can still write: what it might write to is never handed out again.
+fn retires(victim: Victim, wrong: impl FnOnce(&Backend) + Send + 'static) {
+    patiently(move || {
+        let backend = holding(Plan::default());
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let wrong = |count: usize| {
+            let held = backend.wait_for_held(count);
+            backend.scribble(Some(0x5a));
+            wrong(&backend);
+            held
+        };
+        let held = match victim {
+            Victim::Handles => lose_handles(&driver, wrong),
+            Victim::SharedChannel => {
+                let waiter = Waiter::new(Waiting::Adaptive).unwrap();
+                let channel = driver.queue(0).unwrap().channel(waiter.point());
+                lose_channel(&driver, channel.unwrap(), waiter, wrong)
+            }
+            Victim::OwnChannel => {
+                let waiter = Waiter::new(Waiting::Adaptive).unwrap();
+                let channel = driver.channel(waiter.point());
+                lose_channel(&driver, channel.unwrap(), waiter, wrong)
+            }
+        };
+        assert!(driver.lost().is_some());
+        let (all, error) = exhaust(&driver);
+        println!("{victim:?}: {} buffers, then: {error}", all.len());
+        assert_eq!(overlap(&held, &all), None);
+        for buffer in &all {
+            buffer.span().write(&vec![0x11; buffer.len()]);
+        }
+        backend.wait_for_scribbles();
+        for buffer in &all {
+            let mut bytes = vec![0; buffer.len()];
+            buffer.read(0, &mut bytes);
+            let untouched = bytes.iter().all(|byte| *byte == 0x11);
+            assert!(untouched, "{buffer:?} is written to");
+        }
+        drop((all, driver));
+        // Its mapping of the memory is its own: it is still there.
+        backend.wait_for_scribbles();
+    });
+}
+
+/// Requests of every kind, some of which nobody waits for; the device goes by `wrong`.
+fn lose_handles(driver: &Driver, wrong: impl FnOnce(usize) -> Vec<Held>) -> Vec<Held> {
+    let queue = driver.queue(0).unwrap();
+    let mut waiting = vec![];
+    for completion in [Completion::Polled, Completion::Call] {
+        drop(queue.read(0, driver.allocate(BLOCK).unwrap(), completion));
+        drop(queue.read(0, vec![0; BLOCK], completion));
+        waiting.push(queue.read(0, driver.allocate(BLOCK).unwrap(), completion));
+    }
+    let lists = [(); 3].map(|()| driver.allocate(BLOCK).unwrap());
+    let list = queue.read(0, Vec::from(lists), Completion::Call);
+    let held = wrong(7);
+    for read in waiting {
+        assert_eq!(read.wait().err(), Some(Failure::Lost));
+    }
+    assert_eq!(list.wait().err(), Some(Failure::Lost));
+    assert!(driver.retired() >= 9 * BLOCK as u64, "{}", driver.retired());
+    held
+}
+
+/// A request of a channel, whose owner gives its buffer back when it hears of the loss.
+fn lose_channel(
+    driver: &Driver,
+    mut channel: impl Hybrid,
+    mut waiter: Waiter,
+    wrong: impl FnOnce(usize) -> Vec<Held>,
+) -> Vec<Held> {
+    let buffer = driver.allocate(BLOCK).unwrap();
+    let list = [buffer.span()];
+    // SAFETY: the list stays until the request has ended, below.
+    let into = unsafe { Spans::new(&list) };
+    let request = Request {
+        ticket: Ticket(1),
+        op: Op::Read { at: 0, into },
+    };
+    assert_eq!(channel.queue(request), Queued::Pending);
+    channel.submit();
+    let held = wrong(1);
+    let mut results = vec![];
+    let mut done = |one: pollux_disk::Completion| results.push(one.result);
+    let ended = waiter
+        .wait(&mut channel, Some(PATIENCE), &mut done)
+        .unwrap();
+    assert_eq!((ended, results), (1, vec![Err(Failure::Lost)]));
+    held
+}
+
+const VICTIMS: [Victim; 3] = [Victim::Handles, Victim::SharedChannel, Victim::OwnChannel];
+
+#[test]
+fn memory_that_a_liar_may_write_to_is_retired() {
+    for victim in VICTIMS {
+        retires(victim, |backend| {
+            backend.conduct(Conduct::Lie(Lie::IndexJump(1000)));
+        });
+    }
+}
+
+#[test]
+fn memory_that_a_device_without_connection_may_write_to_is_retired() {
+    for victim in VICTIMS {
+        retires(victim, Backend::hang_up);
+    }
+}

@@ -1,0 +1,361 @@
+//! Polled and call-driven requests on one queue: whoever looks is not called, whoever sleeps is, and
+//! nobody waits for a poller that has stopped.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+mod driver_cases;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use driver_cases::asleep::{Asleep, asleep};
+use driver_cases::patiently;
+use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
+use pollux_driver::{
+    Buffer, Completion, Driver, Hybrid, Mixed, Options, Pending, Queue, Waiter, Waiting,
+};
+use pollux_memory::Spans;
+use pollux_tests::backend::{Backend, Conduct, Plan, feature};
+use pollux_tests::drive;
+use pollux_tests::server::{Ready, Server, pollux_command};
+use rustix::process::Signal;
+
+const BLOCK: usize = 4096;
+/// Long enough for a poller to be missed, and for the test to see who waits for it.
+const BOUND: Mixed = Mixed::SuspendedFor(Duration::from_millis(20));
+/// So long that nobody waits for its end.
+const FOR_EVER: Mixed = Mixed::SuspendedFor(Duration::from_secs(24 * 3600));
+
+/// A device that ends nothing yet, and our driver on its only queue.
+struct Stage {
+    backend: Backend,
+    driver: Driver,
+    queue: Queue,
+}
+
+impl Stage {
+    fn new(mixed: Mixed, without: u64, queue_size: u16) -> Self {
+        let backend = Backend::start(Plan {
+            without,
+            ..Plan::default()
+        })
+        .unwrap();
+        backend.conduct(Conduct::Held);
+        let options = Options {
+            mixed,
+            queue_size,
+            ..Options::default()
+        };
+        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        let queue = driver.queue(0).unwrap();
+        Self {
+            backend,
+            driver,
+            queue,
+        }
+    }
+
+    fn read(&self, completion: Completion) -> Pending<Buffer> {
+        let buffer = self.driver.allocate(BLOCK).unwrap();
+        self.queue.read(0, buffer, completion)
+    }
+
+    /// A thread that sleeps until its own request has ended.
+    fn sleeper(&self, completion: Completion) -> Asleep {
+        let (driver, queue) = (self.driver.clone(), self.queue.clone());
+        asleep(move || {
+            let buffer = driver.allocate(BLOCK).unwrap();
+            queue.read(0, buffer, completion).wait().unwrap();
+        })
+    }
+
+    /// Everybody's requests have ended as they should.
+    fn end(self, polled: Vec<Pending<Buffer>>) {
+        for pending in polled {
+            pending.wait().unwrap();
+        }
+        self.backend.end();
+    }
+}
+
+/// A poller has three requests in flight and stops looking; somebody else sleeps over a fourth, which
+/// then ends.
+fn park(mixed: Mixed, without: u64) -> (Stage, Vec<Pending<Buffer>>, Asleep) {
+    let stage = Stage::new(mixed, without, 64);
+    let polled = (0..3).map(|_| stage.read(Completion::Polled)).collect();
+    let sleeper = stage.sleeper(Completion::Call);
+    stage.backend.wait_for_held(4);
+    stage.backend.conduct(Conduct::Prompt);
+    (stage, polled, sleeper)
+}
+
+#[test]
+fn a_poller_that_has_stopped_holds_up_nobody() {
+    for mixed in [Mixed::WhileNeeded, BOUND] {
+        for without in [0, feature::EVENT_IDX] {
+            let begin = Instant::now();
+            let (stage, polled, sleeper) = park(mixed, without);
+            sleeper.end();
+            println!("{mixed:?}: after {:?}", begin.elapsed());
+            stage.end(polled);
+        }
+    }
+}
+
+/// That the tests around it can fail: under the rule of the RFC of 2021 a poller that has stopped holds
+/// up everybody, until it looks again.
+#[test]
+fn under_the_rule_of_the_rfc_it_holds_up_everybody() {
+    for without in [0, feature::EVENT_IDX] {
+        let (stage, polled, sleeper) = park(Mixed::Rfc2021, without);
+        stage.backend.wait_until(|seen| seen.ended == 4);
+        let seen = stage.backend.settle();
+        assert_eq!(seen.calls, 0, "it was not asked for");
+        sleeper.sleeps_on();
+        assert_eq!(stage.queue.poll(), 4);
+        sleeper.end();
+        stage.end(polled);
+    }
+}
+
+/// The queue has room for one request, and that is the poller's.
+#[test]
+fn who_waits_for_room_is_woken_though_the_poller_has_stopped() {
+    for mixed in [Mixed::WhileNeeded, BOUND] {
+        for kind in [Completion::Polled, Completion::Call] {
+            let stage = Stage::new(mixed, feature::INDIRECT_DESC, 4);
+            let polled = stage.read(Completion::Polled);
+            stage.backend.wait_for_held(1);
+            let sleepers = [kind, Completion::Call].map(|kind| stage.sleeper(kind));
+            assert_eq!(
+                stage.backend.settle().requests,
+                1,
+                "there is no room for more"
+            );
+            stage.backend.conduct(Conduct::Prompt);
+            sleepers.into_iter().for_each(Asleep::end);
+            stage.end(vec![polled]);
+        }
+    }
+}
+
+#[test]
+fn whoever_reaps_for_a_sleeper_wakes_it() {
+    let (stage, polled, sleeper) = park(FOR_EVER, 0);
+    stage.backend.wait_until(|seen| seen.ended == 4);
+    assert_eq!(stage.backend.settle().calls, 0, "there is a poller");
+    sleeper.sleeps_on();
+    assert_eq!(stage.queue.poll(), 4);
+    sleeper.end();
+    stage.end(polled);
+}
+
+/// The one with the call descriptor leaves first, and the others are still called.
+#[test]
+fn a_sleeper_that_leaves_hands_the_call_descriptor_on() {
+    for mixed in [Mixed::WhileNeeded, BOUND] {
+        for kind in [Completion::Polled, Completion::Call] {
+            let stage = Stage::new(mixed, 0, 64);
+            let sleepers = [(); 4].map(|()| stage.sleeper(kind));
+            stage.backend.wait_for_held(4);
+            for left in (0..4).rev() {
+                stage.backend.conduct(Conduct::Next);
+                let seen = stage.backend.wait_until(|seen| seen.ended == 4 - left);
+                assert_eq!(seen.requests, 4);
+                let over = || sleepers.iter().filter(|sleeper| sleeper.is_over()).count();
+                let told = || format!("{} are over, and {left} should be left", over());
+                pollux_tests::process::eventually(|| over() == 4 - left, told);
+            }
+            stage.end(vec![]);
+        }
+    }
+}
+
+/// A request that was to be polled, over which its owner goes to sleep.
+#[test]
+fn who_goes_to_sleep_over_a_polled_request_is_called() {
+    for mixed in [Mixed::WhileNeeded, BOUND, Mixed::Rfc2021] {
+        let stage = Stage::new(mixed, 0, 64);
+        let sleeper = stage.sleeper(Completion::Polled);
+        stage.backend.wait_for_held(1);
+        stage.backend.conduct(Conduct::Prompt);
+        sleeper.end();
+        stage.end(vec![]);
+    }
+}
+
+#[test]
+fn tasks_and_channels_are_not_held_up_either() {
+    for mixed in [Mixed::WhileNeeded, BOUND] {
+        for kind in [Completion::Polled, Completion::Call] {
+            let stage = Stage::new(mixed, 0, 64);
+            let polled: Vec<_> = (0..3).map(|_| stage.read(Completion::Polled)).collect();
+            let (driver, queue) = (stage.driver.clone(), stage.queue.clone());
+            let task = asleep(move || {
+                let buffer = driver.allocate(BLOCK).unwrap();
+                let read = queue.read(0, buffer, kind);
+                drive::run_tasks(&queue, [async { drop(read.await.unwrap()) }]).unwrap();
+            });
+            let (driver, queue) = (stage.driver.clone(), stage.queue.clone());
+            let owner = asleep(move || {
+                let mut waiter = Waiter::new(Waiting::Call).unwrap();
+                let mut channel = queue.channel(waiter.point()).unwrap();
+                one_by(&driver, &mut channel, &mut waiter, kind);
+            });
+            stage.backend.wait_for_held(5);
+            stage.backend.conduct(Conduct::Prompt);
+            task.end();
+            owner.end();
+            stage.end(polled);
+        }
+    }
+}
+
+/// Reads a block by a channel, and waits for it.
+fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind: Completion) {
+    let buffer = driver.allocate(BLOCK).unwrap();
+    let list = [buffer.span()];
+    // SAFETY: the list stays until the request has ended, below.
+    let into = unsafe { Spans::new(&list) };
+    let request = Request {
+        ticket: Ticket(7),
+        op: Op::Read { at: 0, into },
+    };
+    assert_eq!(channel.queue_as(request, kind), Queued::Pending);
+    channel.submit();
+    let mut done = vec![];
+    let count = waiter.wait(channel, Some(drive::PATIENCE), &mut |one| done.push(one));
+    assert_eq!(count.unwrap(), 1);
+    let expected = Done {
+        ticket: Ticket(7),
+        result: Ok(()),
+    };
+    assert_eq!(done, [expected]);
+}
+
+/// A channel of its own has the same rule: its owner sleeps over polled requests and is called.
+#[test]
+fn the_owner_of_a_queue_is_called_when_it_sleeps() {
+    for mixed in [Mixed::WhileNeeded, BOUND, Mixed::Rfc2021] {
+        for kind in [Completion::Polled, Completion::Call] {
+            let backend = Backend::start(Plan::default()).unwrap();
+            backend.conduct(Conduct::Held);
+            let options = Options {
+                mixed,
+                ..Options::default()
+            };
+            let driver = Driver::connect(backend.socket(), &options).unwrap();
+            let owner = asleep(move || {
+                let mut waiter = Waiter::new(Waiting::Adaptive).unwrap();
+                let mut channel = driver.channel(waiter.point()).unwrap();
+                one_by(&driver, &mut channel, &mut waiter, kind);
+            });
+            backend.wait_for_held(1);
+            backend.conduct(Conduct::Prompt);
+            owner.end();
+            backend.end();
+        }
+    }
+}
+
+/// Requests of the tests that count calls.
+const MANY: u64 = 300_000;
+/// In flight together.
+const DEPTH: usize = 16;
+
+fn pollux(socket: &Path) -> Server {
+    let disk = ["--disk", "null:size=64M", "--log-format", "json"];
+    Server::start(&mut pollux_command(socket, &disk), socket, Ready::JsonLine).unwrap()
+}
+
+/// Calls that the server has made on queue 0, as it says.
+fn calls_of(server: &Server) -> u64 {
+    const WORD: &str = r#""message":"counters""#;
+    server.signal(Signal::USR1).unwrap();
+    assert!(server.says(WORD), "no counters in {}", server.log());
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(WORD)).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let counters = line["fields"]["counters"].as_str().expect("JSON in a text");
+    let counters: serde_json::Value = serde_json::from_str(counters).unwrap();
+    counters["calls_sent"].as_u64().expect("a number")
+}
+
+/// With polled requests alone there are next to no calls: one in 10,000 requests at most, by what either
+/// side has counted.
+fn calls_stop(drive: impl FnOnce(&Driver) -> u64 + Send + 'static) {
+    patiently(move || {
+        let folder = tempfile::TempDir::new().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let server = pollux(&socket);
+        let driver = Driver::connect(&socket, &Options::default()).unwrap();
+        let ours = drive(&driver);
+        let theirs = calls_of(&server);
+        println!("calls: {ours} by our count, {theirs} by the server's");
+        assert!(ours.max(theirs) <= MANY / 10_000);
+    });
+}
+
+#[test]
+fn calls_stop_on_a_shared_queue_that_is_polled() {
+    calls_stop(|driver| {
+        let queue = driver.queue(0).unwrap();
+        let start = || {
+            let buffer = driver.allocate(BLOCK).unwrap();
+            queue.read(0, buffer, Completion::Polled)
+        };
+        let mut pending: Vec<_> = (0..DEPTH).map(|_| start()).collect();
+        let mut ended = 0;
+        while ended < MANY {
+            queue.poll();
+            for one in &mut pending {
+                if one.is_done() {
+                    let buffer = std::mem::replace(one, start()).wait().unwrap();
+                    drop(buffer);
+                    ended += 1;
+                }
+            }
+        }
+        for mut one in pending {
+            while !one.is_done() {
+                queue.poll();
+            }
+        }
+        queue.counters().calls
+    });
+}
+
+#[test]
+fn calls_stop_on_a_queue_of_its_own_that_is_polled() {
+    calls_stop(|driver| {
+        let mut waiter = Waiter::new(Waiting::Polled).unwrap();
+        let mut channel = driver.channel(waiter.point()).unwrap();
+        let buffer = driver.allocate(BLOCK).unwrap();
+        let list = [buffer.span()];
+        let read = |ticket| Request {
+            ticket: Ticket(ticket),
+            op: Op::Read {
+                at: 0,
+                // SAFETY: the list stays until all requests have ended, below.
+                into: unsafe { Spans::new(&list) },
+            },
+        };
+        let mut free: Vec<u64> = (0..DEPTH as u64).collect();
+        let (mut begun, mut ended) = (0, 0);
+        while ended < MANY {
+            while begun < MANY
+                && let Some(ticket) = free.pop()
+            {
+                assert_eq!(channel.queue(read(ticket)), Queued::Pending);
+                begun += 1;
+            }
+            channel.submit();
+            let mut done = |one: Done| {
+                assert_eq!(one.result, Ok(()));
+                free.push(one.ticket.0);
+            };
+            ended += waiter.wait(&mut channel, None, &mut done).unwrap() as u64;
+        }
+        channel.counters().calls
+    });
+}
