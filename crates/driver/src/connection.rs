@@ -119,8 +119,7 @@ impl Connection {
     /// Asks the device again what it tells of itself: the size of the disk, and its cache mode.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
         let mut asked = self.lock();
-        let config =
-            negotiate::read_config(&self.wire, &mut asked.line.frontend, self.agreed.features)?;
+        let config = negotiate::read_config(&self.wire, &mut asked.line.frontend)?;
         // Requests are cut by what was said at first: only the size may change beneath them, and whether
         // they are to be flushed.
         asked.config = Config {

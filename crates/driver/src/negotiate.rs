@@ -13,7 +13,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 
 use crate::Options;
 use crate::connection::Wire;
-use crate::error::{ConnectError, Lost, Refusal};
+use crate::error::{ConnectError, Refusal};
 use crate::regions::Sending;
 
 /// The features that the driver makes use of.
@@ -141,7 +141,7 @@ pub(crate) fn negotiate(
         frontend.set_features(features)
     })?;
 
-    let config = read_config(wire, frontend, features)?;
+    let config = read_config(wire, frontend)?;
     let agreed = Agreed {
         features,
         protocol,
@@ -162,11 +162,7 @@ fn require(there: bool, what: &'static str, remedy: &'static str) -> Result<(), 
 /// Asks for the configuration space, as far as Pollux knows it: every server knows as much. (One that is
 /// asked for more than it has answers with an empty message, after which crate `vhost` waits for the
 /// rest: so there is no second try with another length.)
-pub(crate) fn read_config(
-    wire: &Wire,
-    frontend: &mut Frontend,
-    features: u64,
-) -> Result<Config, Refusal> {
+pub(crate) fn read_config(wire: &Wire, frontend: &mut Frontend) -> Result<Config, Refusal> {
     let size = u32::try_from(Config::SIZE).expect("60 bytes");
     let message = "its configuration";
     let (_, bytes) = wire.ask(message, || {
@@ -175,15 +171,7 @@ pub(crate) fn read_config(
     let bytes = bytes
         .first_chunk()
         .expect("crate vhost takes no answer of another length");
-    let config = Config::parse(bytes);
-    // Everything else that a device may say of itself can be lived with, but not a request cut into
-    // blocks of no size.
-    let block = config.blk_size;
-    if features & feature::BLK_SIZE != 0 && (block < 512 || !block.is_power_of_two()) {
-        let fault = format!("its blocks have {block} bytes, and not a power of two from 512 on");
-        return Err(wire.lose(Lost::Protocol { message, fault }).into());
-    }
-    Ok(config)
+    Ok(Config::parse(bytes))
 }
 
 /// How many queues may be used: what the server can serve, the device has and the caller wants.
