@@ -93,6 +93,13 @@ impl Channel {
     }
 }
 
+#[cfg(test)]
+impl Channel {
+    pub(crate) fn rings(&self) -> &crate::rings::Rings {
+        self.place.rings()
+    }
+}
+
 impl Hybrid for Channel {
     #[inline]
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {

@@ -34,6 +34,8 @@ mod driver;
 #[cfg(not(loom))]
 mod error;
 mod fd;
+#[cfg(test)]
+mod lies;
 #[cfg(not(loom))]
 mod limits;
 #[cfg(not(loom))]
@@ -75,6 +77,13 @@ mod sync;
 mod table;
 #[cfg(not(loom))]
 mod waiter;
+
+// The tests in here serve disks with what the others are served by.
+#[cfg(test)]
+extern crate self as pollux_driver;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 #[cfg(not(loom))]
 pub use buffer::Buffer;

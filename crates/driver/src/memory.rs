@@ -33,7 +33,7 @@ pub(crate) fn memfd_region(name: &str, bytes: usize) -> io::Result<Arc<Region>> 
 
 /// Where the parts of a ring lie in this process, which is where the device finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Addresses {
+pub struct Addresses {
     pub(crate) descriptor: u64,
     pub(crate) driver: u64,
     pub(crate) device: u64,

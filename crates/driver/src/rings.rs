@@ -237,6 +237,21 @@ fn descriptor(Buffer { address, len }: Buffer, flags: u16, next: u16) -> [u8; 16
     pollux_ring::descriptor(address, len, DescriptorFlags(flags), next)
 }
 
+#[cfg(test)]
+impl Rings {
+    /// Writes to the used ring in the device's place: elements (head and length) from the first on, and
+    /// the index.
+    pub fn forge(&self, index: u16, elements: &[(u32, u32)]) {
+        let memory = self.memory.as_ref().expect("it is not dropped").span();
+        let used = usize::try_from(self.addresses().device - self.start).unwrap();
+        for (at, (id, len)) in elements.iter().enumerate() {
+            let element = (u64::from(*len) << 32) | u64::from(*id);
+            memory.store(used + 4 + 8 * at, element.to_le_bytes());
+        }
+        memory.store(used + 2, index.to_le_bytes());
+    }
+}
+
 /// No status of the specification.
 const NOT_WRITTEN: u8 = 0xff;
 

@@ -245,6 +245,11 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         &self.outside
     }
 
+    #[cfg(test)]
+    pub fn has_room(&self) -> bool {
+        self.lock.lock().ends.has_room()
+    }
+
     /// Releases the lock, and does what is left to do. Whether to kick was decided under the lock; the
     /// kick itself, a system call, comes after it.
     fn release(&self, state: Guard<'_, State<E, S>>, mut after: After) {

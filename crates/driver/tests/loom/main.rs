@@ -13,7 +13,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use loom::thread;
-use model::{Board, Device, Request, go_off, queue, submit, submit_blocking, wait};
+use model::{Board, Device, Request, go_off, queue, submit, submit_as_task, submit_blocking, wait};
+use pollux_driver::model::Owner;
 use pollux_driver::{Completion, KickLock, Mixed};
 use pollux_ring::Suppression;
 
@@ -98,6 +99,46 @@ fn a_sleeper_that_waits_for_a_slot() {
 }
 
 #[test]
+fn who_was_woken_for_room_and_comes_too_late_gets_in_all_the_same() {
+    explore(Some(4), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(3));
+        let first = flying(&board, Call);
+        let mut turn = None;
+        let _ = board.poll_room(&mut turn, Waker::noop());
+        wait(&board, &first);
+        // Somebody who is awake is faster.
+        let _unwatched = flying(&board, Polled);
+        let late = Request::new(Polled);
+        if turn.is_none() {
+            submit_blocking(&board, &late);
+        } else {
+            assert!(submit(&board, &mut turn, &late), "it would starve");
+        }
+        wait(&board, &late);
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn what_a_reap_hands_over_wakes_the_device() {
+    explore(Some(4), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let [first, second] = [Call, Polled].map(Request::new);
+        board.submit_all(|ends, switch| {
+            for request in [&first, &second] {
+                switch.begin(request.completion());
+                ends.accept(request.clone());
+            }
+        });
+        wait(&board, &second);
+        assert!(first.0.has_ended());
+        device.join().unwrap();
+    });
+}
+
+#[test]
 fn an_owner_asleep_whose_request_another_thread_reaps() {
     explore(Some(2), |suppression| {
         let (board, device) = usual(2, suppression);
@@ -128,10 +169,11 @@ fn the_sleeper_that_holds_the_call_leaves() {
 
 #[test]
 fn a_waiter_for_room_that_leaves_passes_the_room_on() {
-    explore(Some(2), |suppression| {
+    // One interruption is enough: of who leaves, after it has lined up. The others block by themselves.
+    explore(Some(1), |suppression| {
         let (board, device) = usual(1, suppression);
         let device = thread::spawn(move || device.serve(2));
-        let _unwatched = flying(&board, Polled);
+        let first = flying(&board, Call);
         let other = Arc::clone(&board);
         let leaver = thread::spawn(move || {
             let mut turn = None;
@@ -140,10 +182,32 @@ fn a_waiter_for_room_that_leaves_passes_the_room_on() {
                 other.leave_room(turn);
             }
         });
-        let request = Request::new(Call);
-        submit_blocking(&board, &request);
-        wait(&board, &request);
+        // A task, which hears no calls: others reap for it, and wake it.
+        let other = Arc::clone(&board);
+        let task = thread::spawn(move || {
+            let request = Request::new(Call);
+            submit_as_task(&other, &request);
+            wait(&other, &request);
+        });
+        wait(&board, &first);
         leaver.join().unwrap();
+        task.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_call_driven_request_calls_whoever_hears_calls() {
+    explore(None, |suppression| {
+        let (board, device) = usual(1, suppression);
+        let call = Arc::clone(device.call());
+        let device = thread::spawn(move || device.serve(1));
+        let request = flying(&board, Call);
+        // An event loop: it has not asked for anything but this.
+        while !request.0.has_ended() {
+            call.hear();
+            board.woken();
+        }
         device.join().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 use loom::sync::atomic::{AtomicU16, AtomicU32};
 use loom::sync::{Condvar, Mutex};
@@ -80,11 +80,24 @@ impl Event {
     }
 }
 
+impl Wake for Event {
+    fn wake(self: Arc<Self>) {
+        self.signal();
+    }
+}
+
 /// A wait point: its flag is the real one. Calls end the sleep whether it is set or not.
 #[derive(Debug, Default)]
 pub struct Point {
     flag: Flag,
     event: Event,
+}
+
+impl Point {
+    /// Sleeps until the device calls.
+    pub fn hear(&self) {
+        self.event.sleep();
+    }
 }
 
 /// The seat at it.
@@ -340,6 +353,18 @@ pub fn submit_blocking(board: &Board, request: &Request) {
             }
         }
     });
+}
+
+/// The same as a task, which only its waker wakes.
+pub fn submit_as_task(board: &Board, request: &Request) {
+    let event = Arc::new(Event::default());
+    let waker = Waker::from(Arc::clone(&event));
+    let mut turn = None;
+    while !submit(board, &mut turn, request) {
+        if board.poll_room(&mut turn, &waker).is_pending() {
+            event.sleep();
+        }
+    }
 }
 
 /// Sleeps until `request` has ended.
