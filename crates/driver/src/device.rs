@@ -334,8 +334,8 @@ impl Facts {
         let next = Self::new(features, config, options)?;
         let was = &self.geometry;
         if next.geometry.block != was.block {
-            let bytes = next.geometry.block;
-            return Err(Nonsense::BlockSize { bytes });
+            let (was, is) = (was.block, next.geometry.block);
+            return Err(Nonsense::BlockSizeChanged { was, is });
         }
         Ok(Self {
             geometry: Geometry {
@@ -355,3 +355,6 @@ fn aligned(sectors: u32, block: u32) -> u32 {
     let bytes = u64::from(sectors) * SECTOR;
     u32::try_from(bytes).unwrap_or(u32::MAX).max(block)
 }
+
+#[cfg(test)]
+mod tests;

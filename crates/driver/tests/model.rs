@@ -303,6 +303,22 @@ fn a_queue_too_small_or_odd_is_refused_by_name() {
 }
 
 #[test]
+fn there_is_a_queue_whatever_is_asked_for() {
+    for (asked, queues) in [(Some(0), 1), (Some(2), 2), (Some(99), common::QUEUES)] {
+        let served = Served::disk("memory:size=1M", 1);
+        let driver = served.connect(&Options {
+            queues: asked,
+            ..Options::default()
+        });
+        assert_eq!(driver.queues(), queues);
+        let waiter = Waiter::new(Waiting::Polled).unwrap();
+        drop(driver.open_channel(waiter.point()).unwrap());
+        drop(driver);
+        served.join();
+    }
+}
+
+#[test]
 fn what_the_disk_cannot_do_ends_before_the_device_is_asked() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options {
