@@ -47,7 +47,8 @@ pub enum KickLock {
 pub struct Options {
     /// The most queues to use; never more than the server offers. `None`: as many as it offers.
     pub queues: Option<u16>,
-    /// Entries of each queue: a power of two from 4 to 32768.
+    /// Entries of each queue: a power of two from 4 to 32768. A server that takes no queue as large (Pollux
+    /// takes 1024 unless told otherwise) may close the connection over it.
     pub queue_size: u16,
     /// Is everything refused that would change the disk, whatever the server allows?
     pub read_only: bool,

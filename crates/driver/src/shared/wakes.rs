@@ -28,7 +28,8 @@ impl Wakes {
     /// Nobody and nothing yet.
     #[inline]
     pub fn none() -> Self {
-        SPARE.take()
+        // A thread that ends may drop requests after its own variables.
+        SPARE.try_with(Cell::take).unwrap_or_default()
     }
 
     /// `waker` is woken.
@@ -54,6 +55,6 @@ impl Wakes {
         for (address, _) in self.letters.drain(..) {
             address.wake();
         }
-        SPARE.set(self);
+        let _ = SPARE.try_with(|spare| spare.set(self));
     }
 }
