@@ -191,15 +191,6 @@ fn a_device_that_falls_silent_ends_everything() {
     }
 }
 
-/// A configuration that changes to one with which there is no disk.
-#[test]
-fn a_change_to_nonsense_ends_everything() {
-    for who in [Who::Poller, Who::Sleeper] {
-        let why = lose_held(Plan::default(), who, |backend| backend.reconfigure(20, 0));
-        assert!(matches!(why, Lost::Protocol { .. }), "{why:?}");
-    }
-}
-
 /// Only the request that it concerns fails: what the device says otherwise is as it should be.
 #[test]
 fn a_status_that_is_missing_or_nonsense_fails_its_request_alone() {
@@ -367,11 +358,8 @@ fn a_change_of_size_reaches_the_caller() {
 fn limits_that_change_change_nothing() {
     const SIZE_MAX: usize = 8;
     const SEG_MAX: usize = 12;
-    const BLOCK_SIZE: usize = 20;
     for queue_size in [4, 256] {
         for (at, first, second) in [
-            (BLOCK_SIZE, 512, 4096),
-            (BLOCK_SIZE, 4096, 512),
             (SEG_MAX, 2, 126),
             (SEG_MAX, 126, 1),
             (SIZE_MAX, 4096, 1 << 20),

@@ -116,18 +116,12 @@ impl Connection {
         self.lock().config
     }
 
-    /// Asks the device again what it tells of itself: the size of the disk, and its cache mode.
+    /// Asks the device again what it tells of itself.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
         let mut asked = self.lock();
         let config = negotiate::read_config(&self.wire, &mut asked.line.frontend)?;
-        // Requests are cut by what was said at first: only the size may change beneath them, and whether
-        // they are to be flushed.
-        asked.config = Config {
-            capacity: config.capacity,
-            writeback: config.writeback,
-            ..asked.config
-        };
-        Ok(asked.config)
+        asked.config = config;
+        Ok(config)
     }
 
     /// How many queues may be used.

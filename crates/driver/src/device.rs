@@ -193,7 +193,7 @@ impl Device {
     pub fn changed(&self, config: &Config) {
         let mut facts = lock(&self.facts);
         let features = self.connection.features();
-        match facts.followed_by(features, config, &self.options) {
+        match facts.followed_by(features, config) {
             Ok(next) => *facts = Arc::new(next),
             Err(fault) => {
                 tracing::warn!(%fault, "the disk says nonsense of itself, and counts as unchanged");
@@ -276,13 +276,10 @@ impl Facts {
             let most = limits.bytes();
             return Err(Nonsense::Requests { most, block });
         }
-        let sectors = config.capacity;
-        let bytes = sectors.checked_mul(SECTOR);
-        let bytes = bytes.ok_or(Nonsense::Capacity { sectors })?;
         let topology = config.topology;
         let blocks = |count: u32| count.saturating_mul(block);
         let geometry = Geometry {
-            bytes: bytes - bytes % u64::from(block),
+            bytes: size(config, block)?,
             access: if has(feature::RO) || options.read_only {
                 Access::ReadOnly
             } else {
@@ -314,40 +311,46 @@ impl Facts {
                 alignment: block,
             }),
         };
-        let writeback = !has(feature::CONFIG_WCE) || config.writeback == Cache::Writeback;
         Ok(Self {
             geometry,
             limits,
-            flushes: has(feature::FLUSH) && writeback,
+            flushes: flushes(features, config),
             generation: 0,
         })
     }
 
-    /// What it says of itself later. What a request may hold stays as it was, and so does the size of a
-    /// block: requests are cut already, and the queues' tables are as long as they are.
-    fn followed_by(
-        &self,
-        features: u64,
-        config: &Config,
-        options: &Options,
-    ) -> Result<Self, Nonsense> {
-        let next = Self::new(features, config, options)?;
-        let was = &self.geometry;
-        if next.geometry.block != was.block {
-            let (was, is) = (was.block, next.geometry.block);
-            return Err(Nonsense::BlockSizeChanged { was, is });
-        }
+    /// What it says of itself later: its size and its cache mode are believed. Everything else stays as
+    /// it was, whatever it says: requests are cut already, and the queues' tables are as long as they are.
+    ///
+    /// # Errors
+    ///
+    /// When the size cannot be.
+    fn followed_by(&self, features: u64, config: &Config) -> Result<Self, Nonsense> {
         Ok(Self {
             geometry: Geometry {
-                discard: was.discard,
-                write_zeroes: was.write_zeroes,
-                ..next.geometry
+                bytes: size(config, self.geometry.block)?,
+                ..self.geometry
             },
             limits: self.limits,
+            flushes: flushes(features, config),
             generation: self.generation + 1,
-            ..next
         })
     }
+}
+
+/// The bytes of the disk, in whole blocks.
+fn size(config: &Config, block: u32) -> Result<u64, Nonsense> {
+    let sectors = config.capacity;
+    let bytes = sectors.checked_mul(SECTOR);
+    let bytes = bytes.ok_or(Nonsense::Capacity { sectors })?;
+    Ok(bytes - bytes % u64::from(block))
+}
+
+/// Does a write need a flush to be stable?
+fn flushes(features: u64, config: &Config) -> bool {
+    let has = |bit| features & bit != 0;
+    let writeback = !has(feature::CONFIG_WCE) || config.writeback == Cache::Writeback;
+    has(feature::FLUSH) && writeback
 }
 
 /// An alignment of `sectors` in bytes, no smaller than a block.

@@ -114,14 +114,6 @@ pub enum Nonsense {
         /// The size of a block.
         bytes: u32,
     },
-    /// `blk_size`, which does not change while the disk is in use.
-    #[error("its blocks had {was} bytes and now have {is}")]
-    BlockSizeChanged {
-        /// The size at first.
-        was: u32,
-        /// The size that it tells now.
-        is: u32,
-    },
     /// `capacity`.
     #[error("it has {sectors} sectors of 512 bytes, which makes more than 2^64 bytes")]
     Capacity {

@@ -84,16 +84,15 @@ fn a_disk_grows_and_what_a_request_may_hold_stays() {
         capacity: 4096,
         size_max: 512,
         seg_max: 100,
-        ..sane()
-    };
-    let options = Options::default();
-    let is = was.followed_by(FEATURES, &config, &options).unwrap();
-    assert_eq!(is.geometry.bytes, 2 * was.geometry.bytes);
-    assert_eq!((is.limits, is.generation), (was.limits, 1));
-    let config = Config {
         blk_size: 512,
         ..sane()
     };
-    let error = was.followed_by(FEATURES, &config, &options).unwrap_err();
-    assert_eq!(error, Nonsense::BlockSizeChanged { was: 4096, is: 512 });
+    let is = was.followed_by(FEATURES, &config).unwrap();
+    assert_eq!(is.geometry.bytes, 2 * was.geometry.bytes);
+    assert_eq!((is.limits, is.generation), (was.limits, 1));
+    assert_eq!(is.geometry.block, was.geometry.block);
+    let capacity = u64::MAX;
+    let config = Config { capacity, ..sane() };
+    let error = was.followed_by(FEATURES, &config).unwrap_err();
+    assert_eq!(error, Nonsense::Capacity { sectors: capacity });
 }
