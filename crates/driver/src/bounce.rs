@@ -8,8 +8,8 @@ use pollux_disk::{Failure, Op};
 use pollux_memory::{Span, Spans};
 
 use crate::arena::Pool;
+use crate::ask::{Ask, Part, data_of};
 use crate::buffer::Buffer;
-use crate::core::{Ask, Part, data_of};
 use crate::limits::within;
 
 /// A buffer in the place of a part of a request's memory.

@@ -8,7 +8,8 @@ use pollux_disk::wait::Watch;
 use pollux_disk::{Armed, Completion as Done, Queued, Request, Ticket, WaitPoint};
 use pollux_ring::{Armed as RingArmed, Notify};
 
-use crate::core::{Ask, Core};
+use crate::ask::Ask;
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::doorbell::Doorbell;

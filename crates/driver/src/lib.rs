@@ -10,6 +10,8 @@
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
+mod ask;
+#[cfg(not(loom))]
 mod bounce;
 #[cfg(not(loom))]
 mod buffer;

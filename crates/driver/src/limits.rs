@@ -3,7 +3,7 @@
 use pollux_blk::{Config, feature};
 use pollux_memory::Span;
 
-use crate::core::Part;
+use crate::ask::Part;
 
 /// The limits of one queue of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

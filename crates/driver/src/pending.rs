@@ -11,7 +11,7 @@ use pollux_disk::Failure;
 use pollux_memory::{Loan, Spans};
 use rustix::io::Errno;
 
-use crate::core::Ask;
+use crate::ask::Ask;
 use crate::data::{Data, Way};
 use crate::look::Next;
 use crate::options::Completion;

@@ -7,7 +7,8 @@ use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Durability, Op, Unmap, WaitPoint};
 use pollux_memory::Spans;
 
-use crate::core::{Ask, Core};
+use crate::ask::Ask;
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::data::{Data, Way};
 use crate::lock::LockTimes;

@@ -87,10 +87,12 @@ impl Rings {
             LINE * count,
             16 * count * usize::from(entries.unwrap_or(0)),
         ];
-        let bytes = parts.iter().map(|part| part.next_multiple_of(PAGE)).sum();
-        let memory = pool.allocate(bytes)?;
-        // It may hold what a buffer before it held; a ring begins with zeroes.
-        memory.span().zero();
+        let pages = |parts: &[usize]| parts.iter().map(|part| part.next_multiple_of(PAGE)).sum();
+        let memory = pool.allocate(pages(&parts))?;
+        // It may hold what a buffer before it held, and a ring begins with zeroes. Not so the tables, the
+        // largest part, which are written before they are pointed to.
+        let first = pages(&parts[..parts.len() - 1]);
+        memory.span().split_at(first).0.zero();
         let mut rest = memory.span();
         let mut next = |part: usize| {
             let (here, after) = rest.split_at(part.next_multiple_of(PAGE));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pollux_disk::inbox::{Address, Inbox};
 use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
 
+use crate::ask::Ask;
 use crate::channel::Hybrid;
-use crate::core::Ask;
 use crate::counters::Counters;
 use crate::listeners::Listener;
 use crate::options::Completion;
