@@ -1,12 +1,14 @@
-//! What is measured: one disk, one kind of request, one depth, one kind of client.
+//! What is measured: one disk, one kind of request, one depth, and who is compared.
 
 use std::fmt;
 
-use clap::ValueEnum;
+use pollux_driver as driver;
 use pollux_tests::client::Waiting;
 use serde::{Serialize, Serializer};
 
-/// Bytes of each request.
+use crate::client::Client;
+
+/// Bytes of most requests.
 pub const BLOCK: usize = 4096;
 
 /// The disk behind the server.
@@ -71,61 +73,84 @@ impl fmt::Display for Work {
     }
 }
 
-/// Cells that belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Set {
-    /// The ring and the loop around it: disks that cost nothing or a copy.
-    Ring,
-    /// Files: tmpfs, the page cache, and past it.
-    File,
+/// One of the two servers of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// `--ours`.
+    Ours,
+    /// `--peer`.
+    Peer,
 }
 
-impl Set {
-    /// Both, in the order of the results.
-    pub const ALL: [Self; 2] = [Self::Ring, Self::File];
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ours => "ours",
+            Self::Peer => "peer",
+        })
+    }
+}
 
-    /// Its heading in the results.
-    pub const fn title(self) -> &'static str {
+/// A server under a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Which of the two.
+    pub server: Server,
+    /// Who asks.
+    pub client: Client,
+}
+
+/// Who is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contest {
+    /// Both servers, under crate `blkio`.
+    Servers(Waiting),
+    /// Our driver and crate `blkio`, on one server.
+    Clients(Server, Waiting),
+    /// Our driver, waiting in one way and in another, on one server.
+    Waits(Server, [driver::Waiting; 2]),
+}
+
+impl Contest {
+    /// The two that take turns.
+    pub fn sides(self) -> [Side; 2] {
+        let side = |server, client| Side { server, client };
         match self {
-            Self::Ring => "The ring: null and memory",
-            Self::File => "Files",
+            Self::Servers(waiting) => {
+                [Server::Ours, Server::Peer].map(|server| side(server, Client::Blkio(waiting)))
+            }
+            Self::Clients(server, waiting) => {
+                let own = match waiting {
+                    Waiting::Polling => driver::Waiting::Polled,
+                    Waiting::Blocking => driver::Waiting::Call,
+                };
+                [Client::Driver(own), Client::Blkio(waiting)].map(|client| side(server, client))
+            }
+            Self::Waits(server, waits) => waits.map(|one| side(server, Client::Driver(one))),
         }
     }
 
-    /// Its cells, in the order of the table.
-    pub fn cells(self) -> Vec<Cell> {
-        let depths: &[u16] = &[1, 16, 128];
-        let groups: &[(Disk, Work, Waiting, &[u16])] = match self {
-            Self::Ring => &[
-                (Disk::Null, Work::RandRead, Waiting::Blocking, depths),
-                (Disk::Null, Work::RandRead, Waiting::Polling, depths),
-                (Disk::Memory, Work::RandRead, Waiting::Blocking, depths),
-                (Disk::Memory, Work::RandRead, Waiting::Polling, depths),
-            ],
-            Self::File => &[
-                (Disk::Tmpfs, Work::RandRead, Waiting::Blocking, depths),
-                (Disk::Tmpfs, Work::RandRead, Waiting::Polling, &BAR_DEPTHS),
-                (Disk::Tmpfs, Work::RandWrite, Waiting::Polling, &BAR_DEPTHS),
-                (Disk::Cached, Work::RandRead, Waiting::Polling, &BAR_DEPTHS),
-                (Disk::Direct, Work::RandRead, Waiting::Polling, depths),
-                (Disk::Direct, Work::RandWrite, Waiting::Polling, depths),
-            ],
-        };
-        let mut cells = vec![];
-        for &(disk, work, client, depths) in groups {
-            cells.extend(depths.iter().map(|&depth| Cell {
-                disk,
-                work,
-                client,
-                depth,
-            }));
+    /// The word for how its clients wait.
+    pub fn waiting(self) -> String {
+        match self {
+            Self::Servers(waiting) | Self::Clients(_, waiting) => {
+                Client::Blkio(waiting).waiting().to_owned()
+            }
+            Self::Waits(_, waits) => {
+                let [one, other] = waits.map(|waiting| Client::Driver(waiting).waiting());
+                format!("{one}:{other}")
+            }
         }
-        cells
+    }
+
+    /// The server, where it is one and the same.
+    pub const fn server(self) -> Option<Server> {
+        match self {
+            Self::Servers(_) => None,
+            Self::Clients(server, _) | Self::Waits(server, _) => Some(server),
+        }
     }
 }
-
-/// The depths at which SPDK was measured on tmpfs.
-const BAR_DEPTHS: [u16; 5] = [1, 4, 16, 64, 128];
 
 /// One row of the results.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -134,19 +159,16 @@ pub struct Cell {
     pub disk: Disk,
     /// Which of the two.
     pub work: Work,
-    /// How the client waits.
-    #[serde(serialize_with = "by_name")]
-    pub client: Waiting,
+    /// Bytes of each request.
+    pub block: usize,
+    /// Who is compared.
+    #[serde(rename = "client", serialize_with = "by_name")]
+    pub contest: Contest,
     /// Requests in flight.
     pub depth: u16,
 }
 
 impl Cell {
-    /// The word for its client.
-    pub const fn client_name(self) -> &'static str {
-        client_name(self.client)
-    }
-
     /// Is `part` in its name? The name ends with a slash here, so that `/1/` is not `/16/`.
     pub fn matches(self, part: &str) -> bool {
         format!("{self}/").contains(part)
@@ -155,16 +177,13 @@ impl Cell {
     /// What SPDK's vhost target was measured at in this cell, on a machine like ours and one client
     /// like ours, in thousands a second: fixed figures, not measured in the same run.
     pub fn spdk_kilo_iops(self) -> Option<f64> {
-        let (depths, figures): (&[u16], &[f64]) = match (self.disk, self.work, self.client) {
-            (Disk::Tmpfs, Work::RandRead, Waiting::Polling) => {
-                (&BAR_DEPTHS, &[336.0, 435.0, 485.0, 530.0, 516.0])
-            }
-            (Disk::Tmpfs, Work::RandWrite, Waiting::Polling) => {
-                (&BAR_DEPTHS, &[334.0, 425.0, 433.0, 448.0, 475.0])
-            }
-            (Disk::Direct, Work::RandRead, Waiting::Polling) => {
-                (&[1, 16, 128], &[16.3, 81.0, 124.0])
-            }
+        let Contest::Servers(Waiting::Polling) = self.contest else {
+            return None;
+        };
+        let (depths, figures): (&[u16], &[f64]) = match (self.disk, self.work) {
+            (Disk::Tmpfs, Work::RandRead) => (&BAR_DEPTHS, &[336.0, 435.0, 485.0, 530.0, 516.0]),
+            (Disk::Tmpfs, Work::RandWrite) => (&BAR_DEPTHS, &[334.0, 425.0, 433.0, 448.0, 475.0]),
+            (Disk::Direct, Work::RandRead) => (&[1, 16, 128], &[16.3, 81.0, 124.0]),
             _ => return None,
         };
         let at = depths.iter().position(|&depth| depth == self.depth)?;
@@ -172,16 +191,15 @@ impl Cell {
     }
 }
 
-const fn client_name(client: Waiting) -> &'static str {
-    match client {
-        Waiting::Blocking => "blocking",
-        Waiting::Polling => "polling",
-    }
-}
+/// The depths at which SPDK was measured on tmpfs.
+pub const BAR_DEPTHS: [u16; 5] = [1, 4, 16, 64, 128];
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn by_name<S: Serializer>(client: &Waiting, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(client_name(*client))
+fn by_name<S: Serializer>(contest: &Contest, to: S) -> Result<S::Ok, S::Error> {
+    match contest.server() {
+        None => to.serialize_str(&contest.waiting()),
+        Some(server) => to.collect_str(&format_args!("{server}:{}", contest.waiting())),
+    }
 }
 
 impl fmt::Display for Cell {
@@ -189,34 +207,13 @@ impl fmt::Display for Cell {
         let Self {
             disk, work, depth, ..
         } = self;
-        write!(f, "{disk}/{}/{work}/{depth}", self.client_name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_the_name_selects_cells() {
-        let selected = |part: &str| {
-            let cells = Set::ALL.into_iter().flat_map(Set::cells);
-            cells.filter(|cell| cell.matches(part)).count()
-        };
-        assert_eq!(selected(""), 36);
-        assert_eq!(selected("null/polling"), 3);
-        assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);
-        assert_eq!(selected("tape"), 0);
-    }
-
-    #[test]
-    fn spdk_has_a_figure_where_it_was_measured_and_nowhere_else() {
-        let cells = Set::ALL.into_iter().flat_map(Set::cells);
-        let known: Vec<String> = cells
-            .filter(|cell| cell.spdk_kilo_iops().is_some())
-            .map(|cell| cell.to_string())
-            .collect();
-        assert_eq!(known.len(), 13, "{known:?}");
-        assert!(known.iter().all(|name| name.contains("/polling/")));
+        if let Some(server) = self.contest.server() {
+            write!(f, "{server}:")?;
+        }
+        write!(f, "{disk}/{}/{work}", self.contest.waiting())?;
+        if self.block != BLOCK {
+            write!(f, "-{}k", self.block / 1024)?;
+        }
+        write!(f, "/{depth}")
     }
 }

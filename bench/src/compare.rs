@@ -1,4 +1,4 @@
-//! Two servers in turn, A B A B, cell by cell.
+//! Two servers, or two clients, in turn, A B A B, cell by cell.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use pollux_stats::Snapshot;
 use pollux_tests::server::{Ready, Server};
 use rustix::process::Signal;
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Server as Which, Side};
 use crate::contender::Contender;
 use crate::images::{Images, TMPFS};
 use crate::interrupt::Interrupt;
@@ -18,6 +18,7 @@ use crate::quiet;
 use crate::results::Outcome;
 
 /// What all cells share.
+#[derive(Clone, Copy)]
 pub struct Comparison<'a> {
     /// What was asked for.
     pub options: &'a Options,
@@ -32,18 +33,32 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    /// The same with measurements that last that share of the time.
+    pub fn shortened(mut self, share: f64) -> Self {
+        self.plan.runtime = self.plan.runtime.mul_f64(share);
+        self
+    }
+
     /// Can both servers serve all that is asked for? Better to know before the first hour.
     pub fn check(&self) -> io::Result<()> {
         let sets = self.options.sets();
         let cells = sets.iter().flat_map(|(_, cells)| cells);
         for cell in cells {
-            for contender in self.contenders {
-                if let Some(refusal) = contender.refuses(cell.disk) {
+            for side in cell.contest.sides() {
+                if let Some(refusal) = self.contender(side.server).refuses(cell.disk) {
                     return Err(io::Error::other(refusal));
                 }
             }
         }
         Ok(())
+    }
+
+    const fn contender(&self, server: Which) -> &Contender {
+        let [ours, peer] = self.contenders;
+        match server {
+            Which::Ours => ours,
+            Which::Peer => peer,
+        }
     }
 
     /// The pairs of one cell.
@@ -52,12 +67,13 @@ impl Comparison<'_> {
         let mut samples = [vec![], vec![]];
         let mut repeated = 0;
         for pair in 1..=pairs {
-            for (contender, samples) in self.contenders.iter().zip(&mut samples) {
-                let (sample, again) = self.undisturbed(contender, cell)?;
+            for (side, samples) in cell.contest.sides().into_iter().zip(&mut samples) {
+                let (sample, again) = self.undisturbed(side, cell)?;
                 repeated += again;
                 eprintln!(
-                    "{cell} {pair}/{pairs}: {} {:.1} k IOPS",
-                    contender.name,
+                    "{cell} {pair}/{pairs}: {}, {}: {:.1} k IOPS",
+                    self.contender(side.server).name,
+                    side.client,
                     sample.throughput.iops / 1000.0
                 );
                 samples.push(sample);
@@ -68,11 +84,11 @@ impl Comparison<'_> {
     }
 
     /// A sample that nobody disturbed, if the machine allows, and how often it was made again.
-    fn undisturbed(&self, contender: &Contender, cell: Cell) -> io::Result<(Sample, usize)> {
+    fn undisturbed(&self, side: Side, cell: Cell) -> io::Result<(Sample, usize)> {
         let mut again = 0;
         loop {
             quiet::wait_for_quiet(Duration::from_secs(5))?;
-            let sample = self.sample(contender, cell)?;
+            let sample = self.sample(side, cell)?;
             let disturbance = sample.throughput.disturbance;
             if again == self.options.repeats || !disturbance.disturbs() {
                 return Ok((sample, again));
@@ -87,8 +103,9 @@ impl Comparison<'_> {
     }
 
     /// Starts the server, measures it once, and ends it.
-    fn sample(&self, contender: &Contender, cell: Cell) -> io::Result<Sample> {
+    fn sample(&self, side: Side, cell: Cell) -> io::Result<Sample> {
         self.interrupt.check()?;
+        let contender = self.contender(side.server);
         self.images.prepare(cell.disk)?;
         let folder = tempfile::tempdir_in(TMPFS)?;
         let cpu = self.options.server_cpu;
@@ -96,7 +113,13 @@ impl Comparison<'_> {
         if contender.starts_empty(cell.disk) {
             load::fill(server.socket(), cell.disk)?;
         }
-        let sample = measure::measure(&server, folder.path(), cell, self.plan, self.interrupt);
+        let sample = measure::measure(
+            &server,
+            folder.path(),
+            (side.client, cell),
+            self.plan,
+            self.interrupt,
+        );
         // Ctrl-C reaches the server too: then its end is no news.
         self.interrupt.check()?;
         let told = |error: io::Error| {

@@ -17,7 +17,8 @@ use pollux_tests::process::Process;
 use pollux_tests::server::Server;
 use serde::Serialize;
 
-use crate::cell::{Cell, Disk, Work};
+use crate::cell::{BLOCK, Cell, Contest, Disk, Work};
+use crate::client::{Blkio, Job};
 use crate::contender::{Contender, Program};
 use crate::images::{Images, TMPFS};
 use crate::load::{self, Load};
@@ -113,7 +114,8 @@ fn per_request(contender: &Contender, disk: Disk, work: Work, images: &Images) -
     let cell = Cell {
         disk,
         work,
-        client: Waiting::Polling,
+        block: BLOCK,
+        contest: Contest::Servers(Waiting::Polling),
         depth: DEPTH,
     };
     let run = |rounds| run(contender, cell, rounds, images);
@@ -132,7 +134,12 @@ fn run(contender: &Contender, cell: Cell, rounds: u32, images: &Images) -> io::R
     if contender.starts_empty(cell.disk) {
         load::fill(&socket, cell.disk)?;
     }
-    let mut load = Load::start(&socket, cell)?;
+    let job = Job {
+        work: cell.work,
+        block: cell.block,
+        depth: cell.depth,
+    };
+    let mut load = Load::start(Blkio::connect(&socket, Waiting::Polling, job)?, cell);
     let process = Process::new(server.pid());
     for _ in 0..rounds {
         while !process.is_asleep()? {
@@ -140,7 +147,7 @@ fn run(contender: &Contender, cell: Cell, rounds: u32, images: &Images) -> io::R
         }
         load.run_round()?;
     }
-    load.abandon();
+    load.end()?;
     let (status, log) = server.terminate()?;
     let text = fs::read_to_string(&counts).unwrap_or_default();
     total(&text).ok_or_else(|| {

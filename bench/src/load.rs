@@ -1,4 +1,4 @@
-//! What the client does: it keeps a queue full of 4 KiB requests at random offsets.
+//! What a client does: it keeps a queue full of requests at random offsets.
 //!
 //! The client limits what can be seen of a server, so its loop does nothing that it need not: no
 //! allocation, no clock but once in 64 requests, a generator of a few instructions, buffers made
@@ -10,60 +10,78 @@ use std::time::{Duration, Instant};
 
 use blkio::ReqFlags;
 use hdrhistogram::Histogram;
-use pollux_tests::client::{Client, Memory, Queue, Shape, Waiting};
+use pollux_tests::client::{Client, Shape};
 use pollux_tests::random::Random;
 
-use crate::cell::{BLOCK, Cell, Disk, Work};
+use crate::cell::{Cell, Disk};
+use crate::client::Requests;
 
 /// A connection with its requests in flight.
-pub struct Load {
-    queue: Queue,
-    memory: Memory,
-    blocks: u64,
-    work: Work,
+pub struct Load<R> {
+    requests: R,
+    offsets: Offsets,
     depth: usize,
+}
+
+/// Where requests go: the same places whoever asks.
+pub struct Offsets {
+    blocks: u64,
+    block: u64,
     random: Random,
+}
+
+impl Offsets {
+    /// Those of `cell`.
+    pub fn of(disk: Disk, block: usize) -> Self {
+        let block = block as u64;
+        Self {
+            blocks: disk.size() / block,
+            block,
+            random: Random::new(1),
+        }
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.random.below(self.blocks) * self.block
+    }
 }
 
 /// How long requests took, in nanoseconds.
 pub type Latencies = Histogram<u64>;
 
-impl Load {
-    /// Connects to `socket` and submits the first requests of `cell`.
-    pub fn start(socket: &Path, cell: Cell) -> io::Result<Self> {
-        let shape = Shape {
-            waiting: cell.client,
-            ..Shape::blocking(1, queue_size(cell.depth))
-        };
-        let (client, mut queues) = Client::connect(socket, shape)?;
-        let queue = queues.pop().expect("one queue was asked for");
-        let depth = usize::from(cell.depth);
-        let memory = client.memory(depth * BLOCK)?;
-        memory.fill(0..memory.len(), 0xee); // so that no page is new to either side
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Nothing recorded yet: up to a minute, to three digits.
+pub fn latencies() -> Latencies {
+    Latencies::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds are valid")
+}
+
+/// Adds one.
+#[inline]
+pub fn record(took: Duration, latencies: &mut Latencies) {
+    latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST_NS));
+}
+
+impl<R: Requests> Load<R> {
+    /// Queues the first requests of `cell`.
+    pub fn start(requests: R, cell: Cell) -> Self {
         let mut load = Self {
-            queue,
-            memory,
-            blocks: cell.disk.size() / BLOCK as u64,
-            work: cell.work,
-            depth,
-            random: Random::new(1),
+            requests,
+            offsets: Offsets::of(cell.disk, cell.block),
+            depth: usize::from(cell.depth),
         };
-        for token in 0..depth {
-            load.submit(token);
+        for token in 0..load.depth {
+            load.queue(token);
         }
-        Ok(load)
+        load
     }
 
-    fn submit(&mut self, token: usize) {
-        let offset = self.random.below(self.blocks) * BLOCK as u64;
-        let range = token * BLOCK..(token + 1) * BLOCK;
-        match self.work {
-            Work::RandRead => self.queue.read(offset, &self.memory, range, token),
-            Work::RandWrite => {
-                let flags = ReqFlags::empty();
-                self.queue.write(offset, &self.memory, range, token, flags);
-            }
-        }
+    #[inline]
+    fn queue(&mut self, token: usize) {
+        let offset = self.offsets.next();
+        self.requests.queue(token, offset);
     }
 
     /// Replaces every request that comes back by another for `time`, and counts them.
@@ -72,12 +90,7 @@ impl Load {
         let mut count = 0;
         let mut look_at_clock = 0;
         loop {
-            self.queue.wait_for_ever(1)?;
-            while let Some(done) = self.queue.take() {
-                done.result?;
-                self.submit(done.token);
-                count += 1;
-            }
+            count += self.turn()?;
             if count >= look_at_clock {
                 look_at_clock = count + 64;
                 if Instant::now() >= end {
@@ -87,25 +100,36 @@ impl Load {
         }
     }
 
-    /// The same, and records how long each took: from the look that found its buffer free until the
-    /// look that found it back. One look at the clock serves a whole batch for both.
+    /// Sends what was queued, waits for at least one request, and queues another for each that has come
+    /// back; returns how many.
+    #[inline]
+    pub fn turn(&mut self) -> io::Result<u32> {
+        self.requests.wait(1, None)?;
+        let mut count = 0;
+        while let Some(token) = self.requests.take() {
+            self.queue(token?);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The same as [`Load::run_for`], and records how long each took: from the look that found its
+    /// buffer free until the look that found it back. One look at the clock serves a whole batch for
+    /// both.
     pub fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
-        const LONGEST_NS: u64 = 60_000_000_000;
-        let mut latencies =
-            Latencies::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds are valid");
+        let mut latencies = latencies();
         // Those in flight were submitted at a time that nobody noted.
         let mut submitted = vec![None; self.depth];
         let end = Instant::now() + time;
         loop {
-            self.queue.wait_for_ever(1)?;
+            self.requests.wait(1, None)?;
             let now = Instant::now();
-            while let Some(done) = self.queue.take() {
-                done.result?;
-                if let Some(since) = submitted[done.token].replace(now) {
-                    let took = now.saturating_duration_since(since).as_nanos();
-                    latencies.saturating_record(u64::try_from(took).unwrap_or(LONGEST_NS));
+            while let Some(token) = self.requests.take() {
+                let token = token?;
+                if let Some(since) = submitted[token].replace(now) {
+                    record(now.saturating_duration_since(since), &mut latencies);
                 }
-                self.submit(done.token);
+                self.queue(token);
             }
             if now >= end {
                 return Ok(latencies);
@@ -113,39 +137,30 @@ impl Load {
         }
     }
 
-    /// Sends what was submitted, waits for all of it, and submits as many requests again.
+    /// Sends what was queued, waits for all of it, and queues as many requests again.
     ///
     /// # Errors
     /// Also when that takes a minute.
     pub fn run_round(&mut self) -> io::Result<()> {
-        self.queue.wait(self.depth)?;
-        while let Some(done) = self.queue.take() {
-            done.result?;
-            self.submit(done.token);
+        const PATIENCE: Duration = Duration::from_secs(60);
+        self.requests.wait(self.depth, Some(PATIENCE))?;
+        while let Some(token) = self.requests.take() {
+            self.queue(token?);
         }
         Ok(())
     }
 
     /// Ends the connection with its requests in flight.
-    pub fn abandon(self) {
-        self.memory.abandon();
+    pub fn end(self) -> io::Result<()> {
+        self.requests.end(self.depth)
     }
-}
-
-/// Room for every request's three descriptors (header, data, status), and the 128 that guests use.
-fn queue_size(depth: u16) -> u16 {
-    (3 * depth).next_power_of_two().max(128)
 }
 
 /// Writes the whole of a memory disk once: memory that was never written would be read as zeroes
 /// without being there.
 pub fn fill(socket: &Path, disk: Disk) -> io::Result<()> {
     const STEP: usize = 1 << 20;
-    let shape = Shape {
-        waiting: Waiting::Blocking,
-        ..Shape::blocking(1, 128)
-    };
-    let (client, mut queues) = Client::connect(socket, shape)?;
+    let (client, mut queues) = Client::connect(socket, Shape::blocking(1, 128))?;
     let memory = client.memory(STEP)?;
     let mut noise = vec![0; STEP];
     Random::new(1).fill(&mut noise);

@@ -1,10 +1,11 @@
-//! Pollux and a peer, side by side: the same client, the same machine, in turn.
+//! Pollux and a peer, side by side: two servers under one client, two clients on one server.
 //!
-//! Two servers are never measured at the same time, nor far apart: for each cell they take turns,
+//! The two are never measured at the same time, nor far apart: for each cell they take turns,
 //! A B A B, and only the ratio within a pair counts. What drifts (the clock of the processor, the
 //! neighbours on the host) hits both of a pair alike. See `RESULTS.md` for how to read the numbers.
 
 mod cell;
+mod client;
 mod compare;
 mod contender;
 mod images;
@@ -19,6 +20,7 @@ mod pinned;
 mod prices;
 mod quiet;
 mod results;
+mod set;
 mod statistics;
 
 use std::fs;
@@ -136,6 +138,7 @@ fn compare(comparison: &Comparison) -> io::Result<Vec<Section>> {
     let mut sections = vec![];
     for (set, cells) in comparison.options.sets() {
         let mut section = Section::new(set);
+        let comparison = comparison.shortened(set.share_of_runtime());
         for cell in cells {
             section.outcomes.push(comparison.run(cell)?);
         }

@@ -1,4 +1,4 @@
-//! One measurement: a client and a server that runs, in phases.
+//! One measurement: a client, and a server that runs, in phases.
 //!
 //! Each phase looks at one thing, so that looking at it disturbs no other: how many requests (with
 //! processor time and sleeps, which the kernel counts anyway), then how long each takes, then the
@@ -17,6 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::cell::Cell;
+use crate::client::{Blkio, Client, Job, Own, Requests};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::perf::{self, Counting, Target};
@@ -128,32 +129,61 @@ impl Sample {
 pub fn measure(
     server: &Server,
     folder: &Path,
-    cell: Cell,
+    (client, cell): (Client, Cell),
     plan: Plan,
     interrupt: &Interrupt,
 ) -> io::Result<Sample> {
     let (socket, folder) = (server.socket().to_owned(), folder.to_owned());
     let process = server.pid();
+    let patience = 2 * plan.runtime + Duration::from_secs(60);
+    watched(patience, interrupt, move || {
+        let _pinned = Pinned::to(plan.client_cpu)?;
+        let Cell {
+            work, block, depth, ..
+        } = cell;
+        let job = Job { work, block, depth };
+        match client {
+            Client::Blkio(waiting) => {
+                let load = Load::start(Blkio::connect(&socket, waiting, job)?, cell);
+                run(load, process, &folder, plan)
+            }
+            Client::Driver(waiting) => {
+                let load = Load::start(Own::connect(&socket, waiting, job)?, cell);
+                run(load, process, &folder, plan)
+            }
+        }
+    })
+}
+
+/// Runs `client` in a thread of its own; an error if it has not ended in time, or is interrupted.
+pub fn watched<T: Send + 'static>(
+    patience: Duration,
+    interrupt: &Interrupt,
+    client: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     let (finished, outcome) = mpsc::channel();
     std::thread::spawn(move || {
-        let _ = finished.send(run(&socket, process, &folder, cell, plan));
+        let _ = finished.send(client());
     });
-    let hangs = Instant::now() + 2 * plan.runtime + Duration::from_secs(60);
+    let hangs = Instant::now() + patience;
     while Instant::now() < hangs {
         match outcome.recv_timeout(Duration::from_millis(100)) {
-            Ok(sample) => return sample,
+            Ok(found) => return found,
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
             Err(RecvTimeoutError::Disconnected) => break, // its panic is on the terminal
         }
     }
-    Err(io::Error::other(format!(
-        "the client on {cell} hangs: a request was not answered, or a call is missing"
-    )))
+    Err(io::Error::other(
+        "the client hangs: a request was not answered, or a call is missing",
+    ))
 }
 
-fn run(socket: &Path, process: u32, folder: &Path, cell: Cell, plan: Plan) -> io::Result<Sample> {
-    let _pinned = Pinned::to(plan.client_cpu)?;
-    let mut load = Load::start(socket, cell)?;
+fn run<R: Requests>(
+    mut load: Load<R>,
+    process: u32,
+    folder: &Path,
+    plan: Plan,
+) -> io::Result<Sample> {
     load.run_for(plan.runtime / 4)?;
 
     let throughput = throughput(&mut load, Process::new(process), plan.runtime)?;
@@ -162,7 +192,7 @@ fn run(socket: &Path, process: u32, folder: &Path, cell: Cell, plan: Plan) -> io
         Syscalls::Counted => Some(system_calls(&mut load, process, folder, plan.runtime / 4)?),
         Syscalls::NotCounted => None,
     };
-    load.abandon();
+    load.end()?;
     Ok(Sample {
         throughput,
         latency,
@@ -207,7 +237,11 @@ fn thread_id() -> u32 {
     gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-fn throughput(load: &mut Load, process: Process, time: Duration) -> io::Result<Throughput> {
+fn throughput<R: Requests>(
+    load: &mut Load<R>,
+    process: Process,
+    time: Duration,
+) -> io::Result<Throughput> {
     let everyone = [process, Process::new(std::process::id())];
     let usage = Usage::now(&everyone)?;
     let server = Spent::by_server(process)?;
@@ -227,7 +261,7 @@ fn throughput(load: &mut Load, process: Process, time: Duration) -> io::Result<T
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-fn latency(load: &mut Load, time: Duration) -> io::Result<Latency> {
+fn latency<R: Requests>(load: &mut Load<R>, time: Duration) -> io::Result<Latency> {
     let start = Instant::now();
     let latencies = load.run_timed(time)?;
     let elapsed = start.elapsed();
@@ -240,8 +274,8 @@ fn latency(load: &mut Load, time: Duration) -> io::Result<Latency> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-fn system_calls(
-    load: &mut Load,
+fn system_calls<R: Requests>(
+    load: &mut Load<R>,
     server: u32,
     folder: &Path,
     time: Duration,

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cell::{Cell, Set};
+use crate::cell::Cell;
 use crate::contender::{Contender, SYNTAX};
 use crate::measure::{Plan, Syscalls};
+use crate::set::Set;
 
-/// Measure Pollux against a peer, or against itself with a mechanism off: 4 KiB requests at random
-/// offsets, one queue, a processor each
+/// Measure Pollux against a peer, or against itself with a mechanism off, and our driver against another
+/// client: 4 KiB requests at random offsets, one queue, a processor each
 #[derive(Debug, Parser)]
 #[command(name = "pollux-bench", after_help = SYNTAX)]
 pub struct Options {
@@ -20,13 +21,13 @@ pub struct Options {
     /// Pairs of measurements of each cell [default: 7, quick: 3]
     #[arg(long)]
     pub pairs: Option<usize>,
-    /// Seconds of each measurement; three quarters more go into latencies, system calls and the warm-up
-    /// [default: 1, quick: 0.4]
+    /// Seconds of each measurement of two servers; three quarters more go into latencies, system calls
+    /// and the warm-up [default: 1, quick: 0.4]
     #[arg(long)]
     pub runtime: Option<f64>,
-    /// Only these cells [default: both sets]
-    #[arg(long, value_enum)]
-    pub set: Option<Set>,
+    /// Only these cells, as a list with commas [default: all sets]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub set: Vec<Set>,
     /// Only cells whose name contains this, e.g. `null/polling`, `randwrite` or `/16`
     #[arg(long, default_value = "")]
     pub only: String,
@@ -76,7 +77,7 @@ impl Options {
 
     /// The sets that were asked for, with those of their cells that were.
     pub fn sets(&self) -> Vec<(Set, Vec<Cell>)> {
-        let wanted = |set: &Set| self.set.is_none_or(|only| only == *set);
+        let wanted = |set: &Set| self.set.is_empty() || self.set.contains(set);
         let cells = |set: Set| {
             let cells = set.cells().into_iter();
             let cells: Vec<Cell> = cells.filter(|cell| cell.matches(&self.only)).collect();
@@ -93,7 +94,7 @@ impl Options {
 
     /// Is everything measured, and as long as is fit to quote?
     pub fn is_whole(&self) -> bool {
-        let complete = self.only.is_empty() && self.set.is_none();
+        let complete = self.only.is_empty() && self.set.is_empty();
         complete && !self.quick && !self.prices && !self.instructions
     }
 
@@ -110,7 +111,7 @@ impl Options {
         self.folder.clone().unwrap_or_else(|| standard.into())
     }
 
-    /// How to measure.
+    /// How to measure two servers.
     pub fn plan(&self, syscalls: Syscalls) -> Plan {
         Plan {
             runtime: Duration::from_secs_f64(self.seconds()),

@@ -1,5 +1,7 @@
 //! Medians, and how far to trust them.
 
+use std::fmt;
+
 use pollux_tests::random::Random;
 
 /// The middle of `values`; of an even number, the mean of the two in the middle.
@@ -42,6 +44,13 @@ pub struct Estimate {
     pub low: f64,
     /// The upper end of the interval.
     pub high: f64,
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, low, high } = self;
+        write!(f, "{median:.2} ({low:.2}–{high:.2})")
+    }
 }
 
 impl Estimate {

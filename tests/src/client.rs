@@ -359,12 +359,13 @@ impl Queue {
         self.wait_within(at_least, Some(PATIENCE))
     }
 
-    /// Like [`Queue::wait`], without the limit and without reading the clock: for benchmarks.
-    pub fn wait_for_ever(&mut self, at_least: usize) -> io::Result<()> {
-        self.wait_within(at_least, None)
-    }
-
-    fn wait_within(&mut self, at_least: usize, mut patience: Option<Duration>) -> io::Result<()> {
+    /// Like [`Queue::wait`] with another limit, or with none and without reading the clock: for
+    /// benchmarks.
+    pub fn wait_within(
+        &mut self,
+        at_least: usize,
+        mut patience: Option<Duration>,
+    ) -> io::Result<()> {
         assert_eq!(self.taken, self.returned, "a completion would be lost");
         self.taken = 0;
         self.returned = 0;

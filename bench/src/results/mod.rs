@@ -7,10 +7,10 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::cell::Set;
 use crate::instructions::Instructions;
 use crate::machine::Setting;
 use crate::prices::Prices;
+use crate::set::Set;
 
 pub use outcome::{Outcome, Verdict};
 use table::Table;
@@ -41,6 +41,8 @@ pub struct Results {
 pub struct Section {
     /// Its heading.
     pub title: &'static str,
+    /// What the two sides are called.
+    pub sides: [&'static str; 2],
     /// What each cell gave.
     pub outcomes: Vec<Outcome>,
 }
@@ -50,13 +52,14 @@ impl Section {
     pub const fn new(set: Set) -> Self {
         Self {
             title: set.title(),
+            sides: set.sides(),
             outcomes: vec![],
         }
     }
 
     /// Both tables.
     fn tables(&self) -> [Table; 2] {
-        let mut speeds = Outcome::speeds();
+        let mut speeds = Outcome::speeds(self.sides);
         let mut costs = Outcome::costs();
         for outcome in &self.outcomes {
             outcome.add_speeds(&mut speeds);
@@ -68,8 +71,9 @@ impl Section {
     /// For the terminal.
     pub fn plain(&self) -> String {
         let [speeds, costs] = self.tables();
+        let [one, other] = self.sides;
         format!(
-            "{}, ours / peer\n{}\nfor each request, ours / peer\n{}",
+            "{}, {one} / {other}\n{}\nfor each request, {one} / {other}\n{}",
             self.title,
             speeds.plain(),
             costs.plain()
@@ -78,9 +82,10 @@ impl Section {
 
     fn markdown(&self) -> String {
         let [speeds, costs] = self.tables();
+        let [one, other] = self.sides;
         let lost = |outcome: &&Outcome| outcome.verdict() != Verdict::Won;
         format!(
-            "## {}\n\n{}\nRows that we do not win: {} of {}. For each request, ours / peer:\n\n{}",
+            "## {}\n\n{}\nRows that {one} does not win: {} of {}. For each request, {one} / {other}:\n\n{}",
             self.title,
             speeds.markdown(),
             self.outcomes.iter().filter(lost).count(),

@@ -16,6 +16,8 @@ pub struct Outcome {
     theirs: Vec<Sample>,
     /// Our IOPS by theirs, of each pair.
     ratio: Estimate,
+    /// Processor time of our client by theirs, for each request of each pair.
+    client_cpu: Estimate,
     /// Our median by SPDK's published figure, where there is one.
     ratio_to_spdk: Option<f64>,
     /// Measurements that others disturbed, and that were made again.
@@ -42,15 +44,17 @@ impl Outcome {
     /// Of the pairs `ours[i]`, `theirs[i]`.
     pub fn new(cell: Cell, ours: Vec<Sample>, theirs: Vec<Sample>, repeated: usize) -> Self {
         let iops: Of = |sample| sample.throughput.iops;
-        let pairs = ours.iter().zip(&theirs);
-        let ratios: Vec<f64> = pairs
-            .map(|(ours, theirs)| iops(ours) / iops(theirs))
-            .collect();
+        let ratio = |of: Of| {
+            let pairs = ours.iter().zip(&theirs);
+            let ratios = pairs.map(|(ours, theirs)| of(ours) / of(theirs));
+            Estimate::bootstrap(&ratios.collect::<Vec<_>>())
+        };
         let all = ours.iter().chain(&theirs);
         let disturbed = all.filter(|sample| sample.throughput.disturbance.disturbs());
         Self {
             cell,
-            ratio: Estimate::bootstrap(&ratios),
+            ratio: ratio(iops),
+            client_cpu: ratio(|sample| sample.throughput.client.cpu_us),
             ratio_to_spdk: cell
                 .spdk_kilo_iops()
                 .map(|figure| median_of(&ours, iops) / 1000.0 / figure),
@@ -73,13 +77,14 @@ impl Outcome {
     }
 
     /// The table of speeds, without rows.
-    pub fn speeds() -> Table {
+    pub fn speeds([one, other]: [&str; 2]) -> Table {
         Table::new(&[
             "cell",
-            "k IOPS ours",
-            "k IOPS peer",
+            &format!("k IOPS {one}"),
+            &format!("k IOPS {other}"),
             "ratio (95 %)",
             "",
+            "client CPU (95 %)",
             "SPDK",
             "ours/SPDK",
             "p50 µs",
@@ -90,7 +95,6 @@ impl Outcome {
 
     /// Its row there.
     pub fn add_speeds(&self, to: &mut Table) {
-        let Estimate { median, low, high } = self.ratio;
         let verdict = match self.verdict() {
             Verdict::Won => "",
             Verdict::Even => "even",
@@ -98,12 +102,14 @@ impl Outcome {
         };
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let figure = self.cell.spdk_kilo_iops();
+        let same_server = self.cell.contest.server().is_some();
         to.add([
             self.cell.to_string(),
             kilo_iops(&self.ours),
             kilo_iops(&self.theirs),
-            format!("{median:.2} ({low:.2}–{high:.2})"),
+            self.ratio.to_string(),
             verdict.to_owned(),
+            or_none(same_server.then(|| self.client_cpu.to_string())),
             or_none(figure.map(|figure| figure.to_string())),
             or_none(self.ratio_to_spdk.map(|ratio| format!("{ratio:.2}"))),
             self.both(|sample| Some(sample.latency.p50_us)),

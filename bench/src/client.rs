@@ -1,0 +1,275 @@
+//! The clients: crate `blkio`, which shares no code with Pollux, and our own driver.
+//!
+//! Both are asked for the same things in the same way, and their loop is compiled for each alone
+//! ([`Load`](crate::load::Load)), so that what is measured is the client and the way to it is nothing.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use blkio::ReqFlags;
+use pollux_disk::{Channel as _, Completion as Done, Durability, Op, Queued, Request, Ticket};
+use pollux_driver::{Buffer, Channel, Driver, Options, Waiter, Waiting};
+use pollux_memory::Loan;
+use pollux_tests::client::{self as libblkio, Client as Connection, Memory, Shape};
+
+use crate::cell::Work;
+
+/// A client, and how it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// Crate `blkio`.
+    Blkio(libblkio::Waiting),
+    /// Ours: a queue of its own.
+    Driver(Waiting),
+}
+
+impl Client {
+    /// The word for how it waits.
+    pub const fn waiting(self) -> &'static str {
+        match self {
+            Self::Blkio(libblkio::Waiting::Blocking) => "blocking",
+            Self::Blkio(libblkio::Waiting::Polling) => "polling",
+            Self::Driver(Waiting::Polled) => "polled",
+            Self::Driver(Waiting::Call) => "call",
+            Self::Driver(Waiting::Adaptive) => "adaptive",
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let library = match self {
+            Self::Blkio(_) => "blkio",
+            Self::Driver(_) => "driver",
+        };
+        write!(f, "{library} {}", self.waiting())
+    }
+}
+
+/// What a client is to prepare.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// What its requests ask for.
+    pub work: Work,
+    /// Bytes of each.
+    pub block: usize,
+    /// How many there are at once, each with a buffer of its own.
+    pub depth: u16,
+}
+
+impl Job {
+    /// Room for every request's three descriptors (header, data, status), and the 128 that guests use.
+    fn queue_size(self) -> u16 {
+        (3 * self.depth).next_power_of_two().max(128)
+    }
+
+    fn tokens(self) -> std::ops::Range<usize> {
+        0..usize::from(self.depth)
+    }
+}
+
+/// One queue of a client, and a buffer for each of its requests, which are named by number.
+pub trait Requests {
+    /// Queues request `token` at `offset`, to be sent by the next [`Requests::wait`].
+    fn queue(&mut self, token: usize, offset: u64);
+
+    /// Sends what was queued, and waits until `at_least` requests have come back, to be had from
+    /// [`Requests::take`]; for ever, if no `patience` is given.
+    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()>;
+
+    /// The next request that came back in the last wait.
+    fn take(&mut self) -> Option<io::Result<usize>>;
+
+    /// Ends the connection with so many requests on their way.
+    fn end(self, in_flight: usize) -> io::Result<()>;
+}
+
+/// Crate `blkio`.
+pub struct Blkio {
+    queue: libblkio::Queue,
+    memory: Memory,
+    job: Job,
+}
+
+impl Blkio {
+    /// Connects to `socket`.
+    pub fn connect(socket: &Path, waiting: libblkio::Waiting, job: Job) -> io::Result<Self> {
+        let shape = Shape {
+            waiting,
+            ..Shape::blocking(1, job.queue_size())
+        };
+        let (client, mut queues) = Connection::connect(socket, shape)?;
+        let queue = queues.pop().expect("one queue was asked for");
+        let memory = client.memory(usize::from(job.depth) * job.block)?;
+        memory.fill(0..memory.len(), 0xee); // so that no page is new to either side
+        Ok(Self { queue, memory, job })
+    }
+}
+
+impl Requests for Blkio {
+    #[inline]
+    fn queue(&mut self, token: usize, offset: u64) {
+        let Job { work, block, .. } = self.job;
+        let range = token * block..(token + 1) * block;
+        match work {
+            Work::RandRead => self.queue.read(offset, &self.memory, range, token),
+            Work::RandWrite => {
+                let flags = ReqFlags::empty();
+                self.queue.write(offset, &self.memory, range, token, flags);
+            }
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()> {
+        self.queue.wait_within(at_least, patience)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<io::Result<usize>> {
+        let done = self.queue.take()?;
+        Some(done.result.map(|()| done.token).map_err(Into::into))
+    }
+
+    fn end(self, _in_flight: usize) -> io::Result<()> {
+        self.memory.abandon();
+        Ok(())
+    }
+}
+
+/// Our driver, with a queue of its own.
+pub struct Own {
+    channel: Channel,
+    waiter: Waiter,
+    back: Back,
+    buffers: Buffers,
+}
+
+/// What the last wait brought.
+struct Back {
+    all: Vec<Done>,
+    taken: usize,
+}
+
+impl Own {
+    /// Connects to `socket`.
+    pub fn connect(socket: &Path, waiting: Waiting, job: Job) -> io::Result<Self> {
+        let options = Options {
+            queue_size: job.queue_size(),
+            ..Options::default()
+        };
+        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let waiter = Waiter::new(waiting)?;
+        Ok(Self {
+            channel: driver.channel(waiter.point())?,
+            waiter,
+            back: Back {
+                all: Vec::with_capacity(job.tokens().len()),
+                taken: 0,
+            },
+            buffers: Buffers::new(&driver, job)?,
+        })
+    }
+}
+
+impl Requests for Own {
+    #[inline]
+    fn queue(&mut self, token: usize, offset: u64) {
+        let request = self.buffers.request(token, offset);
+        if let Queued::Done(result) = self.channel.queue(request) {
+            let ticket = request.ticket;
+            self.back.all.push(Done { ticket, result });
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()> {
+        let Self { channel, back, .. } = self;
+        back.all.drain(..back.taken);
+        back.taken = 0;
+        channel.submit();
+        while back.all.len() < at_least {
+            let put = &mut |done| back.all.push(done);
+            if self.waiter.wait(channel, patience, put)? == 0 {
+                return Err(io::Error::other("a request was not answered in time"));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<io::Result<usize>> {
+        let Done { ticket, result } = *self.back.all.get(self.back.taken)?;
+        self.back.taken += 1;
+        Some(result.map(|()| token(ticket)).map_err(io::Error::other))
+    }
+
+    fn end(mut self, in_flight: usize) -> io::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        if in_flight > 0 {
+            self.wait(in_flight, Some(PATIENCE))?;
+        }
+        Ok(())
+    }
+}
+
+/// The number that a request was queued with.
+#[inline]
+pub fn token(Ticket(number): Ticket) -> usize {
+    usize::try_from(number).expect("it was a usize before")
+}
+
+/// A buffer for each request, of memory that the device knows, and what each request lends of it.
+pub struct Buffers {
+    work: Work,
+    lent: Vec<Loan>,
+    _memory: Buffer,
+}
+
+impl Buffers {
+    /// Of memory that `driver` shares with its device.
+    pub fn new(driver: &Driver, job: Job) -> io::Result<Self> {
+        let mut memory = driver.allocate(job.tokens().len() * job.block)?;
+        memory.write(0, &vec![0xee; memory.len()]); // so that no page is new to either side
+        let lend = |token| {
+            let span = memory.span().slice(token * job.block, job.block);
+            Loan::first(&[span.expect("as many as there is room for")], u64::MAX)
+        };
+        Ok(Self {
+            work: job.work,
+            lent: job.tokens().map(lend).collect(),
+            _memory: memory,
+        })
+    }
+
+    /// Request `token` at `offset`.
+    #[inline]
+    pub fn request(&self, token: usize, offset: u64) -> Request {
+        let spans = self.lent[token].spans();
+        Request {
+            ticket: Ticket(token as u64),
+            op: match self.work {
+                Work::RandRead => Op::Read {
+                    at: offset,
+                    into: spans,
+                },
+                Work::RandWrite => Op::Write {
+                    at: offset,
+                    from: spans,
+                    durability: Durability::Volatile,
+                },
+            },
+        }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // After the channel that they were lent to: it is a field before this one.
+        for loan in self.lent.drain(..) {
+            loan.end();
+        }
+    }
+}

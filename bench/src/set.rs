@@ -1,0 +1,183 @@
+//! Which cells there are, and what else is measured.
+
+use clap::ValueEnum;
+use pollux_driver as driver;
+use pollux_tests::client::Waiting;
+
+use crate::cell::{BAR_DEPTHS, BLOCK, Cell, Contest, Disk, Server, Work};
+
+/// What belongs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Set {
+    /// The ring and the loop around it: disks that cost nothing or a copy.
+    Ring,
+    /// Files: tmpfs, the page cache, and past it.
+    File,
+    /// Our driver beside crate `blkio`, on either server.
+    Driver,
+    /// The driver's ways to wait, beside each other.
+    Waits,
+}
+
+/// Cells that differ in their depth alone.
+type Group<'a> = (Disk, Work, usize, Contest, &'a [u16]);
+
+impl Set {
+    /// All, in the order of the results.
+    pub const ALL: [Self; 4] = [Self::Ring, Self::File, Self::Driver, Self::Waits];
+
+    /// Its heading in the results.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Ring => "The ring: null and memory",
+            Self::File => "Files",
+            Self::Driver => "The driver beside crate blkio",
+            Self::Waits => "The driver's ways to wait",
+        }
+    }
+
+    /// What its tables call the two sides.
+    pub const fn sides(self) -> [&'static str; 2] {
+        match self {
+            Self::Ring | Self::File => ["ours", "peer"],
+            Self::Driver => ["driver", "blkio"],
+            Self::Waits => ["first", "second"],
+        }
+    }
+
+    /// How long its measurements last, by those of the others. Two clients on one server differ by less
+    /// from time to time than two servers do, and there are many.
+    pub const fn share_of_runtime(self) -> f64 {
+        match self {
+            Self::Ring | Self::File => 1.0,
+            Self::Driver | Self::Waits => 0.4,
+        }
+    }
+
+    /// Its cells, in the order of the table.
+    pub fn cells(self) -> Vec<Cell> {
+        let mut cells = vec![];
+        for (disk, work, block, contest, depths) in self.groups() {
+            cells.extend(depths.iter().map(|&depth| Cell {
+                disk,
+                work,
+                block,
+                contest,
+                depth,
+            }));
+        }
+        cells
+    }
+
+    fn groups(self) -> Vec<Group<'static>> {
+        match self {
+            Self::Ring => ring(),
+            Self::File => files(),
+            Self::Driver => clients(),
+            Self::Waits => waits(),
+        }
+    }
+}
+
+const DEPTHS: &[u16] = &[1, 16, 128];
+
+fn ring() -> Vec<Group<'static>> {
+    let mut groups = vec![];
+    for disk in [Disk::Null, Disk::Memory] {
+        for waiting in [Waiting::Blocking, Waiting::Polling] {
+            let contest = Contest::Servers(waiting);
+            groups.push((disk, Work::RandRead, BLOCK, contest, DEPTHS));
+        }
+    }
+    groups
+}
+
+fn files() -> Vec<Group<'static>> {
+    let (blocking, polling) = (
+        Contest::Servers(Waiting::Blocking),
+        Contest::Servers(Waiting::Polling),
+    );
+    vec![
+        (Disk::Tmpfs, Work::RandRead, BLOCK, blocking, DEPTHS),
+        (Disk::Tmpfs, Work::RandRead, BLOCK, polling, &BAR_DEPTHS),
+        (Disk::Tmpfs, Work::RandWrite, BLOCK, polling, &BAR_DEPTHS),
+        (Disk::Cached, Work::RandRead, BLOCK, polling, &BAR_DEPTHS),
+        (Disk::Direct, Work::RandRead, BLOCK, polling, DEPTHS),
+        (Disk::Direct, Work::RandWrite, BLOCK, polling, DEPTHS),
+    ]
+}
+
+fn clients() -> Vec<Group<'static>> {
+    let mut groups = vec![];
+    for server in [Server::Ours, Server::Peer] {
+        for disk in [Disk::Null, Disk::Memory] {
+            for waiting in [Waiting::Blocking, Waiting::Polling] {
+                let contest = Contest::Clients(server, waiting);
+                groups.push((disk, Work::RandRead, BLOCK, contest, DEPTHS));
+            }
+        }
+    }
+    groups
+}
+
+fn waits() -> Vec<Group<'static>> {
+    use driver::Waiting::{Adaptive, Call, Polled};
+    const LARGE: [usize; 2] = [64 << 10, 128 << 10];
+    const FEW: &[u16] = &[1, 16];
+    let mut groups = vec![];
+    for server in [Server::Ours, Server::Peer] {
+        let adaptive = Contest::Waits(server, [Adaptive, Polled]);
+        let polled = Contest::Waits(server, [Polled, Call]);
+        groups.push((Disk::Memory, Work::RandRead, BLOCK, adaptive, DEPTHS));
+        groups.push((Disk::Memory, Work::RandRead, BLOCK, polled, &DEPTHS[..1]));
+        for block in LARGE {
+            groups.push((Disk::Memory, Work::RandRead, block, polled, FEW));
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Cell> {
+        Set::ALL.into_iter().flat_map(Set::cells)
+    }
+
+    #[test]
+    fn a_part_of_the_name_selects_cells() {
+        let selected = |part: &str| all().filter(|cell| cell.matches(part)).count();
+        assert_eq!(selected(""), 36 + 24 + 16);
+        assert_eq!(selected("ours:null/polling"), 3);
+        assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
+        assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);
+        assert_eq!(selected("tape"), 0);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = all().map(|cell| cell.to_string()).collect();
+        let before = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), before);
+    }
+
+    #[test]
+    fn spdk_has_a_figure_where_it_was_measured_and_nowhere_else() {
+        let known = all().filter(|cell| cell.spdk_kilo_iops().is_some());
+        let known: Vec<String> = known.map(|cell| cell.to_string()).collect();
+        assert_eq!(known.len(), 13, "{known:?}");
+        assert!(known.iter().all(|name| name.contains("/polling/")));
+    }
+
+    #[test]
+    fn the_sides_of_a_contest_differ_in_what_it_is_about_alone() {
+        for cell in all() {
+            let [one, other] = cell.contest.sides();
+            let (servers, clients) = (one.server == other.server, one.client == other.client);
+            assert!(servers != clients, "{cell}");
+        }
+    }
+}
