@@ -6,7 +6,7 @@ use pollux_driver as driver;
 use pollux_tests::client::Waiting;
 use serde::{Serialize, Serializer};
 
-use crate::client::Client;
+use crate::client::{Client, Job};
 
 /// Bytes of most requests.
 pub const BLOCK: usize = 4096;
@@ -169,6 +169,14 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// What its client is to prepare.
+    pub const fn job(self) -> Job {
+        let Self {
+            work, block, depth, ..
+        } = self;
+        Job { work, block, depth }
+    }
+
     /// Is `part` in its name? The name ends with a slash here, so that `/1/` is not `/16/`.
     pub fn matches(self, part: &str) -> bool {
         format!("{self}/").contains(part)

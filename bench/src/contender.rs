@@ -160,6 +160,22 @@ impl Contender {
         }
     }
 
+    /// The same without looking in vain; `None` when it is not Pollux.
+    pub fn quiet(&self) -> Option<Self> {
+        let Program::Pollux { disk, options } = &self.program else {
+            return None;
+        };
+        let mut options = options.clone();
+        options.extend(["--poll".to_owned(), "never".to_owned()]);
+        Some(Self {
+            name: self.name.clone(),
+            program: Program::Pollux {
+                disk: disk.clone(),
+                options,
+            },
+        })
+    }
+
     /// Does its disk have to be filled by a client once it runs?
     pub const fn starts_empty(&self, disk: Disk) -> bool {
         matches!(

@@ -13,8 +13,8 @@ use hdrhistogram::Histogram;
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::random::Random;
 
-use crate::cell::{Cell, Disk};
-use crate::client::Requests;
+use crate::cell::Disk;
+use crate::client::{Job, Requests};
 
 /// A connection with its requests in flight.
 pub struct Load<R> {
@@ -31,7 +31,7 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Those of `cell`.
+    /// In whole blocks of `disk`.
     pub fn of(disk: Disk, block: usize) -> Self {
         let block = block as u64;
         Self {
@@ -65,17 +65,20 @@ pub fn record(took: Duration, latencies: &mut Latencies) {
 }
 
 impl<R: Requests> Load<R> {
-    /// Queues the first requests of `cell`.
-    pub fn start(requests: R, cell: Cell) -> Self {
-        let mut load = Self {
-            requests,
-            offsets: Offsets::of(cell.disk, cell.block),
-            depth: usize::from(cell.depth),
-        };
-        for token in 0..load.depth {
-            load.queue(token);
-        }
+    /// Queues the first requests of `job`.
+    pub fn start(requests: R, disk: Disk, job: Job) -> Self {
+        let mut load = Self::new(requests, disk, job);
+        (0..load.depth).for_each(|token| load.queue(token));
         load
+    }
+
+    /// Queues nothing yet: for [`Load::exchange`].
+    pub fn new(requests: R, disk: Disk, job: Job) -> Self {
+        Self {
+            requests,
+            offsets: Offsets::of(disk, job.block),
+            depth: usize::from(job.depth),
+        }
     }
 
     #[inline]
@@ -150,9 +153,32 @@ impl<R: Requests> Load<R> {
         Ok(())
     }
 
+    /// Sends the requests of `batch`.
+    pub fn send(&mut self, batch: &[usize]) -> io::Result<()> {
+        batch.iter().for_each(|token| self.queue(*token));
+        self.requests.wait(0, None)
+    }
+
+    /// Sends the requests of `batch`, which becomes those that have come back.
+    #[inline]
+    pub fn exchange(&mut self, batch: &mut Vec<usize>) -> io::Result<()> {
+        batch.drain(..).for_each(|token| self.queue(token));
+        self.requests.wait(1, None)?;
+        while let Some(token) = self.requests.take() {
+            batch.push(token?);
+        }
+        Ok(())
+    }
+
     /// Ends the connection with its requests in flight.
     pub fn end(self) -> io::Result<()> {
-        self.requests.end(self.depth)
+        let depth = self.depth;
+        self.end_with(depth)
+    }
+
+    /// Ends the connection with so many requests in flight.
+    pub fn end_with(self, in_flight: usize) -> io::Result<()> {
+        self.requests.end(in_flight)
     }
 }
 

@@ -35,13 +35,17 @@ use images::Images;
 use instructions::Instructions;
 use interrupt::Interrupt;
 use measure::Syscalls;
-use options::Options;
+use options::{Options, Part};
 use prices::{Prices, Processors};
 use results::{Results, Section};
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    match run(&options) {
+    let ended = match &options.part {
+        Some(Part::CountedClient(client)) => client.run(),
+        None => run(&options),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("pollux-bench: {error}");

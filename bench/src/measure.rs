@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::client::{Blkio, Client, Job, Own, Requests};
+use crate::client::{Blkio, Client, Own, Requests};
 use crate::interrupt::Interrupt;
 use crate::load::Load;
 use crate::perf::{self, Counting, Target};
@@ -138,17 +138,14 @@ pub fn measure(
     let patience = 2 * plan.runtime + Duration::from_secs(60);
     watched(patience, interrupt, move || {
         let _pinned = Pinned::to(plan.client_cpu)?;
-        let Cell {
-            work, block, depth, ..
-        } = cell;
-        let job = Job { work, block, depth };
+        let (disk, job) = (cell.disk, cell.job());
         match client {
             Client::Blkio(waiting) => {
-                let load = Load::start(Blkio::connect(&socket, waiting, job)?, cell);
+                let load = Load::start(Blkio::connect(&socket, waiting, job)?, disk, job);
                 run(load, process, &folder, plan)
             }
             Client::Driver(waiting) => {
-                let load = Load::start(Own::connect(&socket, waiting, job)?, cell);
+                let load = Load::start(Own::connect(&socket, waiting, job)?, disk, job);
                 run(load, process, &folder, plan)
             }
         }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::cell::Cell;
 use crate::contender::{Contender, SYNTAX};
+use crate::instructions::client::Counted;
 use crate::measure::{Plan, Syscalls};
 use crate::set::Set;
 
@@ -52,7 +53,7 @@ pub struct Options {
     /// Only measure the machine's own prices
     #[arg(long, conflicts_with = "instructions")]
     pub prices: bool,
-    /// Only count the instructions of our server for each request, by callgrind
+    /// Only count the instructions of our server, and of clients on it, for each request, by callgrind
     #[arg(long)]
     pub instructions: bool,
     /// Write everything to this file, for scripts
@@ -62,6 +63,17 @@ pub struct Options {
     /// partial]
     #[arg(long)]
     pub results: Option<PathBuf>,
+    /// What this program does for itself.
+    #[command(subcommand)]
+    pub part: Option<Part>,
+}
+
+/// What this program starts itself again for.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Part {
+    /// A client whose instructions are counted.
+    #[command(hide = true)]
+    CountedClient(Counted),
 }
 
 impl Options {

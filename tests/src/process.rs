@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 /// How long something that must come may take before a test gives up on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the kernel calls the state of a thread that waits for something.
+const ASLEEP: char = 'S';
+/// What it calls that of a thread that a signal has stopped.
+const STOPPED: char = 'T';
+
 /// A process, seen through `/proc`.
 #[derive(Clone, Copy, Debug)]
 pub struct Process(u32);
@@ -98,8 +103,17 @@ impl Process {
 
     /// Are all of its threads asleep?
     pub fn is_asleep(self) -> io::Result<bool> {
+        self.is_all(ASLEEP)
+    }
+
+    /// Has a signal stopped all of its threads?
+    pub fn is_stopped(self) -> io::Result<bool> {
+        self.is_all(STOPPED)
+    }
+
+    fn is_all(self, state: char) -> io::Result<bool> {
         for id in self.threads()? {
-            if !self.is_thread_asleep(id)? {
+            if !self.is_thread(id, state)? {
                 return Ok(false);
             }
         }
@@ -108,9 +122,13 @@ impl Process {
 
     /// Is this thread of it asleep?
     pub fn is_thread_asleep(self, id: u32) -> io::Result<bool> {
+        self.is_thread(id, ASLEEP)
+    }
+
+    fn is_thread(self, id: u32, wanted: char) -> io::Result<bool> {
         let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
         let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-        Ok(state.is_some_and(|state| state.trim_start().starts_with('S')))
+        Ok(state.is_some_and(|state| state.trim_start().starts_with(wanted)))
     }
 }
 
