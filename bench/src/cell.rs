@@ -177,11 +177,6 @@ impl Cell {
         Job { work, block, depth }
     }
 
-    /// Is `part` in its name? The name ends with a slash here, so that `/1/` is not `/16/`.
-    pub fn matches(self, part: &str) -> bool {
-        format!("{self}/").contains(part)
-    }
-
     /// What SPDK's vhost target was measured at in this cell, on a machine like ours and one client
     /// like ours, in thousands a second: fixed figures, not measured in the same run.
     pub fn spdk_kilo_iops(self) -> Option<f64> {

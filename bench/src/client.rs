@@ -215,6 +215,16 @@ impl Requests for Own {
     }
 }
 
+/// Checks that a request is on its way: in these clients none ends before the device was asked, unless
+/// the device is gone.
+#[inline]
+pub fn on_its_way(queued: Queued) -> io::Result<()> {
+    match queued {
+        Queued::Pending => Ok(()),
+        Queued::Done(result) => Err(io::Error::other(format!("ended at once: {result:?}"))),
+    }
+}
+
 /// The number that a request was queued with.
 #[inline]
 pub fn token(Ticket(number): Ticket) -> usize {

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::load;
 use crate::measure::{self, Plan, Sample};
 use crate::options::Options;
-use crate::quiet;
+use crate::quiet::{self, Disturbance};
 use crate::results::Outcome;
 
 /// What all cells share.
@@ -42,7 +42,7 @@ impl Comparison<'_> {
     /// Can both servers serve all that is asked for? Better to know before the first hour.
     pub fn check(&self) -> io::Result<()> {
         let sets = self.options.sets();
-        let cells = sets.iter().flat_map(|(_, cells)| cells);
+        let cells = sets.iter().flat_map(|all| &all.list);
         for cell in cells {
             for side in cell.contest.sides() {
                 if let Some(refusal) = self.contender(side.server).refuses(cell.disk) {
@@ -68,7 +68,11 @@ impl Comparison<'_> {
         let mut repeated = 0;
         for pair in 1..=pairs {
             for (side, samples) in cell.contest.sides().into_iter().zip(&mut samples) {
-                let (sample, again) = self.undisturbed(side, cell)?;
+                let (sample, again) = self.undisturbed(&cell.to_string(), || {
+                    let sample = self.sample(side, cell)?;
+                    let disturbance = sample.throughput.disturbance;
+                    Ok((sample, disturbance))
+                })?;
                 repeated += again;
                 eprintln!(
                     "{cell} {pair}/{pairs}: {}, {}: {:.1} k IOPS",
@@ -83,19 +87,23 @@ impl Comparison<'_> {
         Ok(Outcome::new(cell, ours, theirs, repeated))
     }
 
-    /// A sample that nobody disturbed, if the machine allows, and how often it was made again.
-    fn undisturbed(&self, side: Side, cell: Cell) -> io::Result<(Sample, usize)> {
+    /// What `measure` finds when nobody disturbs it, if the machine allows, and how often that was made
+    /// again.
+    pub fn undisturbed<T>(
+        &self,
+        name: &str,
+        measure: impl Fn() -> io::Result<(T, Disturbance)>,
+    ) -> io::Result<(T, usize)> {
         let mut again = 0;
         loop {
             quiet::wait_for_quiet(Duration::from_secs(5))?;
-            let sample = self.sample(side, cell)?;
-            let disturbance = sample.throughput.disturbance;
+            let (found, disturbance) = measure()?;
             if again == self.options.repeats || !disturbance.disturbs() {
-                return Ok((sample, again));
+                return Ok((found, again));
             }
             again += 1;
             eprintln!(
-                "{cell}: others used {:.0} % of a processor, the host {:.0} %; once more",
+                "{name}: others used {:.0} % of a processor, the host {:.0} %; once more",
                 100.0 * disturbance.others,
                 100.0 * disturbance.stolen
             );

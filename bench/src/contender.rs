@@ -160,13 +160,13 @@ impl Contender {
         }
     }
 
-    /// The same without looking in vain; `None` when it is not Pollux.
-    pub fn quiet(&self) -> Option<Self> {
+    /// The same with these options too; `None` when it is not Pollux.
+    pub fn with_options(&self, more: &[&str]) -> Option<Self> {
         let Program::Pollux { disk, options } = &self.program else {
             return None;
         };
         let mut options = options.clone();
-        options.extend(["--poll".to_owned(), "never".to_owned()]);
+        options.extend(more.iter().map(|&option| option.to_owned()));
         Some(Self {
             name: self.name.clone(),
             program: Program::Pollux {

@@ -33,11 +33,16 @@ pub struct Offsets {
 impl Offsets {
     /// In whole blocks of `disk`.
     pub fn of(disk: Disk, block: usize) -> Self {
+        Self::seeded(disk, block, 1)
+    }
+
+    /// The same, other ones with each seed.
+    pub fn seeded(disk: Disk, block: usize, seed: u64) -> Self {
         let block = block as u64;
         Self {
             blocks: disk.size() / block,
             block,
-            random: Random::new(1),
+            random: Random::new(seed),
         }
     }
 
@@ -56,6 +61,12 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// Nothing recorded yet: up to a minute, to three digits.
 pub fn latencies() -> Latencies {
     Latencies::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds are valid")
+}
+
+/// Which time so many of them did not exceed.
+#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+pub fn microseconds(latencies: &Latencies, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1000.0
 }
 
 /// Adds one.
@@ -155,7 +166,9 @@ impl<R: Requests> Load<R> {
 
     /// Sends the requests of `batch`.
     pub fn send(&mut self, batch: &[usize]) -> io::Result<()> {
-        batch.iter().for_each(|token| self.queue(*token));
+        for token in batch {
+            self.queue(*token);
+        }
         self.requests.wait(0, None)
     }
 

@@ -22,6 +22,7 @@ mod quiet;
 mod results;
 mod set;
 mod statistics;
+mod studies;
 
 use std::fs;
 use std::io;
@@ -88,6 +89,7 @@ fn run(options: &Options) -> io::Result<()> {
         prices: None,
         instructions: None,
         sections: vec![],
+        studies: vec![],
     };
     if options.prices || options.is_whole() {
         results.prices = Some(prices(options, &images)?);
@@ -99,6 +101,7 @@ fn run(options: &Options) -> io::Result<()> {
     }
     if everything {
         results.sections = compare(&comparison)?;
+        results.studies = studies::run(&comparison)?;
     }
     write(options, &results)
 }
@@ -140,10 +143,10 @@ fn instructions(
 fn compare(comparison: &Comparison) -> io::Result<Vec<Section>> {
     let [ours, theirs] = comparison.contenders;
     let mut sections = vec![];
-    for (set, cells) in comparison.options.sets() {
-        let mut section = Section::new(set);
-        let comparison = comparison.shortened(set.share_of_runtime());
-        for cell in cells {
+    for all in comparison.options.sets() {
+        let mut section = Section::new(&all);
+        let comparison = comparison.shortened(all.share_of_runtime);
+        for cell in all.list {
             section.outcomes.push(comparison.run(cell)?);
         }
         println!(

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::cell::Cell;
 use crate::client::{Blkio, Client, Own, Requests};
 use crate::interrupt::Interrupt;
-use crate::load::Load;
+use crate::load::{Load, microseconds};
 use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
 use crate::quiet::{Disturbance, Usage};
@@ -199,7 +199,7 @@ fn run<R: Requests>(
 }
 
 /// What the kernel counts anyway, for one side.
-struct Spent {
+pub struct Spent {
     cpu: Duration,
     sleeps: u64,
 }
@@ -212,7 +212,8 @@ impl Spent {
         })
     }
 
-    fn by_this_thread() -> io::Result<Self> {
+    /// By the calling thread so far.
+    pub fn by_this_thread() -> io::Result<Self> {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         Ok(Self {
             cpu: Duration::try_from(time).expect("a thread's time is not negative"),
@@ -222,7 +223,7 @@ impl Spent {
 
     /// The difference, for each of `requests`. A thread that has ended takes its share with it.
     #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-    fn until(&self, later: &Self, requests: f64) -> Cost {
+    pub fn until(&self, later: &Self, requests: f64) -> Cost {
         Cost {
             cpu_us: later.cpu.saturating_sub(self.cpu).as_secs_f64() * 1e6 / requests,
             sleeps: later.sleeps.saturating_sub(self.sleeps) as f64 / requests,
@@ -262,10 +263,9 @@ fn latency<R: Requests>(load: &mut Load<R>, time: Duration) -> io::Result<Latenc
     let start = Instant::now();
     let latencies = load.run_timed(time)?;
     let elapsed = start.elapsed();
-    let microseconds = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1000.0;
     Ok(Latency {
-        p50_us: microseconds(0.5),
-        p99_us: microseconds(0.99),
+        p50_us: microseconds(&latencies, 0.5),
+        p99_us: microseconds(&latencies, 0.99),
         iops: latencies.len() as f64 / elapsed.as_secs_f64(),
     })
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::cell::Cell;
 use crate::contender::{Contender, SYNTAX};
 use crate::instructions::client::Counted;
 use crate::measure::{Plan, Syscalls};
-use crate::set::Set;
+use crate::set::{Cells, Set};
 
 /// Measure Pollux against a peer, or against itself with a mechanism off, and our driver against another
 /// client: 4 KiB requests at random offsets, one queue, a processor each
@@ -29,7 +28,7 @@ pub struct Options {
     /// Only these cells, as a list with commas [default: all sets]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub set: Vec<Set>,
-    /// Only cells whose name contains this, e.g. `null/polling`, `randwrite` or `/16`
+    /// Only rows whose name contains this, e.g. `null/polling`, `randwrite`, `/16/` or `rate/100/`
     #[arg(long, default_value = "")]
     pub only: String,
     /// The processor of the servers
@@ -87,16 +86,25 @@ impl Options {
         self.runtime.unwrap_or(if self.quick { 0.4 } else { 1.0 })
     }
 
-    /// The sets that were asked for, with those of their cells that were.
-    pub fn sets(&self) -> Vec<(Set, Vec<Cell>)> {
-        let wanted = |set: &Set| self.set.is_empty() || self.set.contains(set);
-        let cells = |set: Set| {
-            let cells = set.cells().into_iter();
-            let cells: Vec<Cell> = cells.filter(|cell| cell.matches(&self.only)).collect();
-            (set, cells)
-        };
-        let sets = Set::ALL.into_iter().filter(wanted).map(cells);
-        sets.filter(|(_, cells)| !cells.is_empty()).collect()
+    /// Was this set asked for?
+    pub fn wants(&self, set: Set) -> bool {
+        self.set.is_empty() || self.set.contains(&set)
+    }
+
+    /// Was the row of this name asked for?
+    pub fn wants_row(&self, name: &str) -> bool {
+        // It ends with a slash here, so that `/1/` is not `/16/`.
+        format!("{name}/").contains(&self.only)
+    }
+
+    /// The cells that were asked for, by set.
+    pub fn sets(&self) -> Vec<Cells> {
+        let wanted = Set::OF_CELLS.into_iter().filter(|set| self.wants(*set));
+        let chosen = wanted.filter_map(Set::cells).map(|mut all| {
+            all.list.retain(|cell| self.wants_row(&cell.to_string()));
+            all
+        });
+        chosen.filter(|all| !all.list.is_empty()).collect()
     }
 
     /// Both servers.

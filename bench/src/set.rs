@@ -17,65 +17,69 @@ pub enum Set {
     Driver,
     /// The driver's ways to wait, beside each other.
     Waits,
+    /// The driver at a few requests a second.
+    Rates,
+    /// Polled and call-driven requests on one queue.
+    Mix,
+    /// Kicks and the lock of a shared queue.
+    Lock,
+}
+
+/// What is measured in the same way and shown in the same tables.
+#[derive(Clone, Debug)]
+pub struct Cells {
+    /// The heading in the results.
+    pub title: &'static str,
+    /// What the tables call the two sides.
+    pub sides: [&'static str; 2],
+    /// How long measurements last, by those of two servers. Two clients on one server differ by less from
+    /// time to time than two servers do, and there are many.
+    pub share_of_runtime: f64,
+    /// In the order of the table.
+    pub list: Vec<Cell>,
 }
 
 /// Cells that differ in their depth alone.
 type Group<'a> = (Disk, Work, usize, Contest, &'a [u16]);
 
 impl Set {
-    /// All, in the order of the results.
-    pub const ALL: [Self; 4] = [Self::Ring, Self::File, Self::Driver, Self::Waits];
+    /// Those that have [`Cells`], in the order of the results; the others are studies.
+    pub const OF_CELLS: [Self; 4] = [Self::Ring, Self::File, Self::Driver, Self::Waits];
 
-    /// Its heading in the results.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Ring => "The ring: null and memory",
-            Self::File => "Files",
-            Self::Driver => "The driver beside crate blkio",
-            Self::Waits => "The driver's ways to wait",
-        }
-    }
-
-    /// What its tables call the two sides.
-    pub const fn sides(self) -> [&'static str; 2] {
-        match self {
-            Self::Ring | Self::File => ["ours", "peer"],
-            Self::Driver => ["driver", "blkio"],
-            Self::Waits => ["first", "second"],
-        }
-    }
-
-    /// How long its measurements last, by those of the others. Two clients on one server differ by less
-    /// from time to time than two servers do, and there are many.
-    pub const fn share_of_runtime(self) -> f64 {
-        match self {
-            Self::Ring | Self::File => 1.0,
-            Self::Driver | Self::Waits => 0.4,
-        }
-    }
-
-    /// Its cells, in the order of the table.
-    pub fn cells(self) -> Vec<Cell> {
-        let mut cells = vec![];
-        for (disk, work, block, contest, depths) in self.groups() {
-            cells.extend(depths.iter().map(|&depth| Cell {
+    /// Its cells; `None` of a study.
+    pub fn cells(self) -> Option<Cells> {
+        let (title, sides, share_of_runtime, groups) = match self {
+            Self::Ring => ("The ring: null and memory", ["ours", "peer"], 1.0, ring()),
+            Self::File => ("Files", ["ours", "peer"], 1.0, files()),
+            Self::Driver => (
+                "The driver beside crate blkio",
+                ["driver", "blkio"],
+                0.4,
+                clients(),
+            ),
+            Self::Waits => (
+                "The driver's ways to wait",
+                ["first", "second"],
+                0.4,
+                waits(),
+            ),
+            Self::Rates | Self::Mix | Self::Lock => return None,
+        };
+        let of_group = |(disk, work, block, contest, depths): Group<'static>| {
+            depths.iter().map(move |&depth| Cell {
                 disk,
                 work,
                 block,
                 contest,
                 depth,
-            }));
-        }
-        cells
-    }
-
-    fn groups(self) -> Vec<Group<'static>> {
-        match self {
-            Self::Ring => ring(),
-            Self::File => files(),
-            Self::Driver => clients(),
-            Self::Waits => waits(),
-        }
+            })
+        };
+        Some(Cells {
+            title,
+            sides,
+            share_of_runtime,
+            list: groups.into_iter().flat_map(of_group).collect(),
+        })
     }
 }
 
@@ -139,15 +143,26 @@ fn waits() -> Vec<Group<'static>> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::options::Options;
 
     fn all() -> impl Iterator<Item = Cell> {
-        Set::ALL.into_iter().flat_map(Set::cells)
+        let all = Set::OF_CELLS.into_iter().filter_map(Set::cells);
+        all.flat_map(|all| all.list)
     }
 
     #[test]
     fn a_part_of_the_name_selects_cells() {
-        let selected = |part: &str| all().filter(|cell| cell.matches(part)).count();
+        let selected = |part: &str| {
+            let options = Options::parse_from(["pollux-bench", "--only", part]);
+            options
+                .sets()
+                .iter()
+                .map(|all| all.list.len())
+                .sum::<usize>()
+        };
         assert_eq!(selected(""), 36 + 24 + 16);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);

@@ -33,7 +33,7 @@ impl Instructions {
     /// Counts those of `contender`, and of the clients on it. `None` when it is not Pollux: there is no
     /// common way to keep others from spinning.
     pub fn count(contender: &Contender, images: &Images) -> io::Result<Option<Self>> {
-        let Some(quiet) = contender.quiet() else {
+        let Some(quiet) = contender.with_options(&["--poll", "never"]) else {
             return Ok(None);
         };
         Ok(Some(Self {

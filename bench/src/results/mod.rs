@@ -1,5 +1,6 @@
 //! What is printed, and what is written to files.
 
+pub mod findings;
 mod outcome;
 pub mod table;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 use crate::instructions::Instructions;
 use crate::machine::Setting;
 use crate::prices::Prices;
-use crate::set::Set;
+use crate::set::Cells;
 
 pub use outcome::{Outcome, Verdict};
 use table::Table;
@@ -34,6 +35,8 @@ pub struct Results {
     pub instructions: Option<Instructions>,
     /// What each cell gave.
     pub sections: Vec<Section>,
+    /// What each study found.
+    pub studies: Vec<findings::Section>,
 }
 
 /// A set of cells.
@@ -49,10 +52,10 @@ pub struct Section {
 
 impl Section {
     /// A set with nothing measured yet.
-    pub const fn new(set: Set) -> Self {
+    pub const fn new(cells: &Cells) -> Self {
         Self {
-            title: set.title(),
-            sides: set.sides(),
+            title: cells.title,
+            sides: cells.sides,
             outcomes: vec![],
         }
     }
@@ -107,6 +110,8 @@ impl Results {
         let prices = self.prices.as_ref().map(Prices::markdown);
         let instructions = self.instructions.as_ref().map(Instructions::markdown);
         let sections = self.sections.iter().map(Section::markdown);
+        let studies = self.studies.iter().map(findings::Section::markdown);
+        let sections = sections.chain(studies);
         for section in prices.into_iter().chain(sections).chain(instructions) {
             text.push('\n');
             text.push_str(&section);
@@ -144,7 +149,7 @@ impl Results {
 }
 
 const EXPLANATION: &str = "\
-A cell is disk/client/requests/depth. IOPS are medians with the least and the greatest; the ratio is the median over the pairs,
+A cell is disk/client/requests/depth, with the server before it where two clients are compared on one. IOPS are medians with the least and the greatest; the ratio is the median over the pairs,
 with its 95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1. `redone`
 measurements were disturbed by other load and made again; `noisy` ones were so each time, and count.\n
 p50 and p99 are what the client sees, from a phase of its own after the one that counts IOPS: each request is timed from the
@@ -160,4 +165,7 @@ the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O
 fast as its threads or faster, and level with `native` past the page cache. `qsd-iothread` serves from an iothread, which polls before
 it sleeps: as fast as its main loop (`qsd`), or faster.\n
 A *polling* client spins on the used index and asks for no calls; a *blocking* one asks for a call and sleeps whenever nothing
-is there. Depth 1 with a blocking client measures wake-ups, and little else.\n";
+is there. Depth 1 with a blocking client measures wake-ups, and little else.\n
+Two clients on one server: *driver* is crate `pollux-driver` with a queue of its own, which waits `polled` where `blkio` polls and
+by `call` where it blocks; an `adaptive` one looks for as long as that has paid lately, then sleeps. Both run the same loop. The
+client's processor time is also told as a ratio within a pair.\n";

@@ -179,7 +179,7 @@ fn kilo_iops(samples: &[Sample]) -> String {
 }
 
 /// Three digits, and nothing where it is nothing.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
         small if small < 0.0005 => "<.001".to_owned(),

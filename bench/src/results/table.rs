@@ -22,9 +22,10 @@ impl Table {
     ///
     /// # Panics
     /// When it is not as long as the headings.
-    pub fn add<const COLUMNS: usize>(&mut self, row: [String; COLUMNS]) {
-        assert_eq!(COLUMNS, self.headings.len(), "{row:?}");
-        self.rows.push(row.into());
+    pub fn add(&mut self, row: impl Into<Vec<String>>) {
+        let row = row.into();
+        assert_eq!(row.len(), self.headings.len(), "{row:?}");
+        self.rows.push(row);
     }
 
     /// The same table without the columns that say nothing (`-`, or not even that) in any row.

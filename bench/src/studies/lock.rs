@@ -1,0 +1,142 @@
+//! A queue that threads share: what does it bring to kick after its lock is released?
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use pollux_driver::{Completion, Driver, KickLock, Options, Queue};
+use pollux_tests::process::Process;
+
+use super::{Case, Finding, Study, only};
+use crate::cell::{BLOCK, Disk};
+use crate::load::{Offsets, microseconds};
+
+/// The study.
+pub struct Lock;
+
+/// When to kick, and whether the lock is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    kick: KickLock,
+    recorded: bool,
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kick {
+            KickLock::Released => "released",
+            KickLock::Held => "held",
+        })?;
+        f.write_str(if self.recorded { ", recorded" } else { "" })
+    }
+}
+
+/// Threads that share the queue, each with one request at a time.
+const THREADS: u64 = 8;
+
+impl Study for Lock {
+    type Trial = Trial;
+
+    const TITLE: &'static str = "Kicks and the lock of a shared queue";
+    const EXPLANATION: &'static str = "\
+Eight threads read through one queue, each one request at a time that it sleeps over; they run on all processors, the server on its\n\
+own. It sleeps whenever it has nothing to do and takes kicks between turns (`--poll never --kicks per-turn`). *one / other* are kicks\n\
+after the lock was released and while it is held; in the last row, a recorded lock and one that is not. Hold and wait are of one\n\
+taking, the total wait of one request; takings during which the thread was preempted are told apart, and in none of these.\n";
+    const OPTIONS: &'static [&'static str] = &["--poll", "never", "--kicks", "per-turn"];
+    const DISK: Disk = Disk::Null;
+    const RATIOS: &'static [&'static str] =
+        &["hold p99.9 µs", "total wait µs", "k IOPS", "client µs"];
+    const SHARE_OF_RUNTIME: f64 = 1.0;
+    const PINNED: bool = false;
+
+    fn cases() -> Vec<Case<Trial>> {
+        use KickLock::{Held, Released};
+        let trial = |kick, recorded| Trial { kick, recorded };
+        vec![Case {
+            name: "lock".into(),
+            trials: vec![
+                trial(Released, true),
+                trial(Held, true),
+                trial(Released, false),
+                trial(Held, false),
+            ],
+            rows: vec![
+                ("released:held, recorded", [only(0), only(1)]),
+                ("released:held", [only(2), only(3)]),
+                ("released, recorded:not", [only(0), only(2)]),
+            ],
+        }]
+    }
+
+    fn run(trial: Trial, socket: &Path, time: Duration) -> io::Result<Vec<Finding>> {
+        let options = Options {
+            kick_lock: trial.kick,
+            record_lock: trial.recorded,
+            ..Options::default()
+        };
+        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let queue = driver.queue(0)?;
+        let own = Process::new(std::process::id());
+        let (cpu, start) = (own.cpu_ns()?, Instant::now());
+        let requests = count(all_threads(&driver, &queue, start + time)?);
+        let elapsed = start.elapsed();
+        let cpu = count(own.cpu_ns()? - cpu);
+        let counters = queue.counters();
+        let mut finding = vec![
+            ("k IOPS", requests / elapsed.as_secs_f64() / 1e3),
+            ("client µs", cpu / 1e3 / requests),
+            ("kicks", count(counters.kicks) / requests),
+        ];
+        if let Some(times) = queue.lock_times() {
+            let takings = count(times.hold.len() + times.preempted);
+            finding.extend([
+                ("under lock", count(counters.kicks_under_lock) / requests),
+                ("takings", takings / requests),
+                ("hold p50 µs", microseconds(&times.hold, 0.5)),
+                ("hold p99.9 µs", microseconds(&times.hold, 0.999)),
+                ("wait p99.9 µs", microseconds(&times.wait, 0.999)),
+                ("total wait µs", total_ns(&times.wait) / 1e3 / requests),
+                ("preempted", count(times.preempted) / takings),
+            ]);
+        }
+        Ok(vec![finding])
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+const fn count(number: u64) -> f64 {
+    number as f64
+}
+
+fn total_ns(times: &Histogram<u64>) -> f64 {
+    times.mean() * count(times.len())
+}
+
+/// How many requests all threads have made.
+fn all_threads(driver: &Driver, queue: &Queue, end: Instant) -> io::Result<u64> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|seed| scope.spawn(move || one_thread(driver, queue, seed, end)))
+            .collect();
+        let counts = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a client does not panic"));
+        counts.sum()
+    })
+}
+
+fn one_thread(driver: &Driver, queue: &Queue, seed: u64, end: Instant) -> io::Result<u64> {
+    let mut buffer = driver.allocate(BLOCK)?;
+    let mut offsets = Offsets::seeded(Lock::DISK, BLOCK, seed);
+    let mut requests = 0;
+    while Instant::now() < end {
+        let pending = queue.read(offsets.next(), buffer, Completion::Call);
+        buffer = pending.wait().map_err(io::Error::other)?;
+        requests += 1;
+    }
+    Ok(requests)
+}
