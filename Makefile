@@ -62,7 +62,7 @@ peers-full: build ## The full set on a second kernel, and with files from either
 	POLLUX_TEST_FILE=engine=io_uring,inline=off,buffers=registered $(PEERS) --test 'blkio_*' --test 'session_*' \
 	    -- --test-threads=1 --skip an_idle_session
 
-bench: build ## Pollux beside its peers, on a quiet machine (20 minutes; BENCH=--help); writes bench/RESULTS.md
+bench: build ## Pollux beside its peers, on a quiet machine (35 minutes; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
 	cargo run --release --locked -p pollux-bench -- $(BENCH)
 

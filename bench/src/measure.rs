@@ -240,8 +240,7 @@ fn throughput<R: Requests>(
     process: Process,
     time: Duration,
 ) -> io::Result<Throughput> {
-    let everyone = [process, Process::new(std::process::id())];
-    let usage = Usage::now(&everyone)?;
+    let usage = Usage::now(Some(process))?;
     let server = Spent::by_server(process)?;
     let client = Spent::by_this_thread()?;
     let start = Instant::now();
@@ -249,7 +248,7 @@ fn throughput<R: Requests>(
     let elapsed = start.elapsed();
     let client = client.until(&Spent::by_this_thread()?, requests);
     let server = server.until(&Spent::by_server(process)?, requests);
-    let disturbance = usage.others_until(&Usage::now(&everyone)?);
+    let disturbance = usage.others_until(&Usage::now(Some(process))?);
     Ok(Throughput {
         iops: requests / elapsed.as_secs_f64(),
         server,

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use pollux_tests::process::Process;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Of a processor, how much others may use (or the host may steal) in an undisturbed measurement.
 const TOLERATED: f64 = 0.05;
@@ -27,8 +28,8 @@ pub struct Disturbance {
 }
 
 impl Usage {
-    /// The usage now, with `wanted` as those who may use the machine.
-    pub fn now(wanted: &[Process]) -> io::Result<Self> {
+    /// The usage now. Whoever may use the machine is this process and `server`.
+    pub fn now(server: Option<Process>) -> io::Result<Self> {
         let stat = fs::read_to_string("/proc/stat")?;
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line
@@ -39,16 +40,13 @@ impl Usage {
         let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = ticks[..] else {
             return Err(io::Error::other(format!("unexpected /proc/stat: {line:?}")));
         };
-        let mut nanoseconds = 0;
-        for process in wanted {
-            nanoseconds += process.cpu_ns()?;
-        }
+        let servers = server.map_or(Ok(0), Process::cpu_ns)?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
         Ok(Self {
             at: Instant::now(),
             busy: Duration::from_nanos((user + nice + system + irq + softirq) * tick),
             stolen: Duration::from_nanos(stolen * tick),
-            wanted: Duration::from_nanos(nanoseconds),
+            wanted: own_cpu() + Duration::from_nanos(servers),
         })
     }
 
@@ -64,6 +62,12 @@ impl Usage {
     }
 }
 
+/// Processor time of this process, threads that have ended included.
+pub fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("a process's time is not negative")
+}
+
 impl Disturbance {
     /// Too much for a measurement to count?
     pub fn disturbs(self) -> bool {
@@ -73,12 +77,11 @@ impl Disturbance {
 
 /// Waits until the machine is quiet for a fifth of a second; gives up after `patience`.
 pub fn wait_for_quiet(patience: Duration) -> io::Result<()> {
-    let own = [Process::new(std::process::id())];
     let start = Instant::now();
     while start.elapsed() < patience {
-        let before = Usage::now(&own)?;
+        let before = Usage::now(None)?;
         std::thread::sleep(Duration::from_millis(200));
-        let seen = before.others_until(&Usage::now(&own)?);
+        let seen = before.others_until(&Usage::now(None)?);
         // Few ticks fit into this time: one of them may be anybody's.
         if seen.others <= 2.0 * TOLERATED && seen.stolen <= 2.0 * TOLERATED {
             break;

@@ -54,13 +54,13 @@ impl Set {
             Self::Driver => (
                 "The driver beside crate blkio",
                 ["driver", "blkio"],
-                0.4,
+                0.3,
                 clients(),
             ),
             Self::Waits => (
                 "The driver's ways to wait",
                 ["first", "second"],
-                0.4,
+                0.3,
                 waits(),
             ),
             Self::Rates | Self::Mix | Self::Lock => return None,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use pollux_driver::{Completion, Driver, KickLock, Options, Queue};
-use pollux_tests::process::Process;
 
 use super::{Case, Finding, Study, only};
 use crate::cell::{BLOCK, Disk};
 use crate::load::{Offsets, microseconds};
+use crate::quiet::own_cpu;
 
 /// The study.
 pub struct Lock;
@@ -80,15 +80,14 @@ taking, the total wait of one request; takings during which the thread was preem
         };
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
         let queue = driver.queue(0)?;
-        let own = Process::new(std::process::id());
-        let (cpu, start) = (own.cpu_ns()?, Instant::now());
+        let (cpu, start) = (own_cpu(), Instant::now());
         let requests = count(all_threads(&driver, &queue, start + time)?);
         let elapsed = start.elapsed();
-        let cpu = count(own.cpu_ns()? - cpu);
+        let cpu_us = own_cpu().saturating_sub(cpu).as_secs_f64() * 1e6;
         let counters = queue.counters();
         let mut finding = vec![
             ("k IOPS", requests / elapsed.as_secs_f64() / 1e3),
-            ("client µs", cpu / 1e3 / requests),
+            ("client µs", cpu_us / requests),
             ("kicks", count(counters.kicks) / requests),
         ];
         if let Some(times) = queue.lock_times() {

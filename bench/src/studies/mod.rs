@@ -161,13 +161,13 @@ fn measure<S: Study>(
     let socket = server.socket().to_owned();
     let client_cpu = comparison.plan.client_cpu;
     let patience = time + Duration::from_secs(60);
-    let everyone = [server.pid(), std::process::id()].map(Process::new);
-    let usage = Usage::now(&everyone)?;
+    let process = Some(Process::new(server.pid()));
+    let usage = Usage::now(process)?;
     let found = watched(patience, comparison.interrupt, move || {
         let _pinned = S::PINNED.then(|| Pinned::to(client_cpu)).transpose()?;
         S::run(trial, &socket, time)
     });
     let told = |error| io::Error::other(format!("{trial}: {error}\n{}", server.log()));
-    let disturbance = usage.others_until(&Usage::now(&everyone)?);
+    let disturbance = usage.others_until(&Usage::now(process)?);
     Ok((found.map_err(told)?, disturbance))
 }

@@ -63,7 +63,7 @@ of the client's thread, its timer included.\n";
         let before = Spent::by_this_thread()?;
         client.run_for(time)?;
         let requests = client.latencies.len();
-        let each = before.until(&Spent::by_this_thread()?, load(requests));
+        let each = before.until(&Spent::by_this_thread()?, count(requests));
         Ok(vec![vec![
             ("client µs", each.cpu_us),
             ("client sleeps", each.sleeps),
@@ -74,7 +74,7 @@ of the client's thread, its timer included.\n";
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-const fn load(requests: u64) -> f64 {
+const fn count(requests: u64) -> f64 {
     requests as f64
 }
 
