@@ -206,7 +206,7 @@ impl<T> Core<T> {
             && geometry.holds(at, len)
             && (at | len) & u64::from(geometry.block - 1) == 0
             && self.facts.generation == self.device.generation()
-            && self.view.of(self.device.known()).holds(*span)
+            && self.view.holds(self.device.known(), *span)
             && self.has_room()
             && !self.device.is_lost();
         if !plain {

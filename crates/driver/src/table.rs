@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pollux_memory::Span;
 
 /// The addresses of one region: from the first up to, not including, the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Range {
     start: usize,
     end: usize,
@@ -19,6 +19,12 @@ impl Range {
             start,
             end: start + span.len(),
         }
+    }
+
+    #[inline]
+    fn holds(self, span: Span) -> bool {
+        let start = span.as_ptr().addr();
+        self.start <= start && start < self.end && span.len() <= self.end - start
     }
 }
 
@@ -33,15 +39,16 @@ impl Table {
     ///
     /// What stretches over two regions is not held, even if they touch: the device may have them in
     /// different places. Nothing is held by nobody: an empty span has no address to check.
-    #[inline]
     pub(crate) fn holds(&self, span: Span) -> bool {
+        self.range(span).is_some()
+    }
+
+    /// The range that holds it.
+    fn range(&self, span: Span) -> Option<Range> {
         let start = span.as_ptr().addr();
-        // One to three ranges as a rule, so that this is one or two comparisons.
         let behind = self.ranges.partition_point(|range| range.start <= start);
-        let Some(range) = behind.checked_sub(1).and_then(|at| self.ranges.get(at)) else {
-            return false;
-        };
-        start < range.end && span.len() <= range.end - start
+        let range = *self.ranges.get(behind.checked_sub(1)?)?;
+        range.holds(span).then_some(range)
     }
 }
 
@@ -58,6 +65,8 @@ pub(crate) struct Known {
 pub(crate) struct View {
     table: Arc<Table>,
     generation: u64,
+    /// Where it was found last: the next is there as well, as a rule.
+    last: Range,
 }
 
 impl View {
@@ -72,10 +81,26 @@ impl View {
         &self.table
     }
 
+    /// [`Table::holds`], in the table as `known` has it now.
+    #[inline]
+    pub(crate) fn holds(&mut self, known: &Known, span: Span) -> bool {
+        if known.generation.load(Ordering::Acquire) == self.generation && self.last.holds(span) {
+            return true;
+        }
+        self.find(known, span)
+    }
+
+    fn find(&mut self, known: &Known, span: Span) -> bool {
+        let range = self.of(known).range(span);
+        self.last = range.unwrap_or_default();
+        range.is_some()
+    }
+
     #[cold]
     fn renew(&mut self, known: &Known) {
         let current = known.lock();
         self.table = Arc::clone(&current);
+        self.last = Range::default();
         self.generation = known.generation.load(Ordering::Relaxed);
     }
 }

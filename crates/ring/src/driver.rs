@@ -15,7 +15,7 @@ use crate::wire::{Head, UsedElem};
 use crate::writer::Writer;
 
 /// A buffer as the device is to find it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
     /// Its address in the memory shared with the device.
     pub address: u64,
@@ -73,8 +73,8 @@ struct Slot {
     room: u64,
     /// Of a head in flight: its owner's token.
     token: u64,
-    /// The caller's table that the descriptor points to, if it does.
-    table: Option<Buffer>,
+    /// The caller's table that the descriptor points to; without bytes: none.
+    table: Buffer,
 }
 
 /// The driver's end.
@@ -176,7 +176,7 @@ impl DriverEnd {
         );
         if let Some(tables) = table {
             self.free = self.slots[usize::from(head)].link;
-            self.slots[usize::from(head)].table = None;
+            self.slots[usize::from(head)].table = Buffer::default();
             self.write_table(&tables, head, count, buffers);
         } else {
             for (at, (buffer, flags)) in buffers.enumerate() {
@@ -187,7 +187,7 @@ impl DriverEnd {
                 } else {
                     0
                 };
-                self.slots[usize::from(here)].table = None;
+                self.slots[usize::from(here)].table = Buffer::default();
                 self.write(here, *buffer, flags | more, link);
                 self.free = link;
             }
@@ -219,7 +219,8 @@ impl DriverEnd {
         self.free = slot.link;
         self.free_count -= 1;
         (slot.length, slot.room, slot.token) = (1, room, token);
-        if slot.table.replace(table) != Some(table) {
+        if slot.table != table {
+            slot.table = table;
             self.write(head, table, DescriptorFlags::INDIRECT, 0);
         }
         self.available.stage(Head(head));
