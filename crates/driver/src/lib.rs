@@ -1,4 +1,31 @@
 //! The driver end of virtio-blk in user space: opens vhost-user-blk disks from any program.
+//!
+//! ```no_run
+//! use pollux_disk::{Disk, Durability};
+//! use pollux_driver::{Completion, Driver, Options};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk = Driver::connect("pollux.sock".as_ref(), &Options::default())?;
+//! println!("{} bytes", disk.geometry().bytes);
+//! let queue = disk.queue(0)?; // shared by any number of threads and tasks
+//! let mut block = disk.allocate(4096)?; // memory that the server uses in place
+//! block.write(0, b"hello");
+//! let block = queue.write(0, block, Durability::Volatile, Completion::Polled).wait()?;
+//! let block = queue.read(0, block, Completion::Call).await?; // or .wait(), or look with .is_done()
+//! # drop(block);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every request says how its end is to be noticed: by looking ([`Completion::Polled`]), or by a call of
+//! the device's ([`Completion::Call`]). Both kinds share a queue. A queue is used in one of two ways:
+//!
+//! - a [`Channel`] has one owner and no lock; a [`Waiter`] waits for it, polled, by calls, or for as long
+//!   as looking pays and then by calls;
+//! - a [`Queue`] is shared: by threads that block, by pollers, by tasks (whose event loop drives a
+//!   [`Readiness`]) and by channels, all at the same time.
+//!
+//! A [`Driver`] is a [`Disk`](pollux_disk::Disk), so that all that stacks over disks stacks over it.
 #![cfg_attr(
     loom,
     allow(
