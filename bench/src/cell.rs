@@ -122,7 +122,8 @@ impl Contest {
             Self::Clients(server, waiting) => {
                 let own = match waiting {
                     Waiting::Polling => driver::Waiting::Polled,
-                    Waiting::Blocking => driver::Waiting::Call,
+                    // What blocks by default: it looks for as long as that has paid.
+                    Waiting::Blocking => driver::Waiting::Adaptive,
                 };
                 [Client::Driver(own), Client::Blkio(waiting)].map(|client| side(server, client))
             }

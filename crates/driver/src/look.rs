@@ -2,9 +2,10 @@
 //!
 //! A sleep costs a system call on this side, a call on the device's, and the time until the sleeper
 //! runs again. Looking costs this processor. Looking for at most as long as a sleep costs is never much
-//! worse than the better of the two; so a look lasts that long at most, and where looks keep failing
-//! (a slow disk, a device that has to be woken first) only one in so many is tried, to notice when that
-//! changes.
+//! worse than the better of the two; so a look lasts that long at most, for each of the requests that a
+//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Where
+//! looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
+//! notice when that changes.
 //!
 //! ```text
 //!            found                            found
@@ -34,10 +35,14 @@ pub struct Look {
     skips: u32,
     /// When the look of this wait began.
     since: Option<Duration>,
+    /// How many requests a wait brings, in quarters: a mean of the last few.
+    batch: u32,
 }
 
 /// How many looks may fail before some are skipped.
 const TOLERATED: u32 = 2;
+/// The most requests of a wait that make it look for longer.
+const MOST_BATCH: u32 = 8;
 /// The most waits that go without a look.
 const MOST_SKIPS: u32 = 64;
 
@@ -53,7 +58,15 @@ impl Look {
             failures: 0,
             skips: 0,
             since: None,
+            batch: 4,
         }
+    }
+
+    /// A wait, by looking or by sleeping, has brought so many requests.
+    #[inline]
+    pub fn brought(&mut self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(MOST_BATCH).min(MOST_BATCH);
+        self.batch = self.batch - self.batch / 4 + count;
     }
 
     /// A look has found nothing. `clock` tells the time since any moment; it is not asked while waits
@@ -66,7 +79,7 @@ impl Look {
         }
         let now = clock();
         let since = *self.since.get_or_insert(now);
-        if now.saturating_sub(since) < self.most {
+        if now.saturating_sub(since) < self.most * self.batch / 4 {
             return Next::Look;
         }
         self.since = None;
@@ -139,6 +152,20 @@ mod tests {
         let first = (0..1000).find(|_| wait(&mut look, 5)).unwrap();
         assert!(first <= 64, "after {first}");
         assert!((0..100).all(|_| wait(&mut look, 5)));
+    }
+
+    #[test]
+    fn a_batch_is_looked_for_for_as_long_as_all_of_it_would_wait() {
+        let mut look = Look::new(us(30));
+        assert!(!wait(&mut look, 100));
+        for _ in 0..20 {
+            look.brought(16);
+        }
+        assert!((0..100).all(|_| wait(&mut look, 100)));
+        for _ in 0..20 {
+            look.brought(1);
+        }
+        assert!(!wait(&mut look, 100), "one alone is not worth it");
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Waiter {
             looks = looks.wrapping_add(1);
             let count = reap(channel, done);
             if count > 0 {
+                self.look.brought(count);
                 if !slept {
                     self.look.found();
                 }
