@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pollux_blk::{Cache, Config, SECTOR, feature};
 use pollux_disk::{Access, Event, Events, Geometry, RangeLimits};
@@ -31,6 +31,19 @@ pub struct Facts {
     pub generation: u64,
 }
 
+/// Who has a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It may be taken.
+    Nobody,
+    /// A channel of its own.
+    Channel,
+    /// All who share it, until the last of them has let go and it has stopped.
+    Everybody,
+    /// It could not be started or stopped, so nobody knows what the device does with it.
+    Stuck,
+}
+
 /// The device.
 #[derive(Debug)]
 pub struct Device {
@@ -47,8 +60,10 @@ pub struct Device {
     events: Events,
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
-    /// Which queues somebody has.
-    taken: Mutex<Box<[bool]>>,
+    /// Who has which queue.
+    holders: Mutex<Box<[Holder]>>,
+    /// A queue has stopped.
+    stopped: Condvar,
     /// The thread that notices what the server does unasked. It ends with the device.
     control: OnceLock<Control>,
 }
@@ -85,7 +100,8 @@ impl Device {
             calls: Mutex::default(),
             events: Events::default(),
             counts: (0..queues).map(|_| Arc::default()).collect(),
-            taken: Mutex::new(vec![false; usize::from(queues)].into()),
+            holders: Mutex::new(vec![Holder::Nobody; usize::from(queues)].into()),
+            stopped: Condvar::new(),
             control: OnceLock::new(),
         });
         let (changes, losses) = (Arc::downgrade(&device), Arc::downgrade(&device));
@@ -117,19 +133,41 @@ impl Device {
         &self.counts[usize::from(index)]
     }
 
-    /// Takes the first queue of those that nobody has.
+    /// Takes the first queue of those that nobody has, for a channel.
     pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
-        let mut taken = lock(&self.taken);
+        let mut holders = lock(&self.holders);
         let free = within
             .into_iter()
-            .find(|index| !taken[usize::from(*index)])?;
-        taken[usize::from(free)] = true;
+            .find(|index| holders[usize::from(*index)] == Holder::Nobody)?;
+        holders[usize::from(free)] = Holder::Channel;
         Some(free)
     }
 
-    /// Takes [`Device::take`] back.
-    pub fn give_back(&self, index: u16) {
-        lock(&self.taken)[usize::from(index)] = false;
+    /// Takes queue `index` for all who share it, of whom the caller is the first. The last of those before
+    /// may just have let go: then this waits until the queue has stopped.
+    ///
+    /// # Errors
+    ///
+    /// Who has it otherwise.
+    pub fn take_shared(&self, index: u16) -> Result<(), Holder> {
+        let index = usize::from(index);
+        let holders = lock(&self.holders);
+        let stops = |holders: &mut Box<[Holder]>| holders[index] == Holder::Everybody;
+        let holders = self.stopped.wait_while(holders, stops);
+        let mut holders = holders.unwrap_or_else(PoisonError::into_inner);
+        match holders[index] {
+            Holder::Nobody => {
+                holders[index] = Holder::Everybody;
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Takes [`Device::take`] back, or [`Device::take_shared`]: `to` have queue `index` now.
+    pub fn give_back(&self, index: u16, to: Holder) {
+        lock(&self.holders)[usize::from(index)] = to;
+        self.stopped.notify_all();
     }
 
     /// The protocol with the server.
@@ -175,7 +213,9 @@ impl Device {
     ///
     /// When the server takes no more, or is one that takes its memory all anew and has queues that run.
     pub fn share(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let running = lock(&self.taken).iter().any(|taken| *taken);
+        let running = lock(&self.holders)
+            .iter()
+            .any(|holder| *holder != Holder::Nobody);
         if running && self.connection.replaces_memory() {
             let message = "to share more memory while queues run";
             return Err(Refusal::Refused { message });

@@ -11,7 +11,7 @@ use pollux_memory::Region;
 use crate::buffer::Buffer;
 use crate::channel::Channel;
 use crate::connection::Connection;
-use crate::device::{Device, Facts};
+use crate::device::{Device, Facts, Holder};
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::options::Options;
 use crate::place::Place;
@@ -106,8 +106,12 @@ impl Driver {
         if let Some(shared) = place.upgrade() {
             return Ok(Queue(shared));
         }
-        device.take(index..=index).ok_or_else(|| {
-            let message = format!("queue {index} belongs to one channel; take another");
+        // Nobody has a handle of it; whoever had the last one may still be stopping it.
+        device.take_shared(index).map_err(|holder| {
+            let message = match holder {
+                Holder::Stuck => format!("queue {index} was given up, as the log says"),
+                _ => format!("queue {index} belongs to one channel; take another"),
+            };
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
         let queue = Queue::over(Place::start(device, index)?)?;

@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::QueueFds;
 use crate::counters::{Counters, Counts};
-use crate::device::Device;
+use crate::device::{Device, Holder};
 use crate::doorbell::Doorbell;
 use crate::error::Refusal;
 use crate::limits::FRAME;
@@ -35,9 +35,14 @@ impl Place {
     /// When the machine lacks something: then others may take it again. When the server refuses: who
     /// knows how far it has come, so nobody uses the queue any more.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
-        let (rings, fds) = Self::prepare(device).inspect_err(|_| device.give_back(index))?;
+        let prepared = Self::prepare(device);
+        let (rings, fds) = prepared.inspect_err(|_| device.give_back(index, Holder::Nobody))?;
         let (at, size) = (rings.addresses(), rings.size());
-        device.connection().start_queue(index, &fds, &at, size)?;
+        let started = device
+            .connection()
+            .start_queue(index, &fds, &at, size)
+            .inspect_err(|_| device.give_back(index, Holder::Stuck));
+        started?;
         let counts = Arc::clone(device.counts(index));
         let call = Arc::new(fds.call);
         device.heed(index, &call);
@@ -120,23 +125,33 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.device.ignore(self.index);
-        // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
-        // to the memory of a request that nobody waits for any more.
-        if self.device.is_lost() {
-            return;
-        }
+impl Place {
+    /// Stops the queue; who has it then?
+    fn stop(&self) -> Holder {
         match self.device.connection().stop_queue(self.index) {
             Ok(next) => {
                 self.rings.stopped(next);
-                self.device.give_back(self.index);
+                return Holder::Nobody;
             }
             Err(Refusal::Lost(why)) => self.device.lose(why),
             Err(refusal) => {
                 tracing::warn!(%refusal, queue = self.index, "a queue was not stopped, and is not used again");
             }
         }
+        Holder::Stuck
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.device.ignore(self.index);
+        // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
+        // to the memory of a request that nobody waits for any more.
+        let stopped = if self.device.is_lost() {
+            Holder::Stuck
+        } else {
+            self.stop()
+        };
+        self.device.give_back(self.index, stopped);
     }
 }

@@ -117,3 +117,24 @@ fn a_driver_is_a_disk_with_the_geometry_of_the_other_end() {
     drop(driver);
     served.join();
 }
+
+#[test]
+fn whoever_comes_as_the_last_handle_goes_waits_for_the_queue() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options {
+        queues: Some(1),
+        ..Options::default()
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let queue = driver.queue(0).unwrap();
+                    queue.flush(Completion::Polled).wait().unwrap();
+                }
+            });
+        }
+    });
+    drop(driver);
+    served.join();
+}
