@@ -165,7 +165,7 @@ impl<T> Core<T> {
     #[inline]
     pub fn accept(&mut self, ask: Ask, owner: T) -> Result<(), (T, Result<(), Failure>)> {
         let owner = match &ask {
-            Ask::Op(op) => match self.accept_plain(op, owner) {
+            Ask::Op(op) => match self.accept_plain(*op, owner) {
                 Ok(()) => return Ok(()),
                 Err(owner) => owner,
             },
@@ -187,8 +187,8 @@ impl<T> Core<T> {
     /// Takes on the most common of requests on the shortest way: a read or write of one buffer that the
     /// device can use as it is, with room for it. What is anything else comes back.
     #[inline]
-    fn accept_plain(&mut self, op: &Op, owner: T) -> Result<(), T> {
-        let (kind, way, at, spans) = match *op {
+    fn accept_plain(&mut self, op: Op, owner: T) -> Result<(), T> {
+        let (kind, way, at, spans) = match op {
             Op::Read { at, into } => (Kind::In, Way::In, at, into),
             Op::Write {
                 at,
@@ -367,7 +367,9 @@ impl<T> Core<T> {
         done: &mut impl FnMut(T, Result<(), Failure>),
     ) -> Result<u16, PeerFault> {
         let seen = self.ring.look()?;
-        while let Some(back) = self.ring.take()? {
+        for _ in 0..seen {
+            let back = self.ring.take()?;
+            let back = back.expect("the look has seen as many");
             let head = u16::try_from(back.token).expect("tokens are heads");
             let flight = self.flights[usize::from(head)].take();
             let flight = flight.expect("the ring's end vouches that it is in flight");
@@ -533,10 +535,18 @@ impl<T> Drop for Core<T> {
 /// How a request with that status ended. A device that has written none, or nonsense, has failed it.
 #[inline]
 fn result(status: u8) -> Result<(), Failure> {
+    if status == Status::Ok.wire() {
+        Ok(())
+    } else {
+        Err(failure(status))
+    }
+}
+
+#[cold]
+fn failure(status: u8) -> Failure {
     match Status::parse(status) {
-        Some(Status::Ok) => Ok(()),
-        Some(Status::Unsupp) => Err(Failure::Unsupported),
-        Some(Status::IoErr) | None => Err(Failure::Io(Errno::IO)),
+        Some(Status::Unsupp) => Failure::Unsupported,
+        _ => Failure::Io(Errno::IO),
     }
 }
 

@@ -90,6 +90,12 @@ impl Look {
         Next::Sleep
     }
 
+    /// A wait has ended without anything to show for it.
+    #[inline]
+    pub fn given_up(&mut self) {
+        self.since = None;
+    }
+
     /// A look, not a sleep, has found something.
     #[inline]
     pub fn found(&mut self) {

@@ -92,12 +92,13 @@ impl Switch {
     /// Must the device call?
     #[inline]
     pub fn wanted(&self) -> bool {
-        let waited_for = self.waited_for();
-        match self.mixed {
-            Mixed::WhileNeeded => waited_for,
-            Mixed::SuspendedFor(_) => waited_for && (self.polled == 0 || self.overdue),
-            Mixed::Rfc2021 => waited_for && self.polled == 0,
-        }
+        // Where everything is polled, that is all there is to ask.
+        self.waited_for()
+            && match self.mixed {
+                Mixed::WhileNeeded => true,
+                Mixed::SuspendedFor(_) => self.polled == 0 || self.overdue,
+                Mixed::Rfc2021 => self.polled == 0,
+            }
     }
 }
 

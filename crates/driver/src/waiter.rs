@@ -25,6 +25,16 @@ pub enum Waiting {
 /// made a hundredth of the requests without.
 const POLITE: u32 = 1024;
 
+/// One wait so far.
+#[derive(Debug, Default)]
+struct Wait {
+    /// Looks in vain.
+    looks: u32,
+    slept: bool,
+    /// When time is over.
+    end: Option<Instant>,
+}
+
 /// The place where an owner of channels waits for them.
 ///
 /// ```no_run
@@ -76,45 +86,66 @@ impl Waiter {
     /// # Errors
     ///
     /// None in practice: those of `epoll_wait`.
+    #[inline]
     pub fn wait(
         &mut self,
         channel: &mut (impl Channel + ?Sized),
         timeout: Option<Duration>,
         done: &mut dyn FnMut(Completion),
     ) -> io::Result<usize> {
-        let end = timeout.map(|timeout| Instant::now() + timeout);
-        let mut slept = false;
-        let mut looks = 0u32;
+        let mut wait = Wait::default();
         loop {
-            looks = looks.wrapping_add(1);
             let count = reap(channel, done);
             if count > 0 {
-                self.look.brought(count);
-                if !slept {
-                    self.look.found();
+                if self.waiting == Waiting::Adaptive {
+                    self.look.brought(count);
+                    if !wait.slept {
+                        self.look.found();
+                    }
                 }
                 return Ok(count);
             }
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if !self.pause(channel, &mut wait, timeout)? {
+                self.look.given_up();
                 return Ok(0);
             }
-            let next = match self.waiting {
-                Waiting::Polled => Next::Look,
-                Waiting::Call => Next::Sleep,
-                // Whoever has slept was woken for nothing, and sleeps on.
-                Waiting::Adaptive if slept => Next::Sleep,
-                Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
-            };
-            match next {
-                Next::Look if looks.is_multiple_of(POLITE) => std::thread::yield_now(),
-                Next::Look => std::hint::spin_loop(),
-                Next::Sleep => {
-                    slept = true;
-                    self.sleep(channel, left)?;
-                }
+        }
+    }
+
+    /// Between two looks: sleeps, or does not; or says that time is over.
+    #[cold]
+    fn pause(
+        &mut self,
+        channel: &mut (impl Channel + ?Sized),
+        wait: &mut Wait,
+        timeout: Option<Duration>,
+    ) -> io::Result<bool> {
+        wait.looks = wait.looks.wrapping_add(1);
+        let mut left = None;
+        if let Some(timeout) = timeout {
+            let now = Instant::now();
+            let end = *wait.end.get_or_insert(now + timeout);
+            left = Some(end.saturating_duration_since(now));
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(false);
+        }
+        let next = match self.waiting {
+            Waiting::Polled => Next::Look,
+            Waiting::Call => Next::Sleep,
+            // Whoever has slept was woken for nothing, and sleeps on.
+            Waiting::Adaptive if wait.slept => Next::Sleep,
+            Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
+        };
+        match next {
+            Next::Look if wait.looks.is_multiple_of(POLITE) => std::thread::yield_now(),
+            Next::Look => std::hint::spin_loop(),
+            Next::Sleep => {
+                wait.slept = true;
+                self.sleep(channel, left)?;
             }
         }
+        Ok(true)
     }
 
     /// Arms, looks once more, and sleeps unless that look found something.

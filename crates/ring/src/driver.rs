@@ -301,38 +301,29 @@ impl DriverEnd {
     ///
     /// When the device handed back what is not in flight, or claims to have written more than there
     /// is room for.
+    #[inline]
     pub fn take(&mut self) -> Result<Option<Completion>, PeerFault> {
         let Some(UsedElem { id, len: written }) = self.used.take() else {
             return Ok(None);
         };
-        let unknown = PeerFault::NotInFlight { id };
-        let head = u16::try_from(id)
-            .ok()
-            .filter(|head| usize::from(*head) < self.slots.len())
-            .ok_or(unknown)?;
-        let slot = self.slots[usize::from(head)];
-        if slot.length == 0 {
-            return Err(unknown);
+        let head = u16::try_from(id).map_err(|_| PeerFault::NotInFlight { id })?;
+        let slot = self.slots.get_mut(usize::from(head));
+        let Some(slot) = slot.filter(|slot| slot.length > 0) else {
+            return Err(PeerFault::NotInFlight { id });
+        };
+        let Slot { room, token, .. } = *slot;
+        if u64::from(written) > room {
+            return Err(PeerFault::Overrun { id, written, room });
         }
-        if u64::from(written) > slot.room {
-            return Err(PeerFault::Overrun {
-                id,
-                written,
-                room: slot.room,
-            });
-        }
+        let length = std::mem::take(&mut slot.length);
         let mut last = head;
-        for _ in 1..slot.length {
+        for _ in 1..length {
             last = self.slots[usize::from(last)].link;
         }
-        self.slots[usize::from(head)].length = 0;
         self.slots[usize::from(last)].link = self.free;
         self.free = head;
-        self.free_count += slot.length;
-        Ok(Some(Completion {
-            token: slot.token,
-            written,
-        }))
+        self.free_count += length;
+        Ok(Some(Completion { token, written }))
     }
 
     /// Asks for a call by the next completion, then looks once more.
