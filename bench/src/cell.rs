@@ -105,8 +105,8 @@ pub struct Side {
 pub enum Contest {
     /// Both servers, under crate `blkio`.
     Servers(Waiting),
-    /// Our driver and crate `blkio`, on one server.
-    Clients(Server, Waiting),
+    /// Our driver, which waits in that way, and crate `blkio`, on one server.
+    Clients(Server, driver::Waiting),
     /// Our driver, waiting in one way and in another, on one server.
     Waits(Server, [driver::Waiting; 2]),
 }
@@ -120,12 +120,12 @@ impl Contest {
                 [Server::Ours, Server::Peer].map(|server| side(server, Client::Blkio(waiting)))
             }
             Self::Clients(server, waiting) => {
-                let own = match waiting {
-                    Waiting::Polling => driver::Waiting::Polled,
-                    // What blocks by default: it looks for as long as that has paid.
-                    Waiting::Blocking => driver::Waiting::Adaptive,
+                let blkio = match waiting {
+                    driver::Waiting::Polled => Waiting::Polling,
+                    driver::Waiting::Call | driver::Waiting::Adaptive => Waiting::Blocking,
                 };
-                [Client::Driver(own), Client::Blkio(waiting)].map(|client| side(server, client))
+                let clients = [Client::Driver(waiting), Client::Blkio(blkio)];
+                clients.map(|client| side(server, client))
             }
             Self::Waits(server, waits) => waits.map(|one| side(server, Client::Driver(one))),
         }
@@ -134,9 +134,13 @@ impl Contest {
     /// The word for how its clients wait.
     pub fn waiting(self) -> String {
         match self {
-            Self::Servers(waiting) | Self::Clients(_, waiting) => {
-                Client::Blkio(waiting).waiting().to_owned()
-            }
+            Self::Servers(waiting) => Client::Blkio(waiting).waiting().to_owned(),
+            // The two that do the same are called by the same word.
+            Self::Clients(_, waiting) => match waiting {
+                driver::Waiting::Polled => "polling".to_owned(),
+                driver::Waiting::Call => "blocking".to_owned(),
+                driver::Waiting::Adaptive => "adaptive".to_owned(),
+            },
             Self::Waits(_, waits) => {
                 let [one, other] = waits.map(|waiting| Client::Driver(waiting).waiting());
                 format!("{one}:{other}")

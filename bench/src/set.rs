@@ -112,10 +112,11 @@ fn files() -> Vec<Group<'static>> {
 }
 
 fn clients() -> Vec<Group<'static>> {
+    use driver::Waiting::{Adaptive, Call, Polled};
     let mut groups = vec![];
     for server in [Server::Ours, Server::Peer] {
         for disk in [Disk::Null, Disk::Memory] {
-            for waiting in [Waiting::Blocking, Waiting::Polling] {
+            for waiting in [Call, Adaptive, Polled] {
                 let contest = Contest::Clients(server, waiting);
                 groups.push((disk, Work::RandRead, BLOCK, contest, DEPTHS));
             }
@@ -163,7 +164,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 36 + 24 + 16);
+        assert_eq!(selected(""), 36 + 36 + 16);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);

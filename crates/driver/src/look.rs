@@ -51,6 +51,9 @@ impl Look {
     /// that we measured on (`make prices`), with the processor that runs it idle for the most part.
     pub const DEFAULT_MOST: Duration = Duration::from_micros(30);
 
+    /// What of that the sleeper's own processor pays.
+    pub const OWN_COST: Duration = Duration::from_micros(3);
+
     /// A machine whose looks last `most` at most.
     pub const fn new(most: Duration) -> Self {
         Self {

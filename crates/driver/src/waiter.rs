@@ -13,7 +13,7 @@ use crate::look::{Look, Next};
 pub enum Waiting {
     /// It looks until something is there, and never sleeps.
     Polled,
-    /// It sleeps unless something is there.
+    /// It sleeps unless something is there, or comes before it could be asleep: see [`Waiter::new`].
     Call,
     /// It looks for as long as that has paid lately, then sleeps.
     #[default]
@@ -62,13 +62,20 @@ pub struct Waiter {
 impl Waiter {
     /// One that waits in that way.
     ///
+    /// To sleep and be woken costs its thread some microseconds of its own (arming, two system calls, two
+    /// switches between threads). So even [`Waiting::Call`] looks for [`Look::OWN_COST`], unless that has
+    /// failed lately: it cannot lose more by that than it would by sleeping.
+    ///
     /// # Errors
     ///
     /// When the process is out of descriptors.
     pub fn new(waiting: Waiting) -> io::Result<Self> {
         Ok(Self {
             waiting,
-            look: Look::new(Look::DEFAULT_MOST),
+            look: Look::new(match waiting {
+                Waiting::Call => Look::OWN_COST,
+                Waiting::Polled | Waiting::Adaptive => Look::DEFAULT_MOST,
+            }),
             sleeper: Sleeper::new()?,
             epoch: Instant::now(),
         })
@@ -99,9 +106,9 @@ impl Waiter {
             if count > 0 {
                 if self.waiting == Waiting::Adaptive {
                     self.look.brought(count);
-                    if !wait.slept {
-                        self.look.found();
-                    }
+                }
+                if wait.looks > 0 && !wait.slept {
+                    self.look.found();
                 }
                 return Ok(count);
             }
@@ -132,10 +139,9 @@ impl Waiter {
         }
         let next = match self.waiting {
             Waiting::Polled => Next::Look,
-            Waiting::Call => Next::Sleep,
             // Whoever has slept was woken for nothing, and sleeps on.
-            Waiting::Adaptive if wait.slept => Next::Sleep,
-            Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
+            Waiting::Call | Waiting::Adaptive if wait.slept => Next::Sleep,
+            Waiting::Call | Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
         };
         match next {
             Next::Look if wait.looks.is_multiple_of(POLITE) => std::thread::yield_now(),
