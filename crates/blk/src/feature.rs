@@ -24,6 +24,8 @@ pub const DISCARD: u64 = 1 << 13;
 /// `WRITE_ZEROES` requests.
 pub const WRITE_ZEROES: u64 = 1 << 14;
 
+/// vhost only, never seen by a driver: what the device writes to guest memory is logged.
+pub const LOG_ALL: u64 = 1 << 26;
 /// A descriptor may point to a table of descriptors.
 pub const INDIRECT_DESC: u64 = 1 << 28;
 /// Notifications are suppressed by `used_event` and `avail_event`, not by flags.

@@ -24,6 +24,7 @@ pub fn features(geometry: &Geometry) -> u64 {
         | feature::TOPOLOGY
         | feature::CONFIG_WCE
         | feature::MQ
+        | feature::LOG_ALL
         | feature::INDIRECT_DESC
         | feature::EVENT_IDX
         | feature::PROTOCOL_FEATURES

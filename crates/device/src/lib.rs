@@ -8,6 +8,7 @@
 mod call;
 mod config;
 mod device;
+mod dirty;
 mod poll;
 mod queue;
 mod refusal;

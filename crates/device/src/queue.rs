@@ -15,6 +15,7 @@ use pollux_ring::{Armed, Chain, DeviceEnd, Head, Notify, PeerFault};
 use pollux_stats::{Outcome, QueueStats};
 
 use crate::call::Call;
+use crate::dirty::Dirty;
 use crate::poll::Progress;
 use crate::request::{Parsed, Range, Rules, parse};
 use crate::tuning::Signal;
@@ -45,6 +46,8 @@ pub struct Setup {
     pub flush: bool,
     /// The session's cache mode, which `CONFIG_WCE` switches at run time: true is write-back.
     pub writeback: Arc<AtomicBool>,
+    /// Where to log what is written to guest memory, while the guest migrates.
+    pub dirty: Option<Dirty>,
     pub stats: Arc<QueueStats>,
 }
 
@@ -112,6 +115,7 @@ impl Queue {
             },
             setup,
         };
+        queue.log_ring();
         queue.set_call(call);
         queue
     }
@@ -313,9 +317,18 @@ impl Queue {
         counters.request(kind, outcome);
         // A chain without a writable byte has no place for a status: it goes back with length 0.
         let mut written = 0;
-        if let Some(byte) = slot.status.take() {
+        let status_byte = slot.status.take();
+        if let Some(byte) = status_byte {
             byte.store(0, [status as u8]);
             written = u32::try_from(data + 1).unwrap_or(u32::MAX);
+        }
+        if let Some(dirty) = &self.setup.dirty {
+            // A read that failed may have written some of its data.
+            let data = match slot.kind {
+                Kind::In | Kind::GetId => slot.bytes,
+                _ => 0,
+            };
+            dirty.request(&self.setup.memory, slot.chain.writable(), data, status_byte);
         }
         self.setup.ring.stage(slot.head, written);
         self.free.push(at);
@@ -338,8 +351,10 @@ impl Queue {
         if staged == 0 {
             return;
         }
+        let notify = self.setup.ring.publish();
+        self.log_ring();
         let stats = &self.setup.stats;
-        match (self.setup.ring.publish(), &self.setup.call) {
+        match (notify, &self.setup.call) {
             (Notify::Needed, Some(call)) => {
                 call.call();
                 stats.calls_sent.add(1);
@@ -361,7 +376,9 @@ impl Queue {
         if self.state != State::Running || self.free.is_empty() {
             return Armed::Idle;
         }
-        match self.setup.ring.arm() {
+        let armed = self.setup.ring.arm();
+        self.log_ring();
+        match armed {
             Ok(armed) if self.setup.kick.is_some() => armed,
             Ok(_) => Armed::Pending,
             Err(fault) => {
@@ -375,6 +392,15 @@ impl Queue {
     #[inline]
     pub fn disarm(&mut self) {
         self.setup.ring.disarm();
+        self.log_ring();
+    }
+
+    /// The used ring was written.
+    #[inline]
+    fn log_ring(&self) {
+        if let Some(dirty) = &self.setup.dirty {
+            dirty.used_ring();
+        }
     }
 
     /// The descriptor that carries kicks.

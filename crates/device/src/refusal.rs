@@ -84,6 +84,19 @@ pub enum Refusal {
     /// More regions than were offered.
     #[error("the frontend shares more than {0} memory regions")]
     TooManyRegions(usize),
+    /// The log of dirty pages that cannot be mapped.
+    #[error("the log of dirty pages is refused")]
+    Log(#[source] MapError),
+    /// The log of dirty pages has no bit for some of the memory it is for.
+    #[error(
+        "the log of dirty pages is for guest memory below {covered:#x}, but there is memory up to {end:#x}"
+    )]
+    ShortLog {
+        /// One past the last address that it has a bit for.
+        covered: u64,
+        /// One past the last address that needs one.
+        end: u64,
+    },
     /// The machine failed.
     #[error("cannot {doing}")]
     Machine {

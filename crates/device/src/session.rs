@@ -20,6 +20,7 @@ use vhost::vhost_user::{Backend, GpuBackend, Result, VhostUserBackendReqHandlerM
 
 use crate::config;
 use crate::device::Device;
+use crate::dirty::Log;
 use crate::refusal::Refusal;
 use crate::tuning::Signal;
 use crate::vring::{Addresses, Context, Kick, Vring};
@@ -36,6 +37,7 @@ pub struct Session {
     workers: Arc<Workers>,
     signal: Signal,
     memory: Arc<Memory>,
+    log: Log,
     vrings: Vec<Vring>,
     features: u64,
     writeback: Arc<AtomicBool>,
@@ -55,6 +57,7 @@ impl Session {
             workers,
             signal,
             memory: Arc::default(),
+            log: Log::default(),
             features: 0,
             writeback: Arc::new(AtomicBool::new(true)),
             backend: None,
@@ -85,6 +88,7 @@ impl Session {
             memory: &self.memory,
             features: self.features,
             writeback: &self.writeback,
+            log: self.log.wanted(self.features, &self.memory)?,
             signal: self.signal,
         };
         self.vrings[usize::from(index)].start(self.workers.get(number), &context)
@@ -158,6 +162,7 @@ impl Session {
         );
         let region = Arc::new(Region::map(file, offset, guest, user, len)?);
         let memory = memory.with(Arc::clone(&region))?;
+        self.log.wanted(self.features, &memory)?;
         let failed = |source| Refusal::Machine {
             doing: "announce a memory region to the disk",
             source,
@@ -281,16 +286,19 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptor: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
         let addresses = Addresses {
             descriptors: descriptor,
             driver: available,
             device: used,
+            log: flags
+                .contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG)
+                .then_some(log),
         };
         let (vring, _) = self.vring(index)?;
         let moved = vring.addresses.replace(addresses) != Some(addresses);
@@ -359,6 +367,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
@@ -494,7 +503,12 @@ impl VhostUserBackendReqHandlerMut for Session {
         Err(Refusal::NotOffered("GET_SHMEM_CONFIG").into())
     }
 
-    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
-        Err(Refusal::NotOffered("SET_LOG_BASE").into())
+    /// Once it is answered, nothing is logged anywhere else: the frontend collects the old log then.
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = Log::map(log, file)?;
+        Ok(self.at_rest(|session| {
+            session.log = log;
+            Ok(())
+        })?)
     }
 }

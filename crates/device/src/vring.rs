@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pollux_blk::feature;
-use pollux_memory::Memory;
+use pollux_memory::{DirtyPages, Memory};
 use pollux_ring::{Areas, DeviceEnd, Layout, RingIndex, Suppression};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::call::Call;
 use crate::config;
 use crate::device::Device;
+use crate::dirty::Dirty;
 use crate::queue::{Queue, Setup};
 use crate::refusal::Refusal;
 use crate::request::Rules;
@@ -27,6 +28,8 @@ pub struct Addresses {
     pub descriptors: u64,
     pub driver: u64,
     pub device: u64,
+    /// Where changes of the used ring are to be logged: its guest-physical address.
+    pub log: Option<u64>,
 }
 
 /// How a queue is kicked.
@@ -63,6 +66,8 @@ pub struct Context<'a> {
     pub memory: &'a Arc<Memory>,
     pub features: u64,
     pub writeback: &'a Arc<AtomicBool>,
+    /// Where queues log what they write to guest memory, if they are to.
+    pub log: Option<&'a Arc<DirtyPages>>,
     pub signal: Signal,
 }
 
@@ -141,6 +146,7 @@ impl Vring {
             serial: context.device.serial(),
             flush: accepted(feature::FLUSH),
             writeback: Arc::clone(context.writeback),
+            dirty: context.log.map(|log| self.dirty(log)).transpose()?,
             stats: Arc::clone(context.device.stats(self.index)),
         };
         let queue = Box::new(Queue::new(setup, context.signal));
@@ -190,6 +196,11 @@ impl Vring {
             suppression,
             indirect,
         ))
+    }
+
+    fn dirty(&self, log: &Arc<DirtyPages>) -> Result<Dirty, Refusal> {
+        let used_ring = self.addresses.and_then(|addresses| addresses.log);
+        Dirty::new(log, used_ring, self.size.unwrap_or_default())
     }
 
     /// Stops the queue, if it runs: it takes nothing more, and what it has taken has ended, and is in

@@ -7,6 +7,7 @@
 pub mod file;
 pub mod io;
 mod loan;
+mod pages;
 mod region;
 mod span;
 mod sparse;
@@ -14,6 +15,7 @@ mod table;
 pub mod uring;
 
 pub use loan::Loan;
+pub use pages::DirtyPages;
 pub use region::{MapError, Region};
 pub use span::{Span, Spans};
 pub use sparse::Sparse;

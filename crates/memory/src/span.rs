@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A stretch of memory that a peer may read and write at any moment.
 ///
@@ -198,6 +199,23 @@ impl Span {
         let to = unsafe { self.base.add(at) };
         // SAFETY: `N` bytes are mapped there, and an array of bytes has no alignment.
         unsafe { to.cast::<[u8; N]>().write(bytes) }
+    }
+
+    /// Sets the bits of `mask` in the byte at `at`, at once: a peer that clears bits at the same time
+    /// loses none. Whoever finds them set, and acquires, sees all that was stored before.
+    ///
+    /// # Panics
+    ///
+    /// When `at` is beyond the end.
+    #[inline]
+    pub fn set_bits(self, at: usize, mask: u8) {
+        self.contains::<1>(at);
+        // SAFETY: `at` is inside the span (checked above), so the address is inside its mapping.
+        let byte = unsafe { self.base.add(at) };
+        // SAFETY: mapped as long as the span is in use (`Span::new`), and a byte has no alignment. The
+        // reference lives for this one operation, which is atomic, as those of the peer are.
+        let byte = unsafe { AtomicU8::from_ptr(byte.as_ptr()) };
+        byte.fetch_or(mask, Ordering::Release);
     }
 
     /// Overwrites all of it with zeroes.

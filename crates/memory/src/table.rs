@@ -159,6 +159,25 @@ impl Memory {
         true
     }
 
+    /// The guest-physical address of the first byte of `span`, which [`Memory::span`] has given out: of this
+    /// table, or of one that had less regions.
+    #[must_use]
+    pub fn guest_address(&self, span: Span) -> Option<u64> {
+        let at = span.as_ptr().addr();
+        self.windows.iter().find_map(|window| {
+            let offset = at.checked_sub(window.here.as_ptr().addr())?;
+            (offset < window.here.len()).then(|| window.guest + offset as u64)
+        })
+    }
+
+    /// One past the last guest-physical address there is; 0 without memory.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        // No overflow: `Region::map` refuses a region that wraps.
+        let end = |region: &Arc<Region>| region.guest() + region.len();
+        self.regions.last().map_or(0, end)
+    }
+
     /// The `len` bytes at the peer's own virtual `address`, where one region holds them all: the
     /// rings of a vhost-user session.
     #[must_use]
@@ -203,6 +222,27 @@ mod tests {
         assert!(memory.user_span(0x7000_3ff0, 0x10).is_some());
         assert!(memory.user_span(0x7000_3ff1, 0x10).is_none());
         assert!(memory.user_span(0x1000, 1).is_none());
+    }
+
+    #[test]
+    fn a_span_tells_where_the_guest_sees_it() {
+        let memory = Memory::default()
+            .with(region(0x10_0000, 0x7000_0000, 0x4000))
+            .unwrap();
+        let more = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
+        for (address, len) in [
+            (0x1000, 1),
+            (0x2fff, 1),
+            (0x10_0123, 0x1000),
+            (0x10_3fff, 1),
+        ] {
+            let span = more.span(address, len).unwrap();
+            assert_eq!(more.guest_address(span), Some(address));
+        }
+        let old = memory.span(0x10_2000, 5).unwrap();
+        assert_eq!(more.guest_address(old), Some(0x10_2000));
+        assert_eq!(memory.guest_address(more.span(0x1000, 1).unwrap()), None);
+        assert_eq!((more.end(), Memory::default().end()), (0x10_4000, 0));
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Rig {
             serial: pollux_blk::serial("serial-7"),
             flush: true,
             writeback: Arc::new(AtomicBool::new(writeback)),
+            dirty: None,
             stats: Arc::default(),
         };
         let sleeper = Sleeper::new().unwrap();
