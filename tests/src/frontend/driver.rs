@@ -27,6 +27,8 @@ pub mod feature {
     pub const EVENT_IDX: u64 = 1 << 29;
     /// Anything newer than the legacy interface.
     pub const VERSION_1: u64 = 1 << 32;
+    /// Writes to guest memory are logged: taken by [`Driver::set_logging`](super::Driver::set_logging) alone.
+    pub const LOG_ALL: u64 = 1 << 26;
     pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// Those of a block device.
     pub(super) const BLOCK: u64 = (1 << 17) - 1;
@@ -36,6 +38,8 @@ pub mod feature {
 
 /// Protocol features: MQ, `REPLY_ACK`, CONFIG, `CONFIGURE_MEM_SLOTS`.
 const PROTOCOL: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 15;
+/// `LOG_SHMFD`, taken where it is offered.
+const LOG_SHMFD: u64 = 1 << 1;
 
 /// Requests of a queue.
 pub const SLOTS: u16 = 64;
@@ -111,7 +115,8 @@ impl Driver {
         );
         let protocol = frontend.number(Code::GetProtocolFeatures)?;
         assert_eq!(protocol & PROTOCOL, PROTOCOL, "offered: {protocol:#x}");
-        frontend.tell_early(Code::SetProtocolFeatures, &PROTOCOL.to_le_bytes())?;
+        let taken = protocol & (PROTOCOL | LOG_SHMFD);
+        frontend.tell_early(Code::SetProtocolFeatures, &taken.to_le_bytes())?;
         frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
 
         let memory = GuestMemory::new(1 << 32, usize::from(plan.queues) * QUEUE_BYTES)?;
@@ -137,10 +142,26 @@ impl Driver {
         let frontend = &self.frontend;
         frontend.vring_state(Code::SetVringNum, number, u32::from(SIZE))?;
         frontend.vring_state(Code::SetVringBase, number, u32::from(queue.base))?;
-        frontend.tell(Code::SetVringAddr, &queue.addresses(), &[])?;
+        frontend.tell(Code::SetVringAddr, &queue.addresses(queue.logs), &[])?;
         frontend.vring_fd(Code::SetVringCall, number, Some(queue.call.as_fd()))?;
         frontend.vring_fd(Code::SetVringKick, number, Some(queue.kick.as_fd()))?;
         frontend.vring_state(Code::SetVringEnable, number, 1)
+    }
+
+    /// Has the device log what it writes from now on, or no longer: as QEMU does it, while the rings run.
+    pub fn set_logging(&mut self, logs: Logs) -> io::Result<()> {
+        let bit = match logs {
+            Logs::Everything => feature::LOG_ALL,
+            Logs::Nothing => 0,
+        };
+        let features = self.features & !feature::LOG_ALL | bit;
+        let frontend = &self.frontend;
+        frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
+        for queue in &mut self.queues {
+            queue.logs = logs;
+            frontend.tell(Code::SetVringAddr, &queue.addresses(logs), &[])?;
+        }
+        Ok(())
     }
 
     /// Stops queue `index`, and returns where it stopped.
@@ -150,6 +171,15 @@ impl Driver {
         queue.base = u16::try_from(base).map_err(|_| io::Error::other("a base beyond 16 bits"))?;
         Ok(queue.base)
     }
+}
+
+/// What the device is to log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logs {
+    /// Every write to guest memory.
+    Everything,
+    /// Nothing at all.
+    Nothing,
 }
 
 /// One queue.
@@ -163,6 +193,8 @@ pub struct Queue {
     pub call: OwnedFd,
     /// Where the device starts to look.
     pub base: u16,
+    /// What [`Driver::start`] says is to be logged.
+    pub logs: Logs,
     staged: u16,
     seen: u16,
 }
@@ -187,6 +219,7 @@ impl Queue {
             kick,
             call,
             base: 0,
+            logs: Logs::Nothing,
             staged: 0,
             seen: 0,
         })
@@ -200,16 +233,32 @@ impl Queue {
         usize::from(self.index) * QUEUE_BYTES + offset
     }
 
-    fn addresses(&self) -> Vec<u8> {
+    /// The message that tells where the ring is, and whether changes of its used part are logged.
+    pub fn addresses(&self, logs: Logs) -> Vec<u8> {
         let user = |offset| self.memory.user(self.at(offset));
-        let addresses = [user(0), user(USED), user(AVAILABLE), 0];
-        let head = [self.number(), 0];
+        let (flags, log) = match logs {
+            Logs::Everything => (1, self.memory.guest(self.used_ring())),
+            Logs::Nothing => (0, 0),
+        };
+        let addresses = [user(0), user(USED), user(AVAILABLE), log];
+        let head = [self.number(), flags];
         let head = head.iter().flat_map(|field| field.to_le_bytes());
         head.chain(addresses.iter().flat_map(|field| field.to_le_bytes()))
             .collect()
     }
 
-    fn header(&self, slot: u16) -> usize {
+    /// Where its available ring lies in the memory, within a page.
+    pub fn available_ring(&self) -> usize {
+        self.at(AVAILABLE)
+    }
+
+    /// Where its used ring lies in the memory, within a page.
+    pub fn used_ring(&self) -> usize {
+        self.at(USED)
+    }
+
+    /// Where the header of `slot` lies in the memory; its status is in the same page.
+    pub fn header(&self, slot: u16) -> usize {
         self.at(HEADERS + usize::from(slot) * 32)
     }
 
@@ -247,13 +296,21 @@ impl Queue {
 
     /// Stages a read of a page to a guest address of the caller's choice.
     pub fn read_to(&mut self, slot: u16, sector: u64, address: u64) {
+        self.read_over(slot, sector, &[(address, 4096)]);
+    }
+
+    /// Stages a read to one or two buffers, guest addresses and lengths.
+    pub fn read_over(&mut self, slot: u16, sector: u64, buffers: &[(u64, u32)]) {
         self.begin(slot, 0, sector);
-        let data = Part {
-            address,
-            len: 4096,
-            flags: WRITE,
-        };
-        self.stage(slot, &self.chain(slot, &[data]));
+        let data: Vec<Part> = buffers
+            .iter()
+            .map(|&(address, len)| Part {
+                address,
+                len,
+                flags: WRITE,
+            })
+            .collect();
+        self.stage(slot, &self.chain(slot, &data));
     }
 
     /// Stages a write of a page of `byte`.

@@ -18,6 +18,7 @@ pub enum Code {
     SetFeatures = 2,
     SetOwner = 3,
     SetMemTable = 5,
+    SetLogBase = 6,
     SetVringNum = 8,
     SetVringAddr = 9,
     SetVringBase = 10,
@@ -190,6 +191,20 @@ impl Frontend {
     /// Passes the channel over which the backend speaks first.
     pub fn set_backend_req_fd(&self, channel: BorrowedFd<'_>) -> io::Result<()> {
         self.send(Code::SetBackendReqFd, 0, &[], &[channel])
+    }
+
+    /// Passes the log of dirty pages, `len` bytes of `fd` at `offset`, and waits for the reply.
+    pub fn set_log_base(
+        &self,
+        len: u64,
+        offset: u64,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let payload = [len.to_le_bytes(), offset.to_le_bytes()].concat();
+        let fds: Vec<_> = fd.into_iter().collect();
+        self.send(Code::SetLogBase, 0, &payload, &fds)?;
+        // What it says is not defined.
+        self.receive(Code::SetLogBase).map(|_| ())
     }
 
     /// Replaces all memory.

@@ -5,13 +5,15 @@
 //! for the ring: a mistake made on both sides would hide itself. (The crate `vhost` could not do it
 //! anyway: it cannot leave out a call fd.)
 
+mod dirty_log;
 mod driver;
 mod guest_memory;
 mod message;
 mod round;
 
+pub use dirty_log::{DirtyLog, page};
 pub use driver::{
-    Driver, PAGE, Plan, Queue, SLOTS, Status, TWO_QUEUES, count, feature, new_eventfd,
+    Driver, Logs, PAGE, Plan, Queue, SLOTS, Status, TWO_QUEUES, count, feature, new_eventfd,
 };
 pub use guest_memory::GuestMemory;
 pub use message::{Code, Frontend, Region};
