@@ -97,6 +97,9 @@ pub enum Refusal {
         /// One past the last address that needs one.
         end: u64,
     },
+    /// Somebody else uses the disk.
+    #[error("the disk cannot be used now")]
+    InUse(#[source] std::io::Error),
     /// The machine failed.
     #[error("cannot {doing}")]
     Machine {

@@ -75,10 +75,12 @@ impl Session {
 
     /// Starts queue `index` if all that it needs is there.
     fn start(&mut self, index: u32) -> std::result::Result<(), Refusal> {
+        let features = self.features;
         let (vring, _) = self.vring(index)?;
-        if vring.kick.is_none() || vring.running() {
+        if !vring.can_start(features) {
             return Ok(());
         }
+        self.device.disk().acquire().map_err(Refusal::InUse)?;
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);
         self.open_share(number)?;
@@ -122,6 +124,20 @@ impl Session {
         let (vring, worker) = self.vring(index)?;
         vring.stop(worker, id);
         Ok(())
+    }
+
+    /// Stops queue `index`, if it runs, until the frontend starts it again. With the last one the disk is let
+    /// go: a guest that has migrated uses it elsewhere.
+    fn retire(&mut self, index: u32) -> std::result::Result<(), Refusal> {
+        self.stop(index)?;
+        if self.vrings.iter().any(Vring::running) {
+            return Ok(());
+        }
+        let failed = |source| Refusal::Machine {
+            doing: "let go of the disk",
+            source,
+        };
+        self.device.disk().release().map_err(failed)
     }
 
     /// Changes what queues stand on: stops those that run, changes, and starts them again.
@@ -182,6 +198,9 @@ impl Session {
         for index in 0..self.vrings.len() {
             let index = u32::try_from(index).expect("queues have small numbers");
             self.stop(index).expect("these queues exist");
+        }
+        if let Err(error) = self.device.disk().release() {
+            tracing::error!(disk = self.device.options().name, %error, "the disk is kept: nobody else may use it");
         }
         for (number, open) in self.shares.iter_mut().enumerate() {
             if std::mem::take(open) {
@@ -318,7 +337,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        self.stop(index)?;
+        self.retire(index)?;
         let (vring, _) = self.vring(index)?;
         // It runs again once it is given a kick again.
         vring.kick = None;
@@ -393,7 +412,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let changed = if enable {
             self.start(index)
         } else {
-            self.stop(index)
+            self.retire(index)
         };
         Ok(changed?)
     }

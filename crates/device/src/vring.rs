@@ -117,10 +117,16 @@ impl Vring {
         }
     }
 
-    /// Runs the queue on `worker`, if it is enabled and was given a kick and does not run yet.
+    /// Is it enabled, was given a kick, and does not run yet?
+    pub fn can_start(&self, features: u64) -> bool {
+        let enabled = self.enabled || features & feature::PROTOCOL_FEATURES == 0;
+        enabled && self.kick.is_some() && !self.running
+    }
+
+    /// Runs the queue on `worker`, if it can start.
     pub fn start(&mut self, worker: &Handle, context: &Context<'_>) -> Result<(), Refusal> {
-        let enabled = self.enabled || context.features & feature::PROTOCOL_FEATURES == 0;
-        let Some(kick) = self.kick.as_ref().filter(|_| enabled && !self.running) else {
+        let can_start = self.can_start(context.features);
+        let Some(kick) = self.kick.as_ref().filter(|_| can_start) else {
             return Ok(());
         };
         let geometry = context.device.disk().geometry();

@@ -66,6 +66,26 @@ pub trait Disk: Send + Sync {
         let _ = region;
     }
 
+    /// Requests follow, until [`Disk::release`]. For disks that others may use at other times: it keeps
+    /// those off; to most it is nothing. It may block, and may be called again and again.
+    ///
+    /// # Errors
+    ///
+    /// Where somebody else uses the disk. No request must be queued.
+    fn acquire(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Takes [`Disk::acquire`] back: nothing is in flight. Where others may use the disk now, all that was
+    /// written is on stable storage. It may block.
+    ///
+    /// # Errors
+    ///
+    /// Where that failed. Nobody else gets the disk.
+    fn release(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// What it has counted since it was opened, by name: which ways requests went.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

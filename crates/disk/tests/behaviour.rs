@@ -46,7 +46,7 @@ fn file_behaves_everywhere(cache: Cache) {
                         cache,
                         engine,
                         inline,
-                        buffers: Buffers::Plain,
+                        ..Settings::default()
                     },
                 );
             }

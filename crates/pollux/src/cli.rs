@@ -39,6 +39,8 @@ A file or block device: --disk file:path=F[,OPTION]...; of each option, the firs
                                          where there is no io_uring
   inline=on|off                          serve at once what the page cache holds
   buffers=plain|registered               registered: pin ALL guest memory, for direct I/O
+  lock=always|running                    running: lock the image only while a guest uses it, so
+                                         that the guest can migrate from one daemon to another
   An image has one writer: QEMU's locks are honoured, and hold QEMU off.
 
 A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,RULE]...,on=SPEC

@@ -110,6 +110,14 @@ impl Disk for Fault {
         self.below.unmap(region);
     }
 
+    fn acquire(&self) -> io::Result<()> {
+        self.below.acquire()
+    }
+
+    fn release(&self) -> io::Result<()> {
+        self.below.release()
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.below.counters()
     }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use pollux_memory::io::Flow;
@@ -13,11 +14,11 @@ use tracing::error;
 
 use super::bounce::{Buffer, PIECE};
 use super::complaints::{Complaint, Complaints};
-use super::lock::Lock;
+use super::hold::Hold;
 use super::ready::Ready;
 use super::settings::{Cache, Settings};
 use super::sync::{Joined, Settle, Syncer, Waiter};
-use crate::{Access, Durability, Failure, Geometry, Op, Unmap};
+use crate::{Access, Durability, Failure, Geometry, Op, OpenError, Unmap};
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,7 @@ pub struct Backing {
     pub sync: Syncer,
     pub ready: Ready,
     pub complaints: Complaints,
-    #[expect(dead_code, reason = "held for its drop")]
-    pub lock: Lock,
+    pub hold: Hold,
 }
 
 impl Backing {
@@ -126,13 +126,33 @@ impl Backing {
 
     /// Syncs for all who wait. It blocks.
     pub fn lead_syncs(&self) {
-        self.sync.lead(|| {
-            uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
-                let path = self.path.display();
-                error!(%path, %error, "cannot put data on stable storage: some of what was written \
-                    may be lost. Every flush fails until the disk is opened anew");
-            })
-        });
+        self.sync.lead(|| self.put_on_storage());
+    }
+
+    fn put_on_storage(&self) -> Result<(), Errno> {
+        uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
+            let path = self.path.display();
+            error!(%path, %error, "cannot put data on stable storage: some of what was written \
+                may be lost. Every flush fails until the disk is opened anew");
+        })
+    }
+
+    /// Requests follow: see [`Disk::acquire`](crate::Disk::acquire). It may block.
+    pub fn acquire(&self) -> Result<(), OpenError> {
+        self.hold
+            .acquire(&self.file, &self.path, self.geometry.access)
+    }
+
+    /// Requests have ended: see [`Disk::release`](crate::Disk::release). It may block.
+    ///
+    /// Whoever comes next, on another machine perhaps, reads what the storage holds; where that is not all that
+    /// was written, nobody else gets the disk.
+    pub fn release(&self) -> io::Result<()> {
+        let settled = || match self.settles(&Op::Flush) {
+            Settle::Done => Ok(()),
+            Settle::Synced => self.sync.alone(|| self.put_on_storage()),
+        };
+        Ok(self.hold.release(settled)?)
     }
 
     fn read(&self, at: u64, into: Spans) -> Result<(), Errno> {

@@ -10,6 +10,7 @@ mod bounce;
 mod channel;
 mod complaints;
 mod counts;
+mod hold;
 mod limits;
 mod lock;
 mod open;
@@ -37,7 +38,7 @@ use transfers::Transfers;
 use crate::{Channel, Disk, Events, Geometry, OpenError, Options, WaitPoint};
 
 pub use lock::{Conflict, Holder};
-pub use settings::{Buffers, Cache, Engine, Inline, Settings};
+pub use settings::{Buffers, Cache, Engine, Inline, Locked, Settings};
 
 /// As many operations of one disk run on threads at once.
 pub const MAX_THREADS: usize = 16;
@@ -51,7 +52,8 @@ pub const MAX_THREADS: usize = 16;
 /// - A completed flush, or write with [`Durability::Stable`](crate::Durability), means that the data
 ///   is on stable storage. Once that has failed it fails for ever, since the kernel forgets: only
 ///   opening the disk anew helps.
-/// - It is locked as QEMU locks its images: one writer, or any number of readers.
+/// - It is locked as QEMU locks its images: one writer, or any number of readers; with
+///   [`Locked::Running`] from [`Disk::acquire`] to [`Disk::release`] only.
 /// - Discarded ranges of a file read as zeroes; those of a block device as anything.
 /// - What fails is logged with path and offset, and ends the request alone.
 #[derive(Debug)]
@@ -158,6 +160,14 @@ impl Disk for File {
         if let Some(registered) = &self.shared.registered {
             registered.unmap(region);
         }
+    }
+
+    fn acquire(&self) -> io::Result<()> {
+        self.shared.backing.acquire().map_err(io::Error::other)
+    }
+
+    fn release(&self) -> io::Result<()> {
+        self.shared.backing.release()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

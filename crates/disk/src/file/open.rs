@@ -11,8 +11,9 @@ use tracing::warn;
 
 use super::backing::{Backing, Kind, Residence};
 use super::complaints::Complaints;
+use super::hold::Hold;
 use super::limits::{Limits, refuses_writes};
-use super::lock::{self, Lock};
+use super::lock;
 use super::ready::Ready;
 use super::settings::{Cache, Settings};
 use super::sync::Syncer;
@@ -43,7 +44,7 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
             source,
         }
     };
-    let lock = Lock::take(&file, path, options.access())?;
+    let hold = Hold::open(settings.lock, &file, path, options.access())?;
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
     if kind == Kind::BlockDevice
@@ -82,7 +83,7 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
         sync: Syncer::default(),
         ready: Ready::default(),
         complaints: Complaints::default(),
-        lock,
+        hold,
     })
 }
 

@@ -47,6 +47,17 @@ pub enum Buffers {
     Registered,
 }
 
+/// When an image is locked against other writers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locked {
+    /// As long as it is open.
+    #[default]
+    Always,
+    /// From [`Disk::acquire`](crate::Disk::acquire) to [`Disk::release`](crate::Disk::release): so that two
+    /// daemons can have it open, and a guest that migrates takes it from the one to the other.
+    Running,
+}
+
 /// How a [`File`](super::File) is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -58,6 +69,8 @@ pub struct Settings {
     pub inline: Inline,
     /// How `io_uring` is told where a guest's memory is.
     pub buffers: Buffers,
+    /// When it is locked against other writers.
+    pub lock: Locked,
 }
 
 impl From<Cache> for Settings {

@@ -106,6 +106,14 @@ impl Syncer {
         }
     }
 
+    /// Calls `sync` while nobody waits for one, and says how it went, or how one went before.
+    pub fn alone(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let result = state.failed.map_or_else(sync, Err);
+        state.failed = result.err();
+        result
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

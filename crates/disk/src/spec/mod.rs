@@ -4,7 +4,7 @@
 //! SPEC   KIND:KEY=VALUE[,KEY=VALUE]...
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
-//!                       [,buffers=plain|registered]
+//!                       [,buffers=plain|registered][,lock=always|running]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::fault::Faults;
-use crate::file::{Buffers, Cache, Engine, Inline, Settings};
+use crate::file::{Buffers, Cache, Engine, Inline, Locked, Settings};
 use crate::{Disk, Fault, File, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
@@ -224,6 +224,7 @@ impl FromStr for Spec {
                     engine: given.choice("engine", &ENGINES)?,
                     inline: given.choice("inline", &INLINE)?,
                     buffers: given.choice("buffers", &BUFFERS)?,
+                    lock: given.choice("lock", &LOCKS)?,
                 };
                 given.end(Self::File { path, settings })
             }
@@ -252,7 +253,8 @@ impl fmt::Display for Spec {
                 shown(f, "cache", &CACHES, &settings.cache)?;
                 shown(f, "engine", &ENGINES, &settings.engine)?;
                 shown(f, "inline", &INLINE, &settings.inline)?;
-                shown(f, "buffers", &BUFFERS, &settings.buffers)
+                shown(f, "buffers", &BUFFERS, &settings.buffers)?;
+                shown(f, "lock", &LOCKS, &settings.lock)
             }
             Self::VhostUser(VhostUser { path, queues }) => {
                 write!(f, "vhost-user:path={}", escaped(path))?;
@@ -280,6 +282,7 @@ const BUFFERS: Choices<Buffers, 2> = [
     ("plain", Buffers::Plain),
     ("registered", Buffers::Registered),
 ];
+const LOCKS: Choices<Locked, 2> = [("always", Locked::Always), ("running", Locked::Running)];
 const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
 
 /// Writes what an option is, unless it is what it is without a word.

@@ -19,12 +19,13 @@ fn every_kind_is_read() {
     };
     assert_eq!(parse("file:path=a.img"), file("a.img", Cache::Writeback));
     assert_eq!(
-        parse("file:path=a,engine=threads,inline=off"),
+        parse("file:path=a,engine=threads,inline=off,lock=running"),
         Ok(Spec::File {
             path: "a".into(),
             settings: Settings {
                 engine: Engine::Threads,
                 inline: Inline::Off,
+                lock: Locked::Running,
                 ..Settings::default()
             },
         })
@@ -140,11 +141,14 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
         let engine = prop::sample::select(ENGINES.map(|(_, engine)| engine).to_vec());
         let inline = prop::sample::select(INLINE.map(|(_, inline)| inline).to_vec());
         let buffers = prop::sample::select(BUFFERS.map(|(_, buffers)| buffers).to_vec());
-        (cache, engine, inline, buffers).prop_map(|(cache, engine, inline, buffers)| Settings {
+        let lock = prop::sample::select(LOCKS.map(|(_, lock)| lock).to_vec());
+        let all = (cache, engine, inline, buffers, lock);
+        all.prop_map(|(cache, engine, inline, buffers, lock)| Settings {
             cache,
             engine,
             inline,
             buffers,
+            lock,
         })
     };
     let file = |(path, settings): (String, Settings)| Spec::File {
