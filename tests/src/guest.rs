@@ -8,11 +8,13 @@
 
 mod export;
 mod lab;
+mod monitor;
 mod overlay;
 mod program;
 mod running;
 
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,7 +23,10 @@ pub use export::Export;
 pub use lab::Lab;
 pub use running::{Outcome, Running};
 
+use tempfile::TempDir;
+
 use crate::peers;
+use monitor::Monitor;
 
 const INIT: &str = include_str!("../guest/init");
 const LIBRARY: &str = include_str!("../guest/lib.sh");
@@ -115,7 +120,15 @@ pub struct Guest {
     disks: Vec<VhostUserBlk>,
     kernel_arguments: Vec<String>,
     reset: Reset,
+    migrates: Migrates,
     patience: Duration,
+}
+
+/// Will a guest move to another QEMU?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Migrates {
+    No,
+    Yes,
 }
 
 impl Guest {
@@ -130,6 +143,7 @@ impl Guest {
             disks: Vec::new(),
             kernel_arguments: Vec::new(),
             reset: Reset::Ends,
+            migrates: Migrates::No,
             patience: PATIENCE,
         }
     }
@@ -183,6 +197,13 @@ impl Guest {
         self
     }
 
+    /// It can go on in another QEMU: see [`Running::migrate`].
+    #[must_use]
+    pub fn migrates(mut self) -> Self {
+        self.migrates = Migrates::Yes;
+        self
+    }
+
     /// Waits no longer than `patience` for the whole run.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
@@ -197,6 +218,16 @@ impl Guest {
 
     /// Boots the guest and returns at once.
     pub fn start(self) -> io::Result<Running> {
+        let (mut command, folder) = self.prepare()?;
+        let monitor = match self.migrates {
+            Migrates::No => None,
+            Migrates::Yes => Some(monitored(&mut command, &folder)?),
+        };
+        Running::start(&mut command, folder, self.patience, monitor.as_ref())
+    }
+
+    /// The command that runs it, and the folder with what that needs.
+    fn prepare(&self) -> io::Result<(Command, TempDir)> {
         let folder = tempfile::tempdir()?;
         let initrd = folder.path().join("initrd");
         let script = format!("{LIBRARY}\n{}", self.script);
@@ -212,7 +243,7 @@ impl Guest {
             .iter()
             .map(|(name, contents)| (name.as_str(), contents.as_slice()));
         std::fs::write(&initrd, overlay::append(&base, files))?;
-        Running::start(&mut self.command(&initrd), folder, self.patience)
+        Ok((self.command(&initrd), folder))
     }
 
     fn command(&self, initrd: &Path) -> Command {
@@ -250,4 +281,11 @@ impl Guest {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
+}
+
+/// Has the QEMU of `command` come to the monitor that listens here.
+fn monitored(command: &mut Command, folder: &TempDir) -> io::Result<UnixListener> {
+    let socket = folder.path().join("monitor");
+    command.args(Monitor::arguments(&socket));
+    UnixListener::bind(socket)
 }

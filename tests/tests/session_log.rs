@@ -111,31 +111,26 @@ fn requests_on(rig: &mut Rig, index: usize) {
     let queue = &rig.driver.queues[index];
     let (data, header) = (queue.data(8), queue.header(0));
     let status = rig.pages(header + 16..header + 17);
-    let guest = |offset| rig.driver.memory.guest(offset);
     let both = |pages: Pages| &pages | &status;
 
     // Reads at page borders and beside them, in one buffer and in two.
-    let (start, odd) = (guest(data), guest(data + 1));
-    let end = guest(data + PAGE - 1);
-    for (buffers, written) in [
-        (vec![(start, 4096)], vec![data..data + 4096]),
-        (vec![(start, 8192)], vec![data..data + 8192]),
-        (vec![(odd, 4096)], vec![data + 1..data + 4097]),
-        (vec![(end, 1024)], vec![data + 4095..data + 5119]),
-        (
-            vec![(end, 1), (guest(data + 5 * PAGE), 511)],
-            vec![
-                data + 4095..data + 4096,
-                data + 5 * PAGE..data + 5 * PAGE + 511,
-            ],
-        ),
-        (vec![(odd, 40_960)], vec![data + 1..data + 40_961]),
+    for buffers in [
+        vec![(data, 4096)],
+        vec![(data, 8192)],
+        vec![(data + 1, 4096)],
+        vec![(data + PAGE - 1, 1024)],
+        vec![(data + PAGE - 1, 1), (data + 5 * PAGE, 511)],
+        vec![(data + 1, 40_960)],
     ] {
-        rig.driver.memory.put(data, &[0x11; 12 * PAGE]);
-        let expected = written
-            .into_iter()
-            .fold(status.clone(), |all, bytes| &all | &rig.pages(bytes));
-        let logged = rig.logs(index, |queue| queue.read_over(0, 0, &buffers));
+        rig.driver.memory.put(data, &vec![0x11; 12 * PAGE]);
+        let written = buffers.iter().map(|&(at, len)| rig.pages(at..at + len));
+        let expected = written.fold(status.clone(), |all, pages| &all | &pages);
+        let guest = |&(at, len): &(usize, usize)| {
+            let address = rig.driver.memory.guest(at);
+            (address, u32::try_from(len).unwrap())
+        };
+        let parts: Vec<_> = buffers.iter().map(guest).collect();
+        let logged = rig.logs(index, |queue| queue.read_over(0, 0, &parts));
         assert_eq!(rig.driver.queues[index].status(0), Status::Ok);
         assert_eq!(logged, expected, "a read to {buffers:x?}");
     }

@@ -21,26 +21,16 @@ impl DirtyLog {
         GuestMemory::new(0, len).map(Self)
     }
 
-    /// Its bytes.
-    pub fn len(&self) -> u64 {
-        self.0.region().len
-    }
-
     /// Gives it to the backend, and waits until that uses it.
     pub fn pass_to(&self, frontend: &Frontend) -> io::Result<()> {
         let region = self.0.region();
         frontend.set_log_base(region.len, 0, Some(region.fd))
     }
 
-    /// The file behind it, as a region of memory has one.
-    pub fn memory(&self) -> &GuestMemory {
-        &self.0
-    }
-
     /// The numbers of the pages that were logged since the last time, which are forgotten: as QEMU does it,
     /// at any moment.
     pub fn collect(&self) -> BTreeSet<u64> {
-        let words = usize::try_from(self.len() / 2).expect("a log is small");
+        let words = usize::try_from(self.0.region().len / 2).expect("a log is small");
         let pages = |at: usize| {
             let word = self.0.word(2 * at);
             // Most are empty, and looking is cheaper.

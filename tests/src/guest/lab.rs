@@ -102,6 +102,13 @@ impl Lab {
             .unwrap_or_else(|error| panic!("cannot start QEMU: {error}"))
     }
 
+    /// Has `guest` go on in the QEMU that is started for `next`.
+    pub fn migrates(&self, guest: Running, next: &Guest) -> Running {
+        guest
+            .migrate(next)
+            .unwrap_or_else(|error| self.fail(&error.to_string()))
+    }
+
     /// Waits until `guest` says `words`.
     pub fn hears(&self, guest: &mut Running, words: &str) {
         guest

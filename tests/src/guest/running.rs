@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, ChildStdin, Command};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use super::monitor::Monitor;
+use super::{Guest, monitored};
 
 /// Held by the one guest of this process that runs: an emulated guest takes every CPU there is, and
 /// two at once are only twice as slow.
@@ -21,8 +25,10 @@ pub struct Running {
     lines: Receiver<String>,
     console: String,
     deadline: Instant,
+    monitor: Option<Monitor>,
     _folder: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    /// Until another QEMU goes on with the guest.
+    turn: Option<MutexGuard<'static, ()>>,
 }
 
 /// What became of a guest that powered off by itself.
@@ -39,8 +45,16 @@ impl Running {
         command: &mut Command,
         folder: TempDir,
         patience: Duration,
+        monitor: Option<&UnixListener>,
     ) -> io::Result<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = Self::spawn(command, folder, Instant::now() + patience)?;
+        running.turn = Some(turn);
+        running.monitor = monitor.map(Monitor::accept).transpose()?;
+        Ok(running)
+    }
+
+    fn spawn(command: &mut Command, folder: TempDir, deadline: Instant) -> io::Result<Self> {
         let mut qemu = command.spawn()?;
         let (sender, lines) = channel();
         forward_lines(qemu.stdout.take().expect("it is piped"), sender.clone());
@@ -50,10 +64,46 @@ impl Running {
             qemu,
             lines,
             console: String::new(),
-            deadline: Instant::now() + patience,
+            deadline,
+            monitor: None,
             _folder: folder,
-            _turn: turn,
+            turn: None,
         })
+    }
+
+    /// Has the guest go on in another QEMU, set up for `guest`, which is the same but for where its disks are
+    /// served, and ends the one it was in.
+    ///
+    /// # Errors
+    ///
+    /// Where QEMU refuses, or fails.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started to migrate.
+    pub fn migrate(mut self, guest: &Guest) -> io::Result<Self> {
+        let (mut command, folder) = guest.prepare()?;
+        let address = format!("unix:{}", folder.path().join("incoming").display());
+        let listener = monitored(&mut command, &folder)?;
+        command.args(["-incoming", &address]);
+        let mut next = Self::spawn(&mut command, folder, self.deadline)?;
+        next.monitor = Some(Monitor::accept(&listener)?);
+
+        let monitor = self.monitor.as_mut().expect("it was started to migrate");
+        monitor.execute(
+            r#"{"execute": "migrate-set-capabilities", "arguments": {"capabilities":
+                [{"capability": "events", "state": true}]}}"#,
+        )?;
+        // Slow enough for the guest and its devices to change much of what has been copied already.
+        monitor.execute(
+            r#"{"execute": "migrate-set-parameters", "arguments": {"max-bandwidth": 33554432}}"#,
+        )?;
+        let migrate = format!(r#"{{"execute": "migrate", "arguments": {{"uri": "{address}"}}}}"#);
+        monitor.execute(&migrate)?;
+        monitor.migrated()?;
+        next.turn = self.turn.take();
+        next.console = self.kill()?;
+        Ok(next)
     }
 
     /// Waits until the script calls `say WORDS`.
