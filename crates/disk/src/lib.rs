@@ -16,6 +16,7 @@ mod memory;
 mod null;
 mod options;
 pub mod spec;
+pub mod stack;
 pub mod wait;
 
 pub use channel::{
@@ -29,6 +30,7 @@ pub use memory::Memory;
 pub use null::Null;
 pub use options::{OpenError, Options};
 pub use spec::Spec;
+pub use stack::{PollScope, Stack, linear, striped};
 pub use wait::WaitPoint;
 
 use std::io;

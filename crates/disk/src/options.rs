@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::file::{Conflict, Holder};
+use crate::stack::{PollScope, StackError};
 use crate::{Access, Geometry};
 
 /// What holds for every kind of disk.
@@ -14,6 +15,8 @@ pub struct Options {
     /// Logical block size in bytes, a power of two from 512 to 65536. Without one it is the storage's
     /// own, or 512.
     pub block_size: Option<u32>,
+    /// Which legs the owners of a stacked disk's channels look at.
+    pub poll_scope: PollScope,
 }
 
 /// Why a disk cannot be opened.
@@ -95,6 +98,9 @@ pub enum OpenError {
         path: PathBuf,
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Those disks cannot be stacked like that.
+    #[error("cannot stack `{spec}`")]
+    Stack { spec: String, source: StackError },
     /// The server decides how large its blocks are.
     #[error(
         "{path} has blocks of {there} bytes, not of {asked}; leave out the block size, or have its \

@@ -11,7 +11,7 @@ use crate::{Span, Spans};
 /// is lent is used no longer than that. A loan that is only dropped leaves its list behind for ever:
 /// that wastes a few bytes, where freeing it might leave the disk with a list that is gone.
 #[derive(Debug)]
-pub struct Loan(ManuallyDrop<Box<[Span]>>);
+pub struct Loan(ManuallyDrop<Vec<Span>>);
 
 impl Loan {
     /// The first `bytes` of `spans`, or all of them where they are fewer. What they name is lent on,
@@ -28,17 +28,25 @@ impl Loan {
         Self(ManuallyDrop::new(cut.collect()))
     }
 
+    /// Of a list that the caller has put together out of spans that were lent to it, to be lent on: the
+    /// request that this is lent to ends before those that they came with.
+    #[must_use]
+    pub fn of(list: Vec<Span>) -> Self {
+        Self(ManuallyDrop::new(list))
+    }
+
     /// Lends it.
     #[must_use]
     pub fn spans(&self) -> Spans {
-        // SAFETY: nobody changes the list, and it stays in its box until `end`, which comes after the
+        // SAFETY: nobody changes the list, and it stays where it is until `end`, which comes after the
         // end of the request that this is lent to; if that never comes, for ever.
         unsafe { Spans::new(&self.0) }
     }
 
-    /// The request it was lent to has ended: frees the list.
-    pub fn end(self) {
-        drop(ManuallyDrop::into_inner(self.0));
+    /// The request it was lent to has ended: gives the list back, for another to be made of it.
+    #[expect(clippy::must_use_candidate, reason = "most lists are made once")]
+    pub fn end(self) -> Vec<Span> {
+        ManuallyDrop::into_inner(self.0)
     }
 }
 

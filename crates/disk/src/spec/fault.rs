@@ -47,11 +47,11 @@ const UNITS: [(&str, u64); 4] = [
 ];
 
 /// Reads what follows `fault:`.
-pub fn parse(mut rest: &str) -> Result<Spec, SpecError> {
+pub fn parse(mut rest: &str, depth: u32) -> Result<Spec, SpecError> {
     let mut reading = Reading::default();
     loop {
         if let Some(below) = rest.strip_prefix("on=") {
-            return reading.end(below);
+            return reading.end(below, depth);
         }
         if rest.is_empty() {
             return Err(SpecError::Missing {
@@ -82,7 +82,7 @@ impl Reading {
                 example: EXAMPLE,
             });
         };
-        let wrong = |remedy| SpecError::Fault {
+        let wrong = |remedy| SpecError::Part {
             option: option.to_owned(),
             remedy,
         };
@@ -180,9 +180,9 @@ impl Reading {
     }
 
     /// All of it, over `below`.
-    fn end(self, below: &str) -> Result<Spec, SpecError> {
+    fn end(self, below: &str, depth: u32) -> Result<Spec, SpecError> {
         if below.starts_with("fault:") {
-            return Err(SpecError::Fault {
+            return Err(SpecError::Part {
                 option: "on=fault:...".to_owned(),
                 remedy: "is one too many; write all rules into one `fault:`",
             });
@@ -191,7 +191,7 @@ impl Reading {
             seed: self.seed.unwrap_or_default(),
             rules: self.rules,
         };
-        let on = Box::new(below.parse()?);
+        let on = Box::new(super::parse(below, depth)?);
         Ok(Spec::Fault { faults, on })
     }
 }

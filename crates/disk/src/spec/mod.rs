@@ -7,13 +7,19 @@
 //!                       [,buffers=plain|registered][,lock=always|running]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
+//!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]
+//!        striped:chunk=SIZE:LEG[,LEG]...     in chunks, by turns
+//!        table:LINE[;LINE]...                as device-mapper's tables say, for example what `dmsetup table` prints
+//! LEG    a path, MAJOR:MINOR of a block device, or a SPEC, in brackets if it holds what would end it
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
 //! ```
 //! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`. What follows `on=` is
 //! taken as it stands: `fault:delay=1ms,on=file:path=a,,b.img,cache=none`.
 
 mod fault;
+mod leg;
 mod size;
+mod stack;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,9 +28,11 @@ use std::sync::Arc;
 
 use crate::fault::Faults;
 use crate::file::{Buffers, Cache, Engine, Inline, Locked, Settings};
+use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
+pub use stack::Table;
 
 /// What disk to open.
 ///
@@ -65,6 +73,20 @@ pub enum Spec {
         /// The disk below.
         on: Box<Spec>,
     },
+    /// [`linear`](crate::linear): one disk after the other.
+    Linear {
+        /// They.
+        legs: Vec<Spec>,
+    },
+    /// [`striped`](crate::striped): in chunks, by turns.
+    Striped {
+        /// Bytes of a chunk.
+        chunk: Size,
+        /// Who takes turns.
+        legs: Vec<Spec>,
+    },
+    /// [`table`](crate::stack::table): as device-mapper would lay it out.
+    Table(Table),
 }
 
 /// A disk that another daemon serves.
@@ -132,8 +154,9 @@ pub enum SpecError {
         example: &'static str,
     },
     /// Not a size.
-    #[error("`size={value}` is not a size; write for example `{example}`")]
+    #[error("`{key}={value}` is not a size; write for example `{example}`")]
     Size {
+        key: &'static str,
         value: String,
         example: &'static str,
         source: SizeError,
@@ -145,16 +168,32 @@ pub enum SpecError {
         value: String,
         values: String,
     },
-    /// Not a part of a `fault:` disk.
+    /// A disk made of disks made of disks, and so on.
+    #[error("disks are nested more than {most} deep; write fewer into each other")]
+    Nested { most: u32 },
+    /// Not a part of such a disk.
     #[error("`{option}` {remedy}")]
-    Fault {
+    Part {
         option: String,
         remedy: &'static str,
     },
 }
 
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
-    `vhost-user:path=disk.sock` or `fault:...,on=` one of these";
+    `vhost-user:path=disk.sock`, `fault:...,on=` one of these, or `linear:`, `striped:` or `table:` over several";
+/// The kinds by which a leg is known to be no path.
+const KIND_NAMES: [&str; 8] = [
+    "null",
+    "memory",
+    "file",
+    "vhost-user",
+    "fault",
+    "linear",
+    "striped",
+    "table",
+];
+/// How deep descriptions may be nested: reading them takes stack. Programs may nest disks as deep as they like.
+const DEEPEST: u32 = 32;
 const NULL: &str = "null:size=2G";
 const MEMORY: &str = "memory:size=1G";
 const FILE: &str = "file:path=disk.img,cache=writeback";
@@ -193,7 +232,27 @@ impl Spec {
             Self::Fault { faults, on } => {
                 Arc::new(Fault::new(on.open_with(options, elsewhere)?, faults)?)
             }
+            Self::Linear { legs } => {
+                let legs = open_all(legs, options, elsewhere)?;
+                self.stacked(crate::stack::linear(legs, options.poll_scope))?
+            }
+            Self::Striped { chunk, legs } => {
+                let legs = open_all(legs, options, elsewhere)?;
+                self.stacked(crate::stack::striped(chunk.0, legs, options.poll_scope))?
+            }
+            Self::Table(Table { targets, legs }) => {
+                let (legs, targets) = (open_all(legs, options, elsewhere)?, targets.clone());
+                self.stacked(crate::stack::table(targets, legs, options.poll_scope))?
+            }
         })
+    }
+
+    fn stacked(&self, stack: Result<Stack, StackError>) -> Result<Arc<dyn Disk>, OpenError> {
+        let stack = stack.map_err(|source| OpenError::Stack {
+            spec: self.to_string(),
+            source,
+        })?;
+        Ok(Arc::new(stack))
     }
 }
 
@@ -201,44 +260,64 @@ impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(spec: &str) -> Result<Self, SpecError> {
-        let Some((kind, rest)) = spec.split_once(':') else {
-            let spec = spec.to_owned();
-            return Err(SpecError::NoKind { spec });
-        };
-        match kind {
-            "null" => {
-                let mut given = Given::parse("null", NULL, rest)?;
-                let size = given.size()?;
-                given.end(Self::Null { size })
-            }
-            "memory" => {
-                let mut given = Given::parse("memory", MEMORY, rest)?;
-                let size = given.size()?;
-                given.end(Self::Memory { size })
-            }
-            "file" => {
-                let mut given = Given::parse("file", FILE, rest)?;
-                let path = given.required("path")?.into();
-                let settings = Settings {
-                    cache: given.choice("cache", &CACHES)?,
-                    engine: given.choice("engine", &ENGINES)?,
-                    inline: given.choice("inline", &INLINE)?,
-                    buffers: given.choice("buffers", &BUFFERS)?,
-                    lock: given.choice("lock", &LOCKS)?,
-                };
-                given.end(Self::File { path, settings })
-            }
-            "vhost-user" => {
-                let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
-                let path = given.required("path")?.into();
-                let queues = given.queues()?;
-                given.end(Self::VhostUser(VhostUser { path, queues }))
-            }
-            "fault" => fault::parse(rest),
-            _ => Err(SpecError::UnknownKind {
-                kind: kind.to_owned(),
-            }),
+        parse(spec, 0)
+    }
+}
+
+fn open_all(
+    legs: &[Spec],
+    options: &Options,
+    elsewhere: &dyn Elsewhere,
+) -> Result<Vec<Arc<dyn Disk>>, OpenError> {
+    let open = |leg: &Spec| leg.open_with(options, elsewhere);
+    legs.iter().map(open).collect()
+}
+
+/// Reads a description that is nested in `depth` others.
+fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
+    if depth > DEEPEST {
+        return Err(SpecError::Nested { most: DEEPEST });
+    }
+    let Some((kind, rest)) = spec.split_once(':') else {
+        let spec = spec.to_owned();
+        return Err(SpecError::NoKind { spec });
+    };
+    match kind {
+        "null" => {
+            let mut given = Given::parse("null", NULL, rest)?;
+            let size = given.size()?;
+            given.end(Spec::Null { size })
         }
+        "memory" => {
+            let mut given = Given::parse("memory", MEMORY, rest)?;
+            let size = given.size()?;
+            given.end(Spec::Memory { size })
+        }
+        "file" => {
+            let mut given = Given::parse("file", FILE, rest)?;
+            let path = given.required("path")?.into();
+            let settings = Settings {
+                cache: given.choice("cache", &CACHES)?,
+                engine: given.choice("engine", &ENGINES)?,
+                inline: given.choice("inline", &INLINE)?,
+                buffers: given.choice("buffers", &BUFFERS)?,
+                lock: given.choice("lock", &LOCKS)?,
+            };
+            given.end(Spec::File { path, settings })
+        }
+        "vhost-user" => {
+            let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
+            let path = given.required("path")?.into();
+            let queues = given.queues()?;
+            given.end(Spec::VhostUser(VhostUser { path, queues }))
+        }
+        "fault" => fault::parse(rest, depth + 1),
+        "linear" => stack::linear(rest, depth + 1),
+        "striped" => stack::striped(rest, depth + 1),
+        "table" => stack::table(rest, depth + 1),
+        _ => Err(SpecError::UnknownKind {
+            kind: kind.to_owned(),
+        }),
     }
 }
 
@@ -261,6 +340,15 @@ impl fmt::Display for Spec {
                 queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
             }
             Self::Fault { faults, on } => fault::print(faults, on, f),
+            Self::Linear { legs } => {
+                f.write_str("linear:")?;
+                stack::print_legs(f, legs, '+')
+            }
+            Self::Striped { chunk, legs } => {
+                write!(f, "striped:chunk={chunk}:")?;
+                stack::print_legs(f, legs, ',')
+            }
+            Self::Table(table) => stack::print_table(f, table),
         }
     }
 }
@@ -345,6 +433,7 @@ impl Given {
         let value = self.required("size")?;
         let example = self.example;
         value.parse().map_err(|source| SpecError::Size {
+            key: "size",
             value,
             example,
             source,

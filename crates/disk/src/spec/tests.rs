@@ -109,6 +109,7 @@ fn a_spec_opens_the_disk_it_describes() {
     let options = Options {
         read_only: true,
         block_size: Some(4096),
+        ..Options::default()
     };
     for spec in [
         "null:size=8K",
@@ -131,7 +132,10 @@ fn a_spec_opens_the_disk_it_describes() {
 }
 
 fn specs() -> impl Strategy<Value = Spec> {
-    prop_oneof![plain_specs(), fault::tests::over(plain_specs())]
+    let low = || prop_oneof![plain_specs(), fault::tests::over(plain_specs())].boxed();
+    let stacked = stack::tests::over(low()).boxed();
+    let over = stack::tests::over(prop_oneof![low(), stacked.clone()].boxed());
+    prop_oneof![low(), stacked, fault::tests::over(over)]
 }
 
 fn plain_specs() -> impl Strategy<Value = Spec> {
@@ -159,7 +163,7 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
         sizes().prop_map(|size| Spec::Null { size }),
         sizes().prop_map(|size| Spec::Memory { size }),
         (".+", settings()).prop_map(file),
-        ("[,=:a]+", settings()).prop_map(file),
+        (r"[,=:a+;\[\]\\ ]+", settings()).prop_map(file),
     ]
 }
 
@@ -170,9 +174,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), options in "[a-z=,:0-9KMGT]*") {
+    fn no_text_makes_it_panic(text in any::<String>(), options in "[a-z=,:0-9KMGT]*", lines in r"[a:0-9 ;+,\[\]\\]*") {
         let faults = format!("fault:error={options},on=null:size=1");
-        for text in [text, format!("file:{options}"), format!("fault:{options}"), faults, options] {
+        for text in [text, format!("file:{options}"), format!("fault:{options}"), format!("linear:{lines}"), format!("striped:chunk=4K:{lines}"), format!("table:{lines}"), faults, options] {
             match parse(&text) {
                 Ok(spec) => prop_assert_eq!(parse(&spec.to_string()), Ok(spec)),
                 Err(told) => prop_assert!(!told.to_string().is_empty()),

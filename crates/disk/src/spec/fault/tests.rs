@@ -108,7 +108,7 @@ fn every_mistake_is_named_with_its_remedy() {
         ("torn=0,then=no,", "none of `fail`, `ok` and `hang`"),
     ];
     for (rules, expected) in table {
-        let told = parse(rules).unwrap_err().to_string();
+        let told = parse(rules, 0).unwrap_err().to_string();
         assert!(told.contains(expected), "{rules}: {told}");
     }
 }

@@ -1,0 +1,102 @@
+//! The legs of stacked disks, as they are written inside of other descriptions.
+//!
+//! A leg is the path of a file, `MAJOR:MINOR` of a block device, or any SPEC. In brackets a SPEC may hold what
+//! else would end it: `striped:chunk=64K:[file:path=a.img,cache=none],b.img`. A bracket that is not one of a pair
+//! has a backslash before it, as has a backslash.
+
+use std::path::PathBuf;
+
+use super::{KIND_NAMES, Spec, SpecError, parse};
+
+/// Splits `text` where `ends` says so, but for what is in brackets.
+pub fn split(text: &str, ends: impl Fn(char) -> bool) -> Result<Vec<&str>, SpecError> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth) = (0, 0u32);
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => depth += 1,
+            ']' => depth = depth.checked_sub(1).ok_or_else(|| unpaired(text))?,
+            c if depth == 0 && ends(c) => {
+                parts.push(&text[start..at]);
+                start = at + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    if depth > 0 {
+        return Err(unpaired(text));
+    }
+    parts.push(&text[start..]);
+    Ok(parts)
+}
+
+fn unpaired(text: &str) -> SpecError {
+    SpecError::Part {
+        option: text.to_owned(),
+        remedy: "has a bracket without its pair; write the other, or a backslash before it",
+    }
+}
+
+/// Reads one leg.
+pub fn read(text: &str, depth: u32) -> Result<Spec, SpecError> {
+    if let Some(inner) = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+    {
+        return parse(&unescaped(inner), depth);
+    }
+    if text.is_empty() {
+        return Err(SpecError::Part {
+            option: text.to_owned(),
+            remedy: "is no leg; write a path, MAJOR:MINOR, or a SPEC in brackets",
+        });
+    }
+    let (kind, rest) = text.split_once(':').unwrap_or(("", ""));
+    if KIND_NAMES.contains(&kind) {
+        return parse(text, depth);
+    }
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let path = if number(kind) && number(rest) {
+        format!("/dev/block/{text}").into()
+    } else {
+        PathBuf::from(text)
+    };
+    let settings = super::Settings::default();
+    Ok(Spec::File { path, settings })
+}
+
+/// As [`read`] reads it.
+pub fn printed(leg: &Spec) -> String {
+    if let Spec::File { path, settings } = leg
+        && *settings == super::Settings::default()
+        && let Some(path) = path.to_str()
+        && path
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+        && !path.is_empty()
+    {
+        return path.to_owned();
+    }
+    let text = leg.to_string();
+    let plain = !text.contains('\\') && split(&text, |_| false).is_ok();
+    if plain {
+        return format!("[{text}]");
+    }
+    let escaped: String = text
+        .chars()
+        .flat_map(|c| "[]\\".contains(c).then_some('\\').into_iter().chain([c]))
+        .collect();
+    format!("[{escaped}]")
+}
+
+fn unescaped(text: &str) -> String {
+    let mut chars = text.chars().peekable();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(c) = chars.next() {
+        let escaped = (c == '\\').then(|| chars.next_if(|c| "[]\\".contains(*c)));
+        plain.push(escaped.flatten().unwrap_or(c));
+    }
+    plain
+}

@@ -1,0 +1,207 @@
+//! Reads and prints stacked disks: `linear:`, `striped:` and `table:`. What they mean is in [`crate::stack`].
+
+use std::fmt;
+
+use super::leg;
+use super::size::Size;
+use super::{Spec, SpecError};
+use crate::stack::{Layout, Stretch, Target};
+
+const SECTOR: u64 = 512;
+
+/// A table in device-mapper's language, and the disks that it names. A disk that is named more than once is one
+/// leg.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Its lines.
+    pub targets: Vec<Target>,
+    /// The disks, by the number that lines have for them.
+    pub legs: Vec<Spec>,
+}
+
+/// Reads what follows `linear:`.
+pub fn linear(rest: &str, depth: u32) -> Result<Spec, SpecError> {
+    let legs = leg::split(rest, |c| c == '+')?;
+    let legs = legs.into_iter().map(|text| leg::read(text, depth));
+    Ok(Spec::Linear {
+        legs: legs.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Reads what follows `striped:`.
+pub fn striped(rest: &str, depth: u32) -> Result<Spec, SpecError> {
+    const EXAMPLE: &str = "striped:chunk=64K:a.img,b.img";
+    let chunk = rest
+        .strip_prefix("chunk=")
+        .and_then(|rest| rest.split_once(':'));
+    let (chunk, legs) = chunk.ok_or(SpecError::Missing {
+        key: "chunk",
+        example: EXAMPLE,
+    })?;
+    let chunk: Size = chunk.parse().map_err(|source| SpecError::Size {
+        key: "chunk",
+        value: chunk.to_owned(),
+        example: EXAMPLE,
+        source,
+    })?;
+    let legs = leg::split(legs, |c| c == ',')?;
+    let legs = legs.into_iter().map(|text| leg::read(text, depth));
+    Ok(Spec::Striped {
+        chunk,
+        legs: legs.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Reads what follows `table:`.
+pub fn table(rest: &str, depth: u32) -> Result<Spec, SpecError> {
+    let mut reading = Reading {
+        depth,
+        ..Reading::default()
+    };
+    for line in leg::split(rest, |c| c == '\n' || c == ';')? {
+        reading.line(line)?;
+    }
+    if reading.table.targets.is_empty() {
+        return Err(SpecError::Missing {
+            key: "a line of the table",
+            example: "table:0 2097152 linear disk.img 0",
+        });
+    }
+    Ok(Spec::Table(reading.table))
+}
+
+/// What was read of a table so far.
+#[derive(Default)]
+struct Reading {
+    table: Table,
+    /// What `dmsetup table` calls it, if it says so.
+    name: Option<String>,
+    depth: u32,
+}
+
+impl Reading {
+    /// `[NAME:] START LENGTH linear LEG OFFSET`, or `… striped LEGS CHUNK LEG OFFSET [LEG OFFSET]…`: all numbers
+    /// in sectors of 512 bytes.
+    fn line(&mut self, line: &str) -> Result<(), SpecError> {
+        let wrong = |remedy| SpecError::Part {
+            option: line.trim().to_owned(),
+            remedy,
+        };
+        let words = leg::split(line, char::is_whitespace)?;
+        let mut words = words.into_iter().filter(|word| !word.is_empty()).peekable();
+        if words.peek().is_none_or(|word| word.starts_with('#')) {
+            return Ok(());
+        }
+        if let Some(name) = words.next_if(|word| word.ends_with(':')) {
+            if self.name.as_deref().is_some_and(|known| known != name) {
+                return Err(wrong("is of another device; a disk has one table"));
+            }
+            self.name = Some(name.to_owned());
+        }
+        let mut sectors = |remedy| {
+            let number = words.next().and_then(number);
+            number
+                .and_then(|number| number.checked_mul(SECTOR))
+                .ok_or_else(|| wrong(remedy))
+        };
+        let start = sectors("does not begin with its first sector")?;
+        let len = sectors("has no length in sectors after its first")?;
+        let layout = match words.next() {
+            Some("linear") => {
+                let stretch = self.stretch(&mut words)?;
+                Layout::Linear(stretch.ok_or_else(|| wrong("names no leg and its offset"))?)
+            }
+            Some("striped") => {
+                let count = words.next().and_then(number);
+                let count = count.ok_or_else(|| wrong("does not say how many legs it has"))?;
+                let chunk = words.next().and_then(number);
+                let chunk = chunk.and_then(|chunk| chunk.checked_mul(SECTOR));
+                let chunk = chunk.ok_or_else(|| wrong("has no chunk size in sectors"))?;
+                let mut stripes = Vec::new();
+                while let Some(stretch) = self.stretch(&mut words)? {
+                    stripes.push(stretch);
+                }
+                if stripes.is_empty() || stripes.len() as u64 != count {
+                    return Err(wrong("has not as many legs with offsets as it says"));
+                }
+                Layout::Striped { chunk, stripes }
+            }
+            _ => {
+                return Err(wrong(
+                    "is of a kind that is not known here; use `linear` or `striped`",
+                ));
+            }
+        };
+        if words.next().is_some() {
+            return Err(wrong("goes on after its last leg"));
+        }
+        self.table.targets.push(Target { start, len, layout });
+        Ok(())
+    }
+
+    /// A leg and its offset, if more words follow.
+    fn stretch<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Option<Stretch>, SpecError> {
+        let Some(text) = words.next() else {
+            return Ok(None);
+        };
+        let at = words.next().and_then(number);
+        let at = at.and_then(|at| at.checked_mul(SECTOR));
+        let at = at.ok_or_else(|| SpecError::Part {
+            option: text.to_owned(),
+            remedy: "has no offset in sectors after it",
+        })?;
+        let spec = leg::read(text, self.depth)?;
+        let legs = &mut self.table.legs;
+        let leg = legs.iter().position(|known| *known == spec);
+        let leg = leg.unwrap_or_else(|| {
+            legs.push(spec);
+            legs.len() - 1
+        });
+        Ok(Some(Stretch { leg, at }))
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}
+
+/// Prints `legs` with `between` them.
+pub fn print_legs(f: &mut fmt::Formatter<'_>, legs: &[Spec], between: char) -> fmt::Result {
+    for (at, leg) in legs.iter().enumerate() {
+        if at > 0 {
+            write!(f, "{between}")?;
+        }
+        f.write_str(&leg::printed(leg))?;
+    }
+    Ok(())
+}
+
+/// As [`table`] reads it.
+pub fn print_table(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    f.write_str("table:")?;
+    for (number, Target { start, len, layout }) in table.targets.iter().enumerate() {
+        let between = if number > 0 { ";" } else { "" };
+        write!(f, "{between}{} {}", start / SECTOR, len / SECTOR)?;
+        let stretches = match layout {
+            Layout::Linear(stretch) => {
+                f.write_str(" linear")?;
+                std::slice::from_ref(stretch)
+            }
+            Layout::Striped { chunk, stripes } => {
+                write!(f, " striped {} {}", stripes.len(), chunk / SECTOR)?;
+                &stripes[..]
+            }
+        };
+        for Stretch { leg, at } in stretches {
+            write!(f, " {} {}", leg::printed(&table.legs[*leg]), at / SECTOR)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub mod tests;

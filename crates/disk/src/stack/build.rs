@@ -1,0 +1,345 @@
+//! From legs and a plan to a whole: checks that all fits, and what the whole can do.
+
+use crate::{Access, Geometry, RangeLimits};
+
+use super::map::{Layout, Map, Stretch, Target};
+
+/// How a stack is made of its legs.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// One after the other. The sizes are those that the legs had at first, since nothing may move later: only
+    /// the last can grow.
+    Joined(Vec<u64>),
+    /// By turns, in chunks of so many bytes.
+    Striped(u64),
+    /// As a table says.
+    Table(Vec<Target>),
+}
+
+/// A whole: where everything lies, and what can be done with it.
+#[derive(Debug)]
+pub struct Whole {
+    /// Where everything lies.
+    pub map: Map,
+    /// What can be done with it.
+    pub geometry: Geometry,
+}
+
+/// Why disks cannot be stacked like that. Legs are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
+pub enum StackError {
+    /// There is nothing to stack.
+    #[error("a stacked disk needs at least one leg")]
+    NoLegs,
+    /// No such chunks.
+    #[error(
+        "chunks of {chunk} bytes are impossible; use a power of two from 512 bytes to 1 GiB, at least the \
+         legs' blocks of {block}"
+    )]
+    Chunk { chunk: u64, block: u32 },
+    /// A leg is smaller than a chunk or a block.
+    #[error("leg {leg} holds {bytes} bytes, which is less than one chunk or block of {least}")]
+    TooSmall { leg: usize, bytes: u64, least: u64 },
+    /// A table asks for more of a leg than there is.
+    #[error("leg {leg} holds {bytes} bytes, and the table uses it up to {needed}")]
+    BeyondLeg { leg: usize, bytes: u64, needed: u64 },
+    /// A table names a leg that there is not.
+    #[error("the table names leg {leg}, and there are {legs}")]
+    NoSuchLeg { leg: usize, legs: usize },
+    /// A gap, an overlap, or nothing at all.
+    #[error(
+        "target {target} begins at byte {start}, and those before it end at {expected}; leave no gap"
+    )]
+    Gap {
+        target: usize,
+        start: u64,
+        expected: u64,
+    },
+    /// A target without bytes, or beyond all bounds.
+    #[error("target {target} has an impossible length or place")]
+    Impossible { target: usize },
+    /// Something is no multiple of the block size.
+    #[error(
+        "{what} of target {target} is {value} bytes, no multiple of the legs' blocks of {block}"
+    )]
+    Misaligned {
+        target: usize,
+        what: &'static str,
+        value: u64,
+        block: u32,
+    },
+}
+
+const CHUNKS: std::ops::RangeInclusive<u64> = 512..=1 << 30;
+
+impl Plan {
+    /// The whole, of legs of those geometries.
+    pub fn whole(&self, legs: &[Geometry]) -> Result<Whole, StackError> {
+        let block = legs.iter().map(|leg| leg.block).max();
+        let block = block.ok_or(StackError::NoLegs)?;
+        let map = match self {
+            Self::Joined(sizes) => joined(sizes, legs, block)?,
+            Self::Striped(chunk) => striped(*chunk, legs, block)?,
+            Self::Table(targets) => {
+                check(targets, legs, block)?;
+                Map::new(targets.clone())
+            }
+        };
+        let geometry = geometry(&map, legs, block);
+        Ok(Whole { map, geometry })
+    }
+}
+
+/// Whole blocks of each, one after the other.
+fn joined(sizes: &[u64], legs: &[Geometry], block: u32) -> Result<Map, StackError> {
+    let mut start = 0;
+    let mut targets = Vec::with_capacity(legs.len());
+    for (leg, (geometry, size)) in legs.iter().zip(sizes).enumerate() {
+        let last = leg + 1 == legs.len();
+        let bytes = if last { geometry.bytes } else { *size };
+        let len = whole(bytes, u64::from(block), leg)?;
+        let layout = Layout::Linear(Stretch { leg, at: 0 });
+        targets.push(Target { start, len, layout });
+        start += len;
+    }
+    Ok(Map::new(targets))
+}
+
+/// As many chunks of each as the smallest has.
+fn striped(chunk: u64, legs: &[Geometry], block: u32) -> Result<Map, StackError> {
+    chunk_is_possible(chunk, block)?;
+    let sizes = legs.iter().enumerate();
+    let sizes: Result<Vec<_>, _> = sizes
+        .map(|(leg, geometry)| whole(geometry.bytes, chunk, leg))
+        .collect();
+    let least = sizes?.into_iter().min().ok_or(StackError::NoLegs)?;
+    let stripes = (0..legs.len()).map(|leg| Stretch { leg, at: 0 }).collect();
+    let len = least.checked_mul(legs.len() as u64);
+    let len = len.ok_or(StackError::Impossible { target: 1 })?;
+    let layout = Layout::Striped { chunk, stripes };
+    let start = 0;
+    Ok(Map::new(vec![Target { start, len, layout }]))
+}
+
+/// As many whole `units` of leg number `leg` as there are.
+fn whole(bytes: u64, unit: u64, leg: usize) -> Result<u64, StackError> {
+    match bytes - bytes % unit {
+        0 => Err(StackError::TooSmall {
+            leg: leg + 1,
+            bytes,
+            least: unit,
+        }),
+        whole => Ok(whole),
+    }
+}
+
+fn chunk_is_possible(chunk: u64, block: u32) -> Result<(), StackError> {
+    let possible = chunk.is_power_of_two() && CHUNKS.contains(&chunk) && chunk >= u64::from(block);
+    possible
+        .then_some(())
+        .ok_or(StackError::Chunk { chunk, block })
+}
+
+/// Can a table lie on these legs?
+fn check(targets: &[Target], legs: &[Geometry], block: u32) -> Result<(), StackError> {
+    let mut expected = 0u64;
+    for (number, target) in (1..).zip(targets) {
+        let Target { start, len, layout } = target;
+        if *start != expected {
+            return Err(StackError::Gap {
+                target: number,
+                start: *start,
+                expected,
+            });
+        }
+        let impossible = StackError::Impossible { target: number };
+        expected = start.checked_add(*len).ok_or(impossible.clone())?;
+        if *len == 0 {
+            return Err(impossible);
+        }
+        let stretches = match layout {
+            Layout::Linear(stretch) => std::slice::from_ref(stretch),
+            Layout::Striped { chunk, stripes } => {
+                chunk_is_possible(*chunk, block)?;
+                &stripes[..]
+            }
+        };
+        if stretches.is_empty() {
+            return Err(StackError::NoLegs);
+        }
+        let offsets = stretches.iter().map(|stretch| ("an offset", stretch.at));
+        for (what, value) in offsets.chain([("the length", *len)]) {
+            if !value.is_multiple_of(u64::from(block)) {
+                return Err(StackError::Misaligned {
+                    target: number,
+                    what,
+                    value,
+                    block,
+                });
+            }
+        }
+        for stretch in stretches {
+            if stretch.leg >= legs.len() {
+                return Err(StackError::NoSuchLeg {
+                    leg: stretch.leg + 1,
+                    legs: legs.len(),
+                });
+            }
+        }
+        for (stretch, bytes) in target.stretches() {
+            let needed = (stretch.at).checked_add(bytes).ok_or(impossible.clone())?;
+            if needed > legs[stretch.leg].bytes {
+                return Err(StackError::BeyondLeg {
+                    leg: stretch.leg + 1,
+                    bytes: legs[stretch.leg].bytes,
+                    needed,
+                });
+            }
+        }
+    }
+    if expected == 0 {
+        return Err(StackError::Impossible { target: 1 });
+    }
+    Ok(())
+}
+
+/// What all legs can do, the whole can.
+fn geometry(map: &Map, legs: &[Geometry], block: u32) -> Geometry {
+    let most = |of: fn(&Geometry) -> u32| legs.iter().map(of).max().unwrap_or_default();
+    let chunk = map
+        .targets()
+        .iter()
+        .filter_map(|target| match target.layout {
+            Layout::Striped { chunk, .. } => u32::try_from(chunk).ok(),
+            Layout::Linear(_) => None,
+        });
+    let read_only = legs.iter().any(|leg| leg.access == Access::ReadOnly);
+    Geometry {
+        bytes: map.bytes(),
+        access: if read_only {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        },
+        block,
+        physical_block: most(|leg| leg.physical_block),
+        min_io: most(|leg| leg.min_io),
+        optimal_io: chunk.max().unwrap_or_else(|| most(|leg| leg.optimal_io)),
+        discard: both(legs, |leg| leg.discard),
+        write_zeroes: both(legs, |leg| leg.write_zeroes),
+    }
+}
+
+/// The narrowest limits, if every leg has some.
+fn both(legs: &[Geometry], of: fn(&Geometry) -> Option<RangeLimits>) -> Option<RangeLimits> {
+    let all = legs.iter().map(of);
+    all.reduce(|one, other| {
+        let (one, other) = (one?, other?);
+        Some(RangeLimits {
+            max_bytes: one.max_bytes.min(other.max_bytes),
+            alignment: one.alignment.max(other.alignment),
+        })
+    })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linear(start: u64, len: u64, leg: usize, at: u64) -> Target {
+        let layout = Layout::Linear(Stretch { leg, at });
+        Target { start, len, layout }
+    }
+
+    fn of_table(targets: &[Target], legs: &[Geometry]) -> Result<Whole, StackError> {
+        Plan::Table(targets.to_vec()).whole(legs)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let legs = [Geometry::plain(4096), Geometry::plain(8192)];
+        let refused = |targets: &[Target]| of_table(targets, &legs).unwrap_err().to_string();
+        for (targets, error) in [
+            (vec![], "target 1 has an impossible length"),
+            (
+                vec![linear(512, 512, 0, 0)],
+                "begins at byte 512, and those before it end at 0",
+            ),
+            (
+                vec![linear(0, 512, 0, 0), linear(0, 512, 1, 0)],
+                "target 2 begins at byte 0",
+            ),
+            (
+                vec![linear(0, 4608, 0, 0)],
+                "leg 1 holds 4096 bytes, and the table uses it up to 4608",
+            ),
+            (
+                vec![linear(0, 512, 1, u64::MAX - 511)],
+                "impossible length or place",
+            ),
+            (vec![linear(0, 512, 2, 0)], "names leg 3, and there are 2"),
+            (
+                vec![linear(0, 512, 1, 256)],
+                "an offset of target 1 is 256 bytes",
+            ),
+        ] {
+            let seen = refused(&targets);
+            assert!(seen.contains(error), "{seen}, not {error}");
+        }
+        for chunk in [0, 256, 768, 1 << 31] {
+            let refused = Plan::Striped(chunk).whole(&legs).unwrap_err();
+            assert!(matches!(refused, StackError::Chunk { .. }), "{refused}");
+        }
+        let small = Plan::Striped(8192).whole(&legs).unwrap_err();
+        assert!(
+            matches!(small, StackError::TooSmall { leg: 1, .. }),
+            "{small}"
+        );
+    }
+
+    #[test]
+    fn the_whole_can_do_what_all_legs_can() {
+        let limits = |max_bytes, alignment| {
+            Some(RangeLimits {
+                max_bytes,
+                alignment,
+            })
+        };
+        let one = Geometry {
+            discard: limits(1 << 20, 4096),
+            write_zeroes: limits(1 << 20, 512),
+            ..Geometry::plain(1 << 20)
+        };
+        let other = Geometry {
+            block: 4096,
+            physical_block: 4096,
+            discard: limits(1 << 30, 512),
+            access: Access::ReadOnly,
+            ..Geometry::plain(3 << 20)
+        };
+        let whole = Plan::Striped(65536).whole(&[one, other]).unwrap().geometry;
+        let expected = Geometry {
+            bytes: 2 << 20,
+            access: Access::ReadOnly,
+            block: 4096,
+            physical_block: 4096,
+            optimal_io: 65536,
+            discard: limits(1 << 20, 4096),
+            write_zeroes: None,
+            ..Geometry::plain(0)
+        };
+        assert_eq!(whole, expected);
+    }
+
+    #[test]
+    fn only_the_last_of_joined_legs_grows() {
+        let sizes = |one, other| [Geometry::plain(one), Geometry::plain(other)];
+        let plan = Plan::Joined(vec![4096, 4096]);
+        assert_eq!(
+            plan.whole(&sizes(4096, 8192)).unwrap().geometry.bytes,
+            12288
+        );
+        assert_eq!(plan.whole(&sizes(8192, 4096)).unwrap().geometry.bytes, 8192);
+    }
+}

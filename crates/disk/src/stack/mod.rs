@@ -1,0 +1,247 @@
+//! Disks made of other disks: one after the other (linear), or in chunks by turns (striped).
+//!
+//! Written over [`Disk`] and [`Channel`] alone, so it is the same over files, memory and virtqueues, and stacks
+//! stack to any depth. A request becomes sub-requests, one for each stretch of a leg that it touches; it ends when
+//! the last of them has ended, and fails if any has failed.
+//!
+//! Ten lines open one and poll it from several threads:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use pollux_disk::{Disk, Op, Options, PollScope, Queued, Request, Spec, Ticket, wait::Sleeper};
+//!
+//! let legs: Vec<Arc<dyn Disk>> = (0..3)
+//!     .map(|_| "memory:size=64M".parse::<Spec>()?.open(&Options::default()).map_err(Into::into))
+//!     .collect::<Result<_, Box<dyn std::error::Error>>>()?;
+//! let disk = pollux_disk::striped(64 << 10, legs, PollScope::default())?;
+//! std::thread::scope(|scope| {
+//!     for _ in 0..2 {
+//!         scope.spawn(|| {
+//!             let sleeper = Sleeper::new().unwrap();
+//!             let mut channel = disk.open_channel(sleeper.point()).unwrap(); // one for each thread
+//!             let done = channel.queue(Request { ticket: Ticket(1), op: Op::Flush });
+//!             let mut ended = usize::from(matches!(done, Queued::Done(_)));
+//!             while ended == 0 {
+//!                 channel.submit();
+//!                 channel.reap(&mut |_| ended += 1); // looks at the legs that work for this thread, and no others
+//!             }
+//!         });
+//!     }
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod build;
+mod channel;
+mod counts;
+mod map;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pollux_memory::Region;
+
+pub use build::StackError;
+use build::{Plan, Whole};
+use channel::StackChannel;
+use counts::Tally;
+pub use map::{Layout, Stretch, Target};
+
+use crate::{Channel, Disk, Event, Events, Geometry, Subscription, WaitPoint};
+
+/// Which legs an owner of a stacked disk's channel looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PollScope {
+    /// Those that hold sub-requests of its own.
+    #[default]
+    OwnInFlight,
+    /// All of them: to measure against.
+    EveryQueue,
+}
+
+/// A disk made of other disks.
+pub struct Stack {
+    shared: Arc<Shared>,
+    _subscriptions: Vec<Subscription>,
+}
+
+/// What a stack and its channels have in common.
+pub(crate) struct Shared {
+    legs: Vec<Arc<dyn Disk>>,
+    scope: PollScope,
+    plan: Plan,
+    whole: Mutex<Arc<Whole>>,
+    /// Counts the changes of `whole`; written with its lock held.
+    generation: AtomicU64,
+    events: Events,
+    tally: Tally,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The disks of `legs` one after the other, each in whole blocks of the largest block size among them.
+///
+/// # Errors
+///
+/// See [`StackError`].
+pub fn linear(legs: Vec<Arc<dyn Disk>>, scope: PollScope) -> Result<Stack, StackError> {
+    let sizes = legs.iter().map(|leg| leg.geometry().bytes).collect();
+    Stack::new(Plan::Joined(sizes), legs, scope)
+}
+
+/// The disks of `legs` by turns, in chunks of `chunk` bytes: as many whole chunks of each as the smallest has.
+///
+/// # Errors
+///
+/// See [`StackError`].
+pub fn striped(
+    chunk: u64,
+    legs: Vec<Arc<dyn Disk>>,
+    scope: PollScope,
+) -> Result<Stack, StackError> {
+    Stack::new(Plan::Striped(chunk), legs, scope)
+}
+
+/// The disk that a table describes: targets that follow each other, on `legs` by number.
+///
+/// # Errors
+///
+/// See [`StackError`].
+pub fn table(
+    targets: Vec<Target>,
+    legs: Vec<Arc<dyn Disk>>,
+    scope: PollScope,
+) -> Result<Stack, StackError> {
+    Stack::new(Plan::Table(targets), legs, scope)
+}
+
+impl Stack {
+    fn new(plan: Plan, legs: Vec<Arc<dyn Disk>>, scope: PollScope) -> Result<Self, StackError> {
+        let geometries: Vec<_> = legs.iter().map(|leg| leg.geometry()).collect();
+        let whole = plan.whole(&geometries)?;
+        let shared = Arc::new(Shared {
+            legs,
+            scope,
+            plan,
+            whole: Mutex::new(Arc::new(whole)),
+            generation: AtomicU64::new(0),
+            events: Events::default(),
+            tally: Tally::default(),
+        });
+        let subscribe = |leg: &Arc<dyn Disk>| {
+            let shared = Arc::downgrade(&shared);
+            leg.events().subscribe(move |event| heard(&shared, event))
+        };
+        Ok(Self {
+            _subscriptions: shared.legs.iter().map(subscribe).collect(),
+            shared,
+        })
+    }
+}
+
+/// A leg has told of `event`: so does the whole.
+fn heard(shared: &Weak<Shared>, event: Event) {
+    let Some(shared) = shared.upgrade() else {
+        return;
+    };
+    if event == Event::Changed {
+        shared.renew();
+    }
+    shared.events.tell(event);
+}
+
+impl Shared {
+    /// The whole as it is now.
+    fn whole(&self) -> Arc<Whole> {
+        Arc::clone(&lock(&self.whole))
+    }
+
+    /// Which version of it that is.
+    #[inline]
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A leg has changed. What it has grown by is added where that moves no byte; what it has lost stays a part
+    /// of the whole, and requests there fail.
+    fn renew(&self) {
+        let mut whole = lock(&self.whole);
+        let geometries: Vec<_> = self.legs.iter().map(|leg| leg.geometry()).collect();
+        match self.plan.whole(&geometries) {
+            Ok(next) if next.geometry.bytes >= whole.geometry.bytes => *whole = Arc::new(next),
+            Ok(_) => {
+                tracing::warn!("a leg of a stacked disk has shrunk: requests beyond its end fail");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a leg of a stacked disk has changed, and does not fit any more");
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Disk for Stack {
+    fn geometry(&self) -> Geometry {
+        self.shared.whole().geometry
+    }
+
+    fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
+        Ok(Box::new(StackChannel::new(&self.shared, wait)?))
+    }
+
+    fn map(&self, region: &Arc<Region>) -> io::Result<()> {
+        for (at, leg) in self.shared.legs.iter().enumerate() {
+            if let Err(error) = leg.map(region) {
+                self.shared.legs[..at]
+                    .iter()
+                    .for_each(|leg| leg.unmap(region));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, region: &Arc<Region>) {
+        self.shared.legs.iter().for_each(|leg| leg.unmap(region));
+    }
+
+    fn acquire(&self) -> io::Result<()> {
+        for (at, leg) in self.shared.legs.iter().enumerate() {
+            if let Err(error) = leg.acquire() {
+                for leg in &self.shared.legs[..at] {
+                    // Nothing was written through it: there is nothing that could fail.
+                    let _ = leg.release();
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every leg is let go, and the first that fails is told of.
+    fn release(&self) -> io::Result<()> {
+        let released = self.shared.legs.iter().map(|leg| leg.release());
+        released.fold(Ok(()), Result::and)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.tally.named()
+    }
+
+    fn events(&self) -> &Events {
+        &self.shared.events
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack")
+            .field("plan", &self.shared.plan)
+            .field("scope", &self.shared.scope)
+            .finish_non_exhaustive()
+    }
+}
