@@ -374,11 +374,11 @@ fn a_poller_looks_at_the_queues_with_requests_of_its_own_and_no_others() {
 fn what_happens_to_a_leg_happens_to_the_whole() {
     let rig = Rig::new(2, PollScope::OwnInFlight);
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
+    let list = Arc::clone(&heard);
     let _subscription = rig
         .disk
         .events()
-        .subscribe(move |event| hears.lock().unwrap().push(event));
+        .subscribe(move |event| list.lock().unwrap().push(event));
     for leg in &rig.legs {
         leg.state.lock().unwrap().bytes = 2 << 20;
         leg.events.tell(Event::Changed);

@@ -149,6 +149,7 @@ impl ExportArgs {
         let how = pollux_disk::Options {
             read_only: self.read_only,
             block_size: self.block_size,
+            ..pollux_disk::Options::default()
         };
         let disk = self.spec()?.open_with(&how, &Drivers)?;
         Ok(Arc::new(Device::new(
