@@ -35,7 +35,7 @@ test_packages=(
     qemu-system-x86 qemu-utils                       # the guest's machine; qemu-storage-daemon
     fio strace e2fsprogs util-linux                  # drives, watches, checks
     linux-perf valgrind                              # counts system calls and instructions
-    busybox-static cpio kmod xz-utils zstd           # the initrd
+    busybox-static cpio kmod xz-utils zstd dmsetup   # the initrd, and what a guest maps disks with
     pkg-config dpkg-dev libaio-dev                   # the static fio
 )
 

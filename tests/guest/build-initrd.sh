@@ -9,7 +9,7 @@ set -euo pipefail
 modules_dir=$1 fio=$2 output=$3
 
 # In the order in which they are to be loaded; what is built into a kernel is left out for it.
-modules=(virtio_pci virtio_blk crc32c_generic ext4)
+modules=(virtio_pci virtio_blk crc32c_generic ext4 dm_mod)
 
 programs=(
     /usr/sbin/{mkfs.ext4,e2fsck,tune2fs,debugfs,resize2fs,blkdiscard,blockdev,fstrim}

@@ -58,3 +58,13 @@ fn a_guest_reboots() {
 fn qemu_is_killed() {
     guest_cases::qemu_is_killed(Kernel::Linux61);
 }
+
+#[test]
+fn a_striped_disk_serves() {
+    guest_cases::a_striped_disk_serves(Kernel::Linux61);
+}
+
+#[test]
+fn device_mapper_agrees() {
+    guest_cases::device_mapper_agrees(Kernel::Linux61);
+}

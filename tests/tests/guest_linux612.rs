@@ -68,3 +68,15 @@ fn a_guest_reboots() {
 fn qemu_is_killed() {
     guest_cases::qemu_is_killed(Kernel::Linux612);
 }
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_striped_disk_serves() {
+    guest_cases::a_striped_disk_serves(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn device_mapper_agrees() {
+    guest_cases::device_mapper_agrees(Kernel::Linux612);
+}

@@ -74,6 +74,11 @@ impl Lab {
         (server, export.device(&socket))
     }
 
+    /// Ends the servers that end with the lab, so that others may use their files.
+    pub fn end_servers(&mut self) {
+        self.servers.clear();
+    }
+
     /// Are disks in memory that, rather than files that stand in for them?
     pub fn has_memory_disks(&self) -> bool {
         self.program == Program::Pollux && subject::chosen_keys().is_none()

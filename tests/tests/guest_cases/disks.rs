@@ -9,6 +9,7 @@ use std::time::Duration;
 use pollux_tests::guest::{Export, Guest, Kernel, Lab, Running, VhostUserBlk};
 use pollux_tests::process::Process;
 use pollux_tests::storage::{Medium, Storage, allocated};
+use pollux_tests::subject::Program;
 
 use super::MIB;
 
@@ -68,6 +69,29 @@ pub fn discard_gives_space_back(kernel: Kernel) {
     );
 }
 
+/// A striped disk, nested in a linear one and over files that are opened in different ways, passes the whole set.
+pub fn a_striped_disk_serves(kernel: Kernel) {
+    let Some(lab) = Lab::open(kernel) else {
+        return;
+    };
+    if lab.program() != Program::Pollux {
+        return lab.skip("QEMU has no such disk");
+    }
+    let legs = ["a", "b", "c"].map(|leg| lab.path(leg));
+    for leg in &legs {
+        let file = File::create(leg).expect("the lab's folder is ours");
+        file.set_len(80 * MIB).expect("it takes a sparse file");
+    }
+    let [a, b, c] = legs.each_ref().map(|leg| leg.display());
+    let spec = format!("linear:[striped:chunk=64K:{a},[file:path={b},engine=threads]]+{c}");
+    let mut shelf = Shelf::new(lab);
+    shelf.add(Held::Files(legs.to_vec()), &Export::spec(&spec).queues(2));
+    let mut guest = shelf.boot(&[VERIFY, FILE_SYSTEM, DISCARD].concat());
+    shelf.keeps_a_file_system(&mut guest);
+    shelf.discards(&mut guest);
+    shelf.lab.ends_well(guest);
+}
+
 /// Where a disk's file lies.
 #[derive(Clone, Copy)]
 enum Place {
@@ -110,6 +134,7 @@ enum Held {
     /// Memory of its server.
     Memory,
     File(PathBuf),
+    Files(Vec<PathBuf>),
     Storage(Storage),
 }
 
@@ -210,6 +235,10 @@ impl Shelf {
                     .expect("the server runs as long as its lab"),
             ),
             Held::File(path) => Some(allocated(path).expect("the file is ours")),
+            Held::Files(paths) => {
+                let bytes = |path: &PathBuf| allocated(path).expect("the file is ours");
+                Some(paths.iter().map(bytes).sum())
+            }
             Held::Storage(storage) => Some(storage.allocated().expect("the file is ours")),
         };
         self.held.iter().enumerate().map(bytes).collect()

@@ -5,6 +5,7 @@
 //! takes longer than most of them.
 
 mod disks;
+mod stacks;
 mod survival;
 
 use std::fs::File;
@@ -16,9 +17,10 @@ use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::subject::Program;
 
 pub use disks::{
-    a_file_system_keeps_its_files, discard_gives_space_back, files_of_every_kind_serve,
-    fio_verifies,
+    a_file_system_keeps_its_files, a_striped_disk_serves, discard_gives_space_back,
+    files_of_every_kind_serve, fio_verifies,
 };
+pub use stacks::device_mapper_agrees;
 pub use survival::{a_guest_reboots, qemu_is_killed};
 
 const MIB: u64 = 1 << 20;
