@@ -38,9 +38,14 @@ impl Offsets {
 
     /// The same, other ones with each seed.
     pub fn seeded(disk: Disk, block: usize, seed: u64) -> Self {
+        Self::within(disk.size(), block, seed)
+    }
+
+    /// The same in the first `bytes` of any disk.
+    pub fn within(bytes: u64, block: usize, seed: u64) -> Self {
         let block = block as u64;
         Self {
-            blocks: disk.size() / block,
+            blocks: bytes / block,
             block,
             random: Random::new(seed),
         }

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let ended = match &options.part {
         Some(Part::CountedClient(client)) => client.run(),
+        Some(Part::CountedLayer(layer)) => layer.run(),
         None => run(&options),
     };
     match ended {

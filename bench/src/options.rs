@@ -73,6 +73,9 @@ pub enum Part {
     /// A client whose instructions are counted.
     #[command(hide = true)]
     CountedClient(Counted),
+    /// A stacked disk whose instructions are counted.
+    #[command(hide = true)]
+    CountedLayer(crate::instructions::layer::Counted),
 }
 
 impl Options {

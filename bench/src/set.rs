@@ -23,6 +23,8 @@ pub enum Set {
     Mix,
     /// Kicks and the lock of a shared queue.
     Lock,
+    /// Stacked disks over queues of the driver.
+    Stack,
 }
 
 /// What is measured in the same way and shown in the same tables.
@@ -63,7 +65,7 @@ impl Set {
                 0.3,
                 waits(),
             ),
-            Self::Rates | Self::Mix | Self::Lock => return None,
+            Self::Rates | Self::Mix | Self::Lock | Self::Stack => return None,
         };
         let of_group = |(disk, work, block, contest, depths): Group<'static>| {
             depths.iter().map(move |&depth| Cell {

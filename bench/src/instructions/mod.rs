@@ -5,6 +5,7 @@
 //! end. What depends on time is kept out: looking in vain costs as many instructions as it takes time.
 
 pub mod client;
+pub mod layer;
 mod server;
 
 use std::fmt;
@@ -27,6 +28,7 @@ const TIMES: usize = 3;
 pub struct Instructions {
     server: Vec<server::Row>,
     client: Vec<client::Row>,
+    layer: Vec<layer::Row>,
 }
 
 impl Instructions {
@@ -39,6 +41,7 @@ impl Instructions {
         Ok(Some(Self {
             client: client::rows(&quiet, images)?,
             server: server::rows(&quiet, images)?,
+            layer: layer::rows()?,
         }))
     }
 
@@ -53,10 +56,14 @@ impl Instructions {
              ## Instructions of the clients\n\n\
              Those of crate `blkio` and of our driver, each polling on our null disk with the loop of the harness around it. They\n\
              send a batch and find the one before it, which the server has answered before it was stopped: no look is in vain, and\n\
-             each batch has one kick.\n\n{}",
+             each batch has one kick.\n\n{}\n\
+             ## What a stacked disk adds\n\n\
+             Reads of 4 KiB on a null disk that ends them at once, on a linear disk over one of it, and reads of 12 KiB on a striped disk over\n\
+             three that splits each in three.\n\n{}",
             server::DEPTH,
             server.markdown(),
-            client.markdown()
+            client.markdown(),
+            layer::table(&self.layer).markdown()
         )
     }
 }
@@ -64,7 +71,14 @@ impl Instructions {
 impl fmt::Display for Instructions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (server, client) = (server::table(&self.server), client::table(&self.client));
-        write!(f, "{}\n{}", server.plain(), client.plain())
+        let layer = layer::table(&self.layer);
+        write!(
+            f,
+            "{}\n{}\n{}",
+            server.plain(),
+            client.plain(),
+            layer.plain()
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 mod lock;
 mod mix;
 mod rates;
+mod stacks;
 
 use std::fmt::Display;
 use std::io;
@@ -80,10 +81,11 @@ trait Study {
 /// Those that were asked for.
 pub fn run(comparison: &Comparison) -> io::Result<Vec<Section>> {
     type Run = fn(&Comparison) -> io::Result<Option<Section>>;
-    let all: [(Set, Run); 3] = [
+    let all: [(Set, Run); 4] = [
         (Set::Rates, study::<rates::Rates>),
         (Set::Mix, study::<mix::Mix>),
         (Set::Lock, study::<lock::Lock>),
+        (Set::Stack, study::<stacks::Stacks>),
     ];
     let mut sections = vec![];
     for (set, run) in all {

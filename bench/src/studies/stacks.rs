@@ -1,0 +1,251 @@
+//! Stacked disks over queues of our driver: does polling them precisely pay, at any depth, and what does the layer
+//! cost?
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pollux_disk::{Channel, Disk as _, PollScope, Stack, WaitPoint, linear, striped};
+use pollux_driver::{Driver, Options, Waiter, Waiting};
+
+use super::{Case, Finding, Study, only};
+use crate::cell::{BLOCK, Disk, Work};
+use crate::client::{Buffers, Client, Job, on_its_way, token};
+use crate::load::Offsets;
+use crate::measure::Spent;
+
+/// The study.
+pub struct Stacks;
+
+/// How legs become a disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Requests of 4 KiB, each on one leg.
+    Linear,
+    /// Requests of 12 KiB in chunks of 4 KiB: three sub-requests each.
+    Striped,
+    /// Requests of 4 KiB, all on one of the legs of a linear disk.
+    OneLeg,
+}
+
+/// One client of a stacked disk.
+#[derive(Clone, Copy)]
+pub struct Trial {
+    shape: Shape,
+    legs: usize,
+    depth: u16,
+    waiting: Waiting,
+    scope: PollScope,
+}
+
+const CHUNK: u64 = BLOCK as u64;
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scope = match self.scope {
+            PollScope::OwnInFlight => "",
+            PollScope::EveryQueue => " every-queue",
+        };
+        let waiting = Client::Driver(self.waiting).waiting();
+        write!(f, "{waiting}{scope} at {}", self.depth)
+    }
+}
+
+impl Trial {
+    fn new(shape: Shape, depth: u16, waiting: Waiting) -> Self {
+        Self {
+            shape,
+            legs: 3,
+            depth,
+            waiting,
+            scope: PollScope::OwnInFlight,
+        }
+    }
+
+    fn block(self) -> usize {
+        match self.shape {
+            Shape::Linear | Shape::OneLeg => BLOCK,
+            Shape::Striped => 3 * BLOCK,
+        }
+    }
+}
+
+impl Study for Stacks {
+    type Trial = Trial;
+
+    const TITLE: &'static str = "Stacked disks over queues of the driver";
+    const EXPLANATION: &'static str = "\
+One thread and one channel of a stacked disk, whose legs are queues of our driver to one server (three, or sixteen of which one is\n\
+used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
+legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
+    const OPTIONS: &'static [&'static str] = &[];
+    const DISK: Disk = Disk::Null;
+    const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
+    const SHARE_OF_RUNTIME: f64 = 0.5;
+    const PINNED: bool = true;
+
+    fn cases() -> Vec<Case<Trial>> {
+        let of = |shape| match shape {
+            Shape::Linear => "linear",
+            Shape::Striped => "striped",
+            Shape::OneLeg => "one-of-16",
+        };
+        let mut cases = vec![];
+        for shape in [Shape::Linear, Shape::Striped] {
+            for depth in [1, 4] {
+                cases.push(Case {
+                    name: format!("stack/{}/{depth}", of(shape)),
+                    trials: [Waiting::Polled, Waiting::Call]
+                        .map(|waiting| Trial::new(shape, depth, waiting))
+                        .into(),
+                    rows: vec![("polled:call", [only(0), only(1)])],
+                });
+            }
+            cases.push(Case {
+                name: format!("stack/{}/polled", of(shape)),
+                trials: [512, 128]
+                    .map(|depth| Trial::new(shape, depth, Waiting::Polled))
+                    .into(),
+                rows: vec![("512:128", [only(0), only(1)])],
+            });
+        }
+        let scoped = |scope| Trial {
+            legs: 16,
+            scope,
+            ..Trial::new(Shape::OneLeg, 1, Waiting::Polled)
+        };
+        cases.push(Case {
+            name: format!("stack/{}/1", of(Shape::OneLeg)),
+            trials: [PollScope::OwnInFlight, PollScope::EveryQueue]
+                .map(scoped)
+                .into(),
+            rows: vec![("own:every", [only(0), only(1)])],
+        });
+        cases
+    }
+
+    fn run(trial: Trial, socket: &Path, time: Duration) -> io::Result<Vec<Finding>> {
+        let mut client = Stacked::connect(socket, trial)?;
+        client.run_for(time / 4)?;
+        let (before, polls) = (Spent::by_this_thread()?, client.polls());
+        let began = Instant::now();
+        let requests = client.run_for(time)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let each = before.until(&Spent::by_this_thread()?, requests);
+        let [looks, in_vain] = [0, 1].map(|at| (client.polls()[at] - polls[at]) / requests);
+        client.end()?;
+        Ok(vec![vec![
+            ("k IOPS", requests / seconds / 1000.0),
+            ("client µs", each.cpu_us),
+            ("polls", looks),
+            ("in vain", in_vain),
+        ]])
+    }
+}
+
+/// A client that keeps requests in flight on a stacked disk.
+struct Stacked {
+    channel: Box<dyn Channel>,
+    waiter: Waiter,
+    buffers: Buffers,
+    offsets: Offsets,
+    /// Where all of its requests are, from.
+    base: u64,
+    /// Which requests can be sent.
+    free: Vec<usize>,
+    depth: usize,
+    stack: Stack,
+}
+
+impl Stacked {
+    fn connect(socket: &Path, trial: Trial) -> io::Result<Self> {
+        let options = Options {
+            queue_size: 1024,
+            ..Options::default()
+        };
+        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let legs = (0..trial.legs).map(|_| Arc::new(driver.clone()) as _);
+        let legs: Vec<Arc<dyn pollux_disk::Disk>> = legs.collect();
+        let stack = match trial.shape {
+            Shape::Linear | Shape::OneLeg => linear(legs, trial.scope),
+            Shape::Striped => striped(CHUNK, legs, trial.scope),
+        };
+        let stack = stack.map_err(io::Error::other)?;
+        let job = Job {
+            work: Work::RandRead,
+            block: trial.block(),
+            depth: trial.depth,
+        };
+        let waiter = Waiter::new(trial.waiting)?;
+        let point: &WaitPoint = waiter.point();
+        let leg = driver.geometry().bytes;
+        let (bytes, base) = match trial.shape {
+            Shape::OneLeg => (leg, 3 * leg),
+            _ => (stack.geometry().bytes, 0),
+        };
+        Ok(Self {
+            channel: stack.open_channel(point)?,
+            buffers: Buffers::new(&driver, job)?,
+            waiter,
+            offsets: Offsets::within(bytes, trial.block(), 1),
+            base,
+            free: (0..usize::from(trial.depth)).collect(),
+            depth: trial.depth.into(),
+            stack,
+        })
+    }
+
+    /// Looks at legs, and those in vain, so far.
+    #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+    fn polls(&self) -> [f64; 2] {
+        let counters = self.stack.counters();
+        ["polls of legs", "of those, in vain"].map(|name| {
+            let found = counters.iter().find(|(known, _)| *known == name);
+            found.map_or(f64::NAN, |(_, count)| *count as f64)
+        })
+    }
+
+    /// Keeps as many requests in flight as it may for `time`; how many have ended.
+    fn run_for(&mut self, time: Duration) -> io::Result<f64> {
+        let end = Instant::now() + time;
+        let (mut ended, mut look_at_clock) = (0u32, 0);
+        loop {
+            while let Some(number) = self.free.pop() {
+                let at = self.base + self.offsets.next();
+                on_its_way(self.channel.queue(self.buffers.request(number, at)))?;
+            }
+            self.channel.submit();
+            ended += self.wait()?;
+            if ended >= look_at_clock {
+                look_at_clock = ended + 64;
+                if Instant::now() >= end {
+                    return Ok(f64::from(ended));
+                }
+            }
+        }
+    }
+
+    /// Waits for at least one request.
+    fn wait(&mut self) -> io::Result<u32> {
+        let Self { free, .. } = self;
+        let (mut failure, before) = (None, free.len());
+        self.waiter.wait(&mut *self.channel, None, &mut |done| {
+            failure = failure.or(done.result.err());
+            free.push(token(done.ticket));
+        })?;
+        match failure {
+            None => Ok(u32::try_from(free.len() - before).expect("at most the depth")),
+            Some(failure) => Err(io::Error::other(failure)),
+        }
+    }
+
+    /// Waits for all that is in flight.
+    fn end(mut self) -> io::Result<()> {
+        while self.free.len() < self.depth {
+            self.wait()?;
+        }
+        Ok(())
+    }
+}
