@@ -9,6 +9,7 @@ mod call;
 mod config;
 mod device;
 mod dirty;
+mod inflight;
 mod poll;
 mod queue;
 mod refusal;
@@ -22,6 +23,7 @@ mod worker;
 mod workers;
 
 pub use device::{Device, Options};
+pub use inflight::RecordError;
 pub use poll::{Policy, Polling, Progress, Wait};
 pub use refusal::Refusal;
 pub use server::serve;

@@ -16,6 +16,7 @@ use pollux_stats::{Outcome, QueueStats};
 
 use crate::call::Call;
 use crate::dirty::Dirty;
+use crate::inflight::Record;
 use crate::poll::Progress;
 use crate::request::{Parsed, Range, Rules, parse};
 use crate::tuning::Signal;
@@ -33,6 +34,8 @@ pub struct Setup {
     /// The queue's number in its session.
     pub index: u16,
     pub ring: DeviceEnd,
+    /// Tells whoever comes after us what is in flight; `None`: nobody wants to know.
+    pub record: Option<Record>,
     pub memory: Arc<Memory>,
     /// `None`: the frontend sends no kicks, the worker has to look.
     pub kick: Option<OwnedFd>,
@@ -131,6 +134,9 @@ impl Queue {
     /// Takes what the driver made available, up to the budget, and hands it to `channel` with tickets
     /// of `position`.
     pub fn take(&mut self, position: u16, channel: &mut dyn Channel) -> Progress {
+        if self.resumes() {
+            return self.resume(position, channel);
+        }
         if self.state != State::Running {
             return Progress::None;
         }
@@ -158,10 +164,53 @@ impl Queue {
                     return self.broken(fault);
                 }
             }
+            if let Some(record) = &mut self.setup.record {
+                record.taken(slot.head);
+            }
             self.begin(at, position, channel);
             if self.setup.ring.staged() >= self.publish_every {
                 self.publish();
             }
+        }
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        Progress::Made
+    }
+
+    /// Is there anything left that somebody before us took and did not end?
+    #[inline]
+    fn resumes(&self) -> bool {
+        let record = self.setup.record.as_ref();
+        record.is_some_and(|record| record.left() > 0)
+    }
+
+    /// As [`Queue::take`], with what somebody before us took and did not end. A queue that drains does it
+    /// as well: whoever stops a queue is told that nothing is in flight.
+    #[cold]
+    fn resume(&mut self, position: u16, channel: &mut dyn Channel) -> Progress {
+        let mut batch = 0;
+        while batch < BUDGET {
+            let again = self.setup.record.as_mut().and_then(Record::again);
+            let Some(head) = again else { break };
+            let at = self
+                .free
+                .pop()
+                .expect("no more are in flight than there are slots");
+            let slot = &mut self.slots[usize::from(at)];
+            slot.head = head;
+            let walked = self
+                .setup
+                .ring
+                .walk(head, &self.setup.memory, &mut slot.chain);
+            if let Err(fault) = walked {
+                self.free.push(at);
+                return self.broken(fault);
+            }
+            self.begin(at, position, channel);
+            if self.setup.ring.staged() >= self.publish_every {
+                self.publish();
+            }
+            batch += 1;
         }
         self.setup.stats.turns_busy.add(1);
         self.setup.stats.chains_per_turn.record(u64::from(batch));
@@ -330,6 +379,9 @@ impl Queue {
             };
             dirty.request(&self.setup.memory, slot.chain.writable(), data, status_byte);
         }
+        if let Some(record) = &mut self.setup.record {
+            record.staged(slot.head);
+        }
         self.setup.ring.stage(slot.head, written);
         self.free.push(at);
     }
@@ -351,7 +403,11 @@ impl Queue {
         if staged == 0 {
             return;
         }
-        let notify = self.setup.ring.publish();
+        let ring = &mut self.setup.ring;
+        let notify = match &mut self.setup.record {
+            None => ring.publish(),
+            Some(record) => record.publish(|| (ring.publish(), ring.used())),
+        };
         self.log_ring();
         let stats = &self.setup.stats;
         match (notify, &self.setup.call) {
@@ -372,6 +428,9 @@ impl Queue {
 
     /// Asks for kicks, then looks once more.
     pub fn arm(&mut self) -> Armed {
+        if self.resumes() {
+            return Armed::Pending;
+        }
         // Without a free slot there is nothing to take: a completion comes first.
         if self.state != State::Running || self.free.is_empty() {
             return Armed::Idle;
@@ -443,7 +502,8 @@ impl Queue {
     /// Has it been told to drain, and is nothing in flight? If so, the index of the chain that would
     /// have been taken next.
     pub fn drained(&self) -> Option<u16> {
-        let done = self.state == State::Draining && self.free.len() == self.slots.len();
+        let idle = self.free.len() == self.slots.len() && !self.resumes();
+        let done = self.state == State::Draining && idle;
         done.then(|| self.setup.ring.next().0)
     }
 
@@ -451,7 +511,13 @@ impl Queue {
     fn broken(&mut self, fault: PeerFault) -> Progress {
         tracing::warn!(queue = self.setup.index, %fault, "the driver broke the ring: the queue stops");
         self.setup.stats.peer_faults.add(1);
-        self.state = State::Broken;
+        if let Some(record) = &mut self.setup.record {
+            record.give_up();
+        }
+        // One that drains goes on doing so: somebody waits for its end.
+        if self.state == State::Running {
+            self.state = State::Broken;
+        }
         if let Some(error) = &self.setup.error {
             error.call();
         }

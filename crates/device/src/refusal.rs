@@ -3,6 +3,8 @@
 use pollux_memory::{MapError, TableError};
 use pollux_ring::AreaError;
 
+use crate::inflight::RecordError;
+
 /// The frontend asked for something that cannot be.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -81,6 +83,9 @@ pub enum Refusal {
     /// A region that does not fit among the others, or is not there.
     #[error("a memory region is refused")]
     Table(#[from] TableError),
+    /// An in-flight record that cannot be this device's.
+    #[error("the in-flight record is refused")]
+    Inflight(#[from] RecordError),
     /// More regions than were offered.
     #[error("the frontend shares more than {0} memory regions")]
     TooManyRegions(usize),

@@ -21,6 +21,7 @@ use vhost::vhost_user::{Backend, GpuBackend, Result, VhostUserBackendReqHandlerM
 use crate::config;
 use crate::device::Device;
 use crate::dirty::Log;
+use crate::inflight::Inflight;
 use crate::refusal::Refusal;
 use crate::tuning::Signal;
 use crate::vring::{Addresses, Context, Kick, Vring};
@@ -45,6 +46,7 @@ pub struct Session {
     shares: Vec<bool>,
     /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
     backend: Option<Backend>,
+    inflight: Option<Inflight>,
 }
 
 impl Session {
@@ -61,6 +63,7 @@ impl Session {
             features: 0,
             writeback: Arc::new(AtomicBool::new(true)),
             backend: None,
+            inflight: None,
         })
     }
 
@@ -92,6 +95,7 @@ impl Session {
             writeback: &self.writeback,
             log: self.log.wanted(self.features, &self.memory)?,
             signal: self.signal,
+            inflight: self.inflight.as_ref(),
         };
         self.vrings[usize::from(index)].start(self.workers.get(number), &context)
     }
@@ -391,7 +395,8 @@ impl VhostUserBackendReqHandlerMut for Session {
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
             | VhostUserProtocolFeatures::BACKEND_REQ
-            | VhostUserProtocolFeatures::BACKEND_SEND_FD)
+            | VhostUserProtocolFeatures::BACKEND_SEND_FD
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD)
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
@@ -459,15 +464,16 @@ impl VhostUserBackendReqHandlerMut for Session {
         Err(Refusal::NotOffered("GET_SHARED_OBJECT").into())
     }
 
-    fn get_inflight_fd(
-        &mut self,
-        _inflight: &VhostUserInflight,
-    ) -> Result<(VhostUserInflight, File)> {
-        Err(Refusal::NotOffered("GET_INFLIGHT_FD").into())
+    fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Ok(Inflight::create(wanted, self.device.options())?)
     }
 
-    fn set_inflight_fd(&mut self, _inflight: &VhostUserInflight, _file: File) -> Result<()> {
-        Err(Refusal::NotOffered("SET_INFLIGHT_FD").into())
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        let inflight = Inflight::map(given, file, self.device.options()).map_err(Refusal::from)?;
+        Ok(self.at_rest(|session| {
+            session.inflight = Some(inflight);
+            Ok(())
+        })?)
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {

@@ -15,6 +15,7 @@ use crate::call::Call;
 use crate::config;
 use crate::device::Device;
 use crate::dirty::Dirty;
+use crate::inflight::Inflight;
 use crate::queue::{Queue, Setup};
 use crate::refusal::Refusal;
 use crate::request::Rules;
@@ -69,6 +70,8 @@ pub struct Context<'a> {
     /// Where queues log what they write to guest memory, if they are to.
     pub log: Option<&'a Arc<DirtyPages>>,
     pub signal: Signal,
+    /// `None`: the frontend keeps no record of what is in flight.
+    pub inflight: Option<&'a Inflight>,
 }
 
 /// One queue as the frontend describes it.
@@ -136,9 +139,15 @@ impl Vring {
             Kick::Poll => None,
         };
         let accepted = |bit: u64| context.features & bit != 0;
+        let mut ring = self.device_end(context)?;
+        let record = context
+            .inflight
+            .map(|inflight| inflight.record(self.index, &mut ring))
+            .transpose()?;
         let setup = Setup {
             index: self.index,
-            ring: self.device_end(context)?,
+            ring,
+            record,
             memory: Arc::clone(context.memory),
             kick,
             call: self.call()?,

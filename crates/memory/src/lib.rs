@@ -7,16 +7,20 @@
 pub mod file;
 pub mod io;
 mod loan;
+mod memfd;
 mod pages;
 mod region;
 mod span;
 mod sparse;
 mod table;
 pub mod uring;
+mod word;
 
 pub use loan::Loan;
+pub use memfd::memfd;
 pub use pages::DirtyPages;
 pub use region::{MapError, Region};
 pub use span::{Span, Spans};
 pub use sparse::Sparse;
 pub use table::{Memory, TableError};
+pub use word::Word;

@@ -66,14 +66,30 @@ impl DeviceEnd {
         let Some(head) = self.available.take() else {
             return Ok(None);
         };
+        self.walk(head, memory, chain)?;
+        Ok(Some(head))
+    }
+
+    /// Walks the chain at `head` into `chain`: one that somebody took before this end was made, and did
+    /// not hand back. What the driver has written there meanwhile is judged anew.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceEnd::look`].
+    #[inline]
+    pub fn walk(
+        &mut self,
+        head: Head,
+        memory: &Memory,
+        chain: &mut Chain,
+    ) -> Result<(), PeerFault> {
         if head.0 >= self.size {
             return Err(PeerFault::HeadOutOfRange {
                 head: head.0,
                 size: self.size,
             });
         }
-        chain.walk(head, self.descriptors, self.indirect, memory)?;
-        Ok(Some(head))
+        chain.walk(head, self.descriptors, self.indirect, memory)
     }
 
     /// Hands back the chain at `head`, into which `written` bytes were written. The driver sees it once
@@ -112,6 +128,19 @@ impl DeviceEnd {
     #[inline]
     pub fn disarm(&mut self) {
         self.available.disarm();
+    }
+
+    /// The index of the used element to be staged next; where the used ring stands, once all that was
+    /// staged is published.
+    #[inline]
+    #[must_use]
+    pub fn used(&self) -> RingIndex {
+        self.used.next()
+    }
+
+    /// Goes on with entry `next` of the available ring, whatever was said when this end was made.
+    pub fn go_on_with(&mut self, next: RingIndex) {
+        self.available.go_on_with(next);
     }
 
     /// The index of the chain to be taken next: what a stopped queue goes on with.

@@ -25,13 +25,20 @@ impl<E: Entry> Reader<E> {
         if lane.suppression() == Suppression::EventIdx {
             lane.clear_flags();
         }
-        lane.decline(next);
-        Self {
+        let mut reader = Self {
             lane,
             next,
             seen: next,
             armed: None,
-        }
+        };
+        reader.go_on_with(next);
+        reader
+    }
+
+    /// Takes entry `next` first from now on, awake.
+    pub fn go_on_with(&mut self, next: RingIndex) {
+        (self.next, self.seen, self.armed) = (next, next, None);
+        self.lane.decline(next);
     }
 
     /// Loads the writer's index, once, and tells how many entries can be taken.

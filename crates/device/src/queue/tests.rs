@@ -1,5 +1,7 @@
 //! Requests of every shape and kind, from our driver end through a queue to a real memory disk.
 
+mod resume;
+
 use std::os::unix::fs::FileExt;
 
 use pollux_blk::{RangeSegment, RequestHeader, SECTOR};
@@ -20,6 +22,10 @@ const BUFFERS: u64 = 0x1_0000;
 struct Rig {
     memory: std::fs::File,
     driver: DriverEnd,
+    areas: Areas,
+    table: Memory,
+    rules: Rules,
+    writeback: bool,
     queue: Queue,
     channel: Box<dyn Channel>,
     _sleeper: Sleeper,
@@ -55,24 +61,16 @@ impl Rig {
             seg_max: Some(4),
             max_ranges: MAX_RANGES,
         };
-        let setup = Setup {
-            index: 0,
-            ring: DeviceEnd::new(&areas, RingIndex(0), Suppression::EventIdx, true),
-            memory: Arc::new(table.clone()),
-            kick: None,
-            call: None,
-            error: None,
-            rules,
-            serial: pollux_blk::serial("serial-7"),
-            flush: true,
-            writeback: Arc::new(AtomicBool::new(writeback)),
-            dirty: None,
-            stats: Arc::default(),
-        };
+        let ring = DeviceEnd::new(&areas, RingIndex(0), Suppression::EventIdx, true);
+        let setup = setup(ring, &table, &rules, writeback);
         let sleeper = Sleeper::new().unwrap();
         Self {
             memory,
             driver: DriverEnd::new(&areas, Suppression::EventIdx, None),
+            areas,
+            table,
+            rules,
+            writeback,
             queue: Queue::new(setup, Signal::CompletionsFirst),
             channel: disk.open_channel(sleeper.point()).unwrap(),
             _sleeper: sleeper,
@@ -127,6 +125,24 @@ impl Rig {
         };
         self.send(&readable, &writable);
         (self.bytes(status)[0], self.bytes(data))
+    }
+}
+
+fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Setup {
+    Setup {
+        index: 0,
+        ring,
+        record: None,
+        memory: Arc::new(table.clone()),
+        kick: None,
+        call: None,
+        error: None,
+        rules: *rules,
+        serial: pollux_blk::serial("serial-7"),
+        flush: true,
+        writeback: Arc::new(AtomicBool::new(writeback)),
+        dirty: None,
+        stats: Arc::default(),
     }
 }
 

@@ -1,0 +1,249 @@
+//! The in-flight record: which chains each queue has taken and not yet handed back, in memory that
+//! outlives this process.
+//!
+//! The frontend asks for it once (`GET_INFLIGHT_FD`), keeps the file while its guest runs, and gives it back
+//! with each new session (`SET_INFLIGHT_FD`), be it to another process: what that one finds there it does
+//! first. Here is the file and its parts; what is written, and in which order, is in [`record`].
+
+mod record;
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use pollux_memory::{MapError, Region, Span, Word, memfd};
+use pollux_ring::DeviceEnd;
+use vhost::vhost_user::message::VhostUserInflight;
+
+use crate::device::Options;
+use record::{Store, area_bytes};
+
+/// The record of a running queue.
+pub type Record = record::Record<Area>;
+
+/// Why an in-flight record is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It is for a device that this one is not.
+    #[error(
+        "it is for {queues} queues of {entries} entries; this device has {most_queues} (--num-queues) of at most {most_entries} (--queue-size)"
+    )]
+    Shape {
+        /// Queues that it is for.
+        queues: u16,
+        /// Entries of each.
+        entries: u16,
+        /// Queues that there are.
+        most_queues: u16,
+        /// Entries that one may have.
+        most_entries: u16,
+    },
+    /// Its area is too small.
+    #[error("its area has {len} bytes; {queues} queues of {entries} entries take {needed}")]
+    Short {
+        /// Bytes that there are.
+        len: u64,
+        /// Bytes that it takes.
+        needed: u64,
+        /// Queues that it is for.
+        queues: u16,
+        /// Entries of each.
+        entries: u16,
+    },
+    /// Its area starts where its words cannot be.
+    #[error("its area starts at offset {0:#x} of its file, which is no multiple of {ALIGNMENT}")]
+    Offset(u64),
+    /// Its file cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A queue that it has no room for.
+    #[error(
+        "queue {queue} has {size} entries; it has room for {queues} queues of at most {entries}"
+    )]
+    Room {
+        /// The queue's number.
+        queue: u16,
+        /// Entries of the queue.
+        size: u16,
+        /// Queues that it is for.
+        queues: u16,
+        /// Entries of each.
+        entries: u16,
+    },
+    /// Written by somebody whose rules we do not know.
+    #[error(
+        "of queue {queue} it has version {version}, features {features:#x} and {found} entries; known is version 1 without features, and it was said to have {entries}"
+    )]
+    Foreign {
+        /// The queue's number.
+        queue: u16,
+        /// What it says of its version.
+        version: u16,
+        /// What it says of its features.
+        features: u64,
+        /// The entries that it says it has.
+        found: u16,
+        /// The entries that its message said it has.
+        entries: u16,
+    },
+    /// A chain in flight that no ring of this size has.
+    #[error(
+        "it says that chain {head} of queue {queue} is in flight, whose ring has {size} entries"
+    )]
+    Head {
+        /// The queue's number.
+        queue: u16,
+        /// Where the chain is said to start.
+        head: u16,
+        /// Entries of the queue.
+        size: u16,
+    },
+}
+
+/// What the area of each queue is a multiple of, as other back ends have it.
+const ALIGNMENT: u64 = 64;
+
+/// The in-flight record of all queues of a session.
+#[derive(Debug)]
+pub struct Inflight {
+    region: Arc<Region>,
+    queues: u16,
+    entries: u16,
+}
+
+impl Inflight {
+    /// Makes a blank record of the shape that `wanted` has, to be kept by the frontend.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Shape`], or what the machine lacks.
+    pub fn create(
+        wanted: &VhostUserInflight,
+        options: &Options,
+    ) -> Result<(VhostUserInflight, File), crate::Refusal> {
+        let (queues, entries) = shape(wanted, options)?;
+        let bytes = bytes(queues, entries);
+        let failed = |source| crate::Refusal::Machine {
+            doing: "make an in-flight record",
+            source,
+        };
+        let too_large = |_| failed(io::ErrorKind::OutOfMemory.into());
+        let file = memfd(
+            "pollux-inflight",
+            usize::try_from(bytes).map_err(too_large)?,
+        );
+        let made = VhostUserInflight::new(bytes, 0, queues, entries);
+        Ok((made, file.map_err(failed)?))
+    }
+
+    /// The record in `file`, which the frontend describes by `given`.
+    ///
+    /// # Errors
+    ///
+    /// When the description cannot be this device's, or the file is not what it says.
+    pub fn map(
+        given: &VhostUserInflight,
+        file: File,
+        options: &Options,
+    ) -> Result<Self, RecordError> {
+        let (queues, entries) = shape(given, options)?;
+        let (len, needed) = (given.mmap_size, bytes(queues, entries));
+        if len < needed {
+            return Err(RecordError::Short {
+                len,
+                needed,
+                queues,
+                entries,
+            });
+        }
+        if !given.mmap_offset.is_multiple_of(ALIGNMENT) {
+            return Err(RecordError::Offset(given.mmap_offset));
+        }
+        // No more than is used, however much there is said to be; no guest has an address for it.
+        let region = Arc::new(Region::map(file, given.mmap_offset, 0, 0, needed)?);
+        Ok(Self {
+            region,
+            queues,
+            entries,
+        })
+    }
+
+    /// The part of queue `queue`, whose end `ring` was just made. If an earlier owner has written to it,
+    /// `ring` goes on where that one stopped, whatever the frontend says: it counts what was
+    /// handed back, the record knows what was taken.
+    ///
+    /// # Errors
+    ///
+    /// When it has no room for the queue, or holds what cannot be.
+    pub fn record(&self, queue: u16, ring: &mut DeviceEnd) -> Result<Record, RecordError> {
+        let (queues, entries, size) = (self.queues, self.entries, ring.size());
+        if queue >= queues || size > entries {
+            return Err(RecordError::Room {
+                queue,
+                size,
+                queues,
+                entries,
+            });
+        }
+        let bytes = area_bytes(entries);
+        let at = usize::from(queue) * bytes;
+        let span = self.region.span().slice(at, bytes);
+        let area = Area {
+            span: span.expect("all queues have their parts"),
+            _region: Arc::clone(&self.region),
+        };
+        let found = record::Shape {
+            queue,
+            entries,
+            size,
+        };
+        let (record, next) = Record::open(area, found, ring.used())?;
+        if let Some(next) = next {
+            ring.go_on_with(next);
+        }
+        if record.left() > 0 {
+            let requests = record.left();
+            tracing::info!(queue, requests, "submitting again what was in flight");
+        }
+        Ok(record)
+    }
+}
+
+/// What `message` says of queues, if this device can have as many and as large ones.
+fn shape(message: &VhostUserInflight, options: &Options) -> Result<(u16, u16), RecordError> {
+    let (queues, entries) = (message.num_queues, message.queue_size);
+    if queues > options.num_queues || entries > options.queue_size {
+        return Err(RecordError::Shape {
+            queues,
+            entries,
+            most_queues: options.num_queues,
+            most_entries: options.queue_size,
+        });
+    }
+    Ok((queues, entries))
+}
+
+fn bytes(queues: u16, entries: u16) -> u64 {
+    u64::from(queues) * area_bytes(entries) as u64
+}
+
+/// One queue's part of a record, which stays mapped with it.
+#[derive(Debug)]
+pub struct Area {
+    span: Span,
+    _region: Arc<Region>,
+}
+
+impl Store for Area {
+    #[inline]
+    fn store<W: Word>(&self, at: usize, word: W) {
+        self.span.release(at, word);
+    }
+
+    fn load<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.span.load(at)
+    }
+}
+
+#[cfg(test)]
+mod tests;
