@@ -73,6 +73,9 @@ pub enum OpenError {
         "{path} is to be used through io_uring, which is missing or forbidden here; use `engine=auto`"
     )]
     NoIoUring { path: PathBuf, source: io::Error },
+    /// The log of a `fault:` disk.
+    #[error("{path} cannot be written as the log of the `fault` disk")]
+    Log { path: PathBuf, source: io::Error },
     /// No disk has such blocks.
     #[error(
         "a block size of {asked} bytes is impossible; use 512 or 4096 (any power of two to 65536)"

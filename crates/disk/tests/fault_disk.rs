@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -494,4 +495,35 @@ fn the_luck_of_a_rule_does_not_depend_on_those_behind_it() {
     let alone = disk("error=EIO,chance=10%");
     assert!(!alone.is_empty());
     assert_eq!(disk("error=EIO,chance=10%,delay=exp:1us,chance=50%"), alone);
+}
+
+#[test]
+fn the_log_tells_what_reaches_the_disk_below_and_others_may_append_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let rules = format!("log={},error=EIO,op=read,torn=0,after=2", path.display());
+    let disk = faulty(&rules);
+    let mut client = Client::new(&disk);
+    let data = Buffer::cut(512, &[10, 20]);
+    data.fill(&[0xab; 512]);
+    client.run(write(4096, &data)).unwrap();
+    let mut other = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap();
+    other.write_all(b"seen\n").unwrap();
+    client.run(Op::Flush).unwrap();
+    client.run(read(0, &data)).unwrap_err();
+    client.run(zeroes(512, 1024, Unmap::Forbidden)).unwrap();
+    client.run(write(0, &data)).unwrap();
+    client.run(write(0, &data)).unwrap_err();
+    let shown = "ab".repeat(32);
+    let expected = format!(
+        "write 4096 512 {shown}\nseen\nflush 0 0\nwrite-zeroes 512 1024\nwrite 0 512 {shown}\n"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    assert!(matches!(
+        Fault::new(memory(1 << 20), &faults("log=/nowhere/log")),
+        Err(OpenError::Log { .. })
+    ));
 }

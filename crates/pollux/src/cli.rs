@@ -43,7 +43,7 @@ A file or block device: --disk file:path=F[,OPTION]...; of each option, the firs
                                          that the guest can migrate from one daemon to another
   An image has one writer: QEMU's locks are honoured, and hold QEMU off.
 
-A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,RULE]...,on=SPEC
+A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,]RULE[,RULE]...,on=SPEC
   RULE       ACTION[,CONDITION]..., for example error=EIO,op=write,every=100
   ACTION     delay=TIME | delay=TIME-TIME | delay=exp:TIME | delay=pareto:TIME
              error=EIO|ENOSPC|EOPNOTSUPP|...
@@ -52,6 +52,7 @@ A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,]RULE[,R
   CONDITION  op=read+write+flush+discard+write-zeroes  range=BYTES-BYTES  after=N  every=N
              chance=P%  times=N
   TIME       200us, 3ms, 1s
+  F          a file to which each request is appended before it reaches the disk below
   pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
 
 Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use super::held::Held;
+use super::log::described;
 use super::rule::Then;
 use super::state::{Fate, Plan, State};
 use super::timer::Timer;
@@ -70,6 +71,9 @@ impl FaultChannel {
 
     /// Hands a request to the disk below.
     fn pass(&mut self, op: Op, below: Below) -> Queued {
+        if let Err(failure) = self.answers.state.log(&op) {
+            return queued(self.answers.ended(below, Err(failure)));
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.below.push(None);
             self.below.len() - 1
@@ -164,13 +168,7 @@ impl Answers {
 }
 
 fn told(fault: &str, op: &Op) {
-    let (doing, at, len) = match *op {
-        Op::Read { at, into } => ("read", at, into.bytes()),
-        Op::Write { at, from, .. } => ("write", at, from.bytes()),
-        Op::Flush => ("flush", 0, 0),
-        Op::Discard { at, len } => ("discard", at, len),
-        Op::WriteZeroes { at, len, .. } => ("write-zeroes", at, len),
-    };
+    let (doing, at, len) = described(op);
     warn!(doing, at, len, "as the `fault` disk was told: {fault}");
 }
 

@@ -2,7 +2,7 @@
 //! writes and silence.
 //!
 //! ```text
-//! fault:[seed=N,]RULE[,RULE]...,on=SPEC      SPEC is the disk below, taken as it stands
+//! fault:[seed=N,][log=PATH,][RULE,]...on=SPEC    SPEC is the disk below, taken as it stands
 //!
 //! RULE       ACTION[,CONDITION]...            for example error=EIO,op=write,every=100
 //! ACTION     delay=TIME                       the completion comes so much later than below
@@ -33,22 +33,29 @@
 //! - A device that hangs answers nothing any more: neither what comes, nor what is in flight, nor what
 //!   is delayed. To its users it is a disk whose requests never end, so the session that uses it does
 //!   not end either, nor does a polite request to end the program; a second one does not wait.
+//! - With `log=` each request that reaches the disk below is appended to that file before it does, as a
+//!   line: what it is, where, how many bytes, and of a write the first 32 in hexadecimal
+//!   (`write 8192 4096 0a1b...`). The lines are there when the program is killed, and others may append
+//!   theirs. The path has no comma.
 //! - Geometry, counters and events are those of the disk below.
 
 mod channel;
 mod delay;
 mod held;
+mod log;
 mod rule;
 mod state;
 mod timer;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pollux_memory::Region;
 
 use channel::FaultChannel;
 pub use delay::Delay;
+use log::Log;
 pub use rule::{Action, Chance, Hang, Keep, Kind, Ops, Rule, Then, When};
 use state::State;
 
@@ -59,6 +66,8 @@ use crate::{Channel, Disk, Events, Geometry, OpenError, WaitPoint};
 pub struct Faults {
     /// Where chance begins.
     pub seed: u64,
+    /// Where what reaches the disk below is told.
+    pub log: Option<PathBuf>,
     /// What happens to whom.
     pub rules: Vec<Rule>,
 }
@@ -74,7 +83,8 @@ impl Fault {
     ///
     /// # Errors
     ///
-    /// [`OpenError::PartialBlock`] where a torn write would keep a part of a block.
+    /// [`OpenError::PartialBlock`] where a torn write would keep a part of a block, [`OpenError::Log`] where
+    /// the log cannot be written.
     pub fn new(below: Arc<dyn Disk>, faults: &Faults) -> Result<Self, OpenError> {
         let block = below.geometry().block;
         for rule in &faults.rules {
@@ -87,7 +97,13 @@ impl Fault {
                 return Err(OpenError::PartialBlock { bytes, block });
             }
         }
-        let state = Arc::new(State::new(faults, block));
+        let log = faults.log.as_ref().map(|path| {
+            Log::open(path).map_err(|source| OpenError::Log {
+                path: path.clone(),
+                source,
+            })
+        });
+        let state = Arc::new(State::new(faults, block, log.transpose()?));
         Ok(Self { below, state })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::log::Log;
 use super::rule::{Action, Hang, Keep, Rule, Then};
 use super::{Delay, Faults};
 use crate::{Failure, Op};
@@ -41,6 +42,7 @@ pub struct State {
     block: u64,
     delays: bool,
     hung: AtomicBool,
+    log: Option<Log>,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,7 @@ struct Counted {
 }
 
 impl State {
-    pub fn new(faults: &Faults, block: u32) -> Self {
+    pub fn new(faults: &Faults, block: u32, log: Option<Log>) -> Self {
         let mut seeds = Rng::with_seed(faults.seed);
         let counted = |rule: &Rule| Counted {
             rule: rule.clone(),
@@ -69,6 +71,7 @@ impl State {
             rules: Mutex::new(faults.rules.iter().map(counted).collect()),
             block: block.into(),
             hung: AtomicBool::new(false),
+            log,
         }
     }
 
@@ -85,6 +88,11 @@ impl State {
     /// The device stops answering.
     pub fn hang(&self) {
         self.hung.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells the log, if there is one, that `op` reaches the disk below.
+    pub fn log(&self, op: &Op) -> Result<(), Failure> {
+        self.log.as_ref().map_or(Ok(()), |log| log.tell(op))
     }
 
     /// What is to become of `op`.

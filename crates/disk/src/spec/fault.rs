@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ pub fn parse(mut rest: &str, depth: u32) -> Result<Spec, SpecError> {
 #[derive(Default)]
 struct Reading {
     seed: Option<u64>,
+    log: Option<PathBuf>,
     rules: Vec<Rule>,
     /// The conditions that the last rule has already.
     given: Vec<&'static str>,
@@ -87,10 +89,10 @@ impl Reading {
             remedy,
         };
         match key {
-            "seed" if self.seed.is_some() => {
-                let key = key.to_owned();
-                return Err(SpecError::Twice { key });
-            }
+            "seed" if self.seed.is_some() => return Err(twice(key)),
+            "log" if self.log.is_some() => return Err(twice(key)),
+            "log" if value.is_empty() => return Err(wrong("names no file")),
+            "log" => self.log = Some(value.into()),
             "seed" => self.seed = Some(number(value).ok_or(wrong("is not a number"))?),
             "delay" => {
                 let delay = delay(value)
@@ -146,8 +148,7 @@ impl Reading {
             ));
         };
         if self.given.contains(&known) {
-            let key = format!("{key} of one rule");
-            return Err(SpecError::Twice { key });
+            return Err(twice(&format!("{key} of one rule")));
         }
         self.given.push(known);
         let not_a_number = "is not a number, or 0";
@@ -189,11 +190,17 @@ impl Reading {
         }
         let faults = Faults {
             seed: self.seed.unwrap_or_default(),
+            log: self.log,
             rules: self.rules,
         };
         let on = Box::new(super::parse(below, depth)?);
         Ok(Spec::Fault { faults, on })
     }
+}
+
+fn twice(key: &str) -> SpecError {
+    let key = key.to_owned();
+    SpecError::Twice { key }
 }
 
 fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -297,6 +304,9 @@ pub fn print(faults: &Faults, on: &Spec, f: &mut fmt::Formatter<'_>) -> fmt::Res
     f.write_str("fault:")?;
     if faults.seed != 0 {
         write!(f, "seed={},", faults.seed)?;
+    }
+    if let Some(log) = &faults.log {
+        write!(f, "log={},", log.display())?;
     }
     for rule in &faults.rules {
         print_rule(rule, f)?;

@@ -83,6 +83,8 @@ fn every_mistake_is_named_with_its_remedy() {
         ("error=EIO,,on=null:size=1G", "`` is not KEY=VALUE"),
         ("color=red,on=null:size=1G", "`fault` has no `color`"),
         ("seed=1,seed=2,", "`seed` is given twice"),
+        ("log=a,log=b,", "`log` is given twice"),
+        ("log=,on=null:size=1G", "`log=` names no file"),
         ("seed=x,", "`seed=x` is not a number"),
         ("error=EFOO,", "`error=EFOO` is not an error"),
         ("delay=1h,", "`delay=1h` is not a delay"),
@@ -172,8 +174,9 @@ fn some_rules() -> impl Strategy<Value = Rule> {
 /// Any faults over a disk of that kind.
 pub fn over(on: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     let rules = prop::collection::vec(some_rules(), 0..4);
-    (any::<u64>(), rules, on).prop_map(|(seed, rules, on)| Spec::Fault {
-        faults: Faults { seed, rules },
+    let log = prop::option::of("[a-z/= ]{1,9}".prop_map(Into::into));
+    (any::<u64>(), log, rules, on).prop_map(|(seed, log, rules, on)| Spec::Fault {
+        faults: Faults { seed, log, rules },
         on: Box::new(on),
     })
 }

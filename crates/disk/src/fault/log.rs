@@ -1,0 +1,58 @@
+//! The log of what reaches the disk below.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::{Failure, Op};
+
+/// How much of what is written the log shows.
+const SHOWN: usize = 32;
+
+/// A file that others may append to as well: each line is one write at its end.
+#[derive(Debug)]
+pub struct Log(File);
+
+impl Log {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        Ok(Self(file))
+    }
+
+    /// Appends a line about `op`. What cannot be logged is not done.
+    pub fn tell(&self, op: &Op) -> Result<(), Failure> {
+        let (doing, at, len) = described(op);
+        let mut line = format!("{doing} {at} {len}");
+        if let Op::Write { from, .. } = op {
+            line.push(' ');
+            let mut left = SHOWN;
+            for span in from.iter() {
+                let (shown, _) = span.split_at(span.len().min(left));
+                left -= shown.len();
+                let mut bytes = [0; SHOWN];
+                let bytes = &mut bytes[..shown.len()];
+                shown.read(bytes);
+                for byte in bytes {
+                    write!(line, "{byte:02x}").expect("a string takes everything");
+                }
+            }
+        }
+        line.push('\n');
+        let told = (&self.0).write_all(line.as_bytes());
+        told.map_err(|error| Failure::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    }
+}
+
+/// What `op` does, where, and to how many bytes.
+pub fn described(op: &Op) -> (&'static str, u64, u64) {
+    match *op {
+        Op::Read { at, into } => ("read", at, into.bytes()),
+        Op::Write { at, from, .. } => ("write", at, from.bytes()),
+        Op::Flush => ("flush", 0, 0),
+        Op::Discard { at, len } => ("discard", at, len),
+        Op::WriteZeroes { at, len, .. } => ("write-zeroes", at, len),
+    }
+}
