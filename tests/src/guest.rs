@@ -80,6 +80,7 @@ impl Kernel {
 pub struct VhostUserBlk {
     socket: PathBuf,
     properties: String,
+    connection: String,
 }
 
 impl VhostUserBlk {
@@ -88,7 +89,15 @@ impl VhostUserBlk {
         Self {
             socket: socket.to_owned(),
             properties: String::new(),
+            connection: String::new(),
         }
+    }
+
+    /// QEMU connects again, a second later, when the server has gone.
+    #[must_use]
+    pub fn reconnects(mut self) -> Self {
+        self.connection.push_str(",reconnect=1");
+        self
     }
 
     /// Sets a property of the device, e.g. `num-queues=2` or `event_idx=off`.
@@ -273,7 +282,7 @@ impl Guest {
         command.args(["-append", &kernel_arguments]);
         for (index, disk) in self.disks.iter().enumerate() {
             let socket = disk.socket.display();
-            let chardev = format!("socket,id=disk{index},path={socket}");
+            let chardev = format!("socket,id=disk{index},path={socket}{}", disk.connection);
             let device = format!("vhost-user-blk-pci,chardev=disk{index}{}", disk.properties);
             command.args(["-chardev", &chardev, "-device", &device]);
         }

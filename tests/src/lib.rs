@@ -7,6 +7,7 @@ pub mod backend;
 pub mod busy;
 pub mod client;
 pub mod drive;
+pub mod executions;
 pub mod frontend;
 pub mod guest;
 pub mod load;

@@ -48,9 +48,10 @@ impl Record {
         block
     }
 
-    fn decode(block: &[u8]) -> Option<Self> {
+    /// The record that begins with `header`, whatever follows; none if that is no record's.
+    pub fn from_header(header: &[u8]) -> Option<Self> {
         let word = |index: usize| {
-            let bytes = block[8 * index..][..8].try_into().expect("eight bytes");
+            let bytes = header[8 * index..][..8].try_into().expect("eight bytes");
             u64::from_le_bytes(bytes)
         };
         let record = Self {
@@ -58,7 +59,11 @@ impl Record {
             place: word(2),
             sequence: word(3),
         };
-        (record.encode() == block).then_some(record)
+        (word(0) == MAGIC).then_some(record)
+    }
+
+    fn decode(block: &[u8]) -> Option<Self> {
+        Self::from_header(block).filter(|record| record.encode() == block)
     }
 }
 
@@ -139,6 +144,20 @@ impl Expected {
     pub const fn new(seed: u64) -> Self {
         let least = BTreeMap::new();
         Self { seed, least }
+    }
+
+    /// What the program `records` says on a guest's `console` about the `disk` that `jobs` write to.
+    pub fn told(console: &str, disk: &str, seed: u64, jobs: u64, places: u64) -> Self {
+        let mut expected = Self::new(seed);
+        for job in 0..jobs {
+            let prefix = format!("guest: covered {disk} {job} ");
+            let reports = console
+                .lines()
+                .filter_map(|line| line.strip_prefix(&prefix));
+            let writes = reports.filter_map(|number| number.parse().ok()).max();
+            expected.cover_first(writes.unwrap_or(0), Job::new(seed, job, places));
+        }
+        expected
     }
 
     /// `record` is durable from now on.

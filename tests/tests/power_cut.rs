@@ -229,7 +229,7 @@ fn what_a_guest_has_flushed_survives() {
     }
     let console = guest.kill().unwrap();
     for (name, disk) in survived {
-        let expected = told(&console, name, seed);
+        let expected = Expected::told(&console, name, seed, JOBS, PLACES_OF_A_JOB);
         assert!(
             expected.places() > 10,
             "little is known of {name}: {console}"
@@ -238,19 +238,4 @@ fn what_a_guest_has_flushed_survives() {
             panic!("{name}: {lost}\n{console}");
         }
     }
-}
-
-/// What the guest's `console` says about the disk `name`.
-fn told(console: &str, name: &str, seed: u64) -> Expected {
-    let mut expected = Expected::new(seed);
-    let prefix = format!("guest: covered {name} ");
-    for job in 0..JOBS {
-        let prefix = format!("{prefix}{job} ");
-        let reports = console
-            .lines()
-            .filter_map(|line| line.strip_prefix(&prefix));
-        let writes = reports.filter_map(|number| number.parse().ok()).max();
-        expected.cover_first(writes.unwrap_or(0), Job::new(seed, job, PLACES_OF_A_JOB));
-    }
-    expected
 }

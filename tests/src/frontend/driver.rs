@@ -40,13 +40,17 @@ pub mod feature {
 const PROTOCOL: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 15;
 /// `LOG_SHMFD`, taken where it is offered.
 const LOG_SHMFD: u64 = 1 << 1;
+/// Taken where it is offered.
+const INFLIGHT_SHMFD: u64 = 1 << 12;
 
 /// Requests of a queue.
 pub const SLOTS: u16 = 64;
 /// Bytes of data of a request.
 pub const PAGE: usize = 4096;
 
-const SIZE: u16 = 4 * SLOTS;
+/// Entries of a queue.
+pub const QUEUE_ENTRIES: u16 = 4 * SLOTS;
+const SIZE: u16 = QUEUE_ENTRIES;
 const AVAILABLE: usize = 0x8000;
 const USED: usize = 0x1_0000;
 const TABLES: usize = 0x1_8000;
@@ -106,19 +110,7 @@ impl Driver {
 
     /// The same over a connection that exists.
     pub fn over(frontend: Frontend, plan: Plan) -> io::Result<Self> {
-        frontend.tell_early(Code::SetOwner, &[])?;
-        let features = frontend.number(Code::GetFeatures)? & feature::KNOWN & !plan.without;
-        assert_ne!(
-            features & feature::PROTOCOL_FEATURES,
-            0,
-            "features of the protocol are offered"
-        );
-        let protocol = frontend.number(Code::GetProtocolFeatures)?;
-        assert_eq!(protocol & PROTOCOL, PROTOCOL, "offered: {protocol:#x}");
-        let taken = protocol & (PROTOCOL | LOG_SHMFD);
-        frontend.tell_early(Code::SetProtocolFeatures, &taken.to_le_bytes())?;
-        frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
-
+        let features = Self::negotiate(&frontend, plan.without)?;
         let memory = GuestMemory::new(1 << 32, usize::from(plan.queues) * QUEUE_BYTES)?;
         frontend.set_mem_table(&[memory.region()])?;
         let memory = Arc::new(memory);
@@ -133,6 +125,23 @@ impl Driver {
             driver.start(index)?;
         }
         Ok(driver)
+    }
+
+    /// Agrees on features, all that are known and offered but those `without`.
+    pub(super) fn negotiate(frontend: &Frontend, without: u64) -> io::Result<u64> {
+        frontend.tell_early(Code::SetOwner, &[])?;
+        let features = frontend.number(Code::GetFeatures)? & feature::KNOWN & !without;
+        assert_ne!(
+            features & feature::PROTOCOL_FEATURES,
+            0,
+            "features of the protocol are offered"
+        );
+        let protocol = frontend.number(Code::GetProtocolFeatures)?;
+        assert_eq!(protocol & PROTOCOL, PROTOCOL, "offered: {protocol:#x}");
+        let protocol = protocol & (PROTOCOL | LOG_SHMFD | INFLIGHT_SHMFD);
+        frontend.tell_early(Code::SetProtocolFeatures, &protocol.to_le_bytes())?;
+        frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
+        Ok(features)
     }
 
     /// Starts queue `index` where it stopped.
@@ -315,7 +324,12 @@ impl Queue {
 
     /// Stages a write of a page of `byte`.
     pub fn write(&mut self, slot: u16, sector: u64, byte: u8) {
-        self.memory.put(self.data(slot), &[byte; PAGE]);
+        self.write_page(slot, sector, &[byte; PAGE]);
+    }
+
+    /// Stages a write of `page`.
+    pub fn write_page(&mut self, slot: u16, sector: u64, page: &[u8; PAGE]) {
+        self.memory.put(self.data(slot), page);
         self.begin(slot, 1, sector);
         let data = self.part(self.data(slot), 4096, 0);
         self.stage(slot, &self.chain(slot, &[data]));

@@ -1,13 +1,16 @@
 //! The messages, as QEMU's docs/interop/vhost-user.rst lays them out.
 
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 /// The requests that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub enum Code {
     SetBackendReqFd = 21,
     GetConfig = 24,
     SetConfig = 25,
+    GetInflightFd = 31,
+    SetInflightFd = 32,
     GetMaxMemSlots = 36,
     AddMemReg = 37,
     RemMemReg = 38,
@@ -148,6 +153,29 @@ impl Frontend {
     pub fn ask(&self, code: Code, payload: &[u8]) -> io::Result<Vec<u8>> {
         self.send(code, 0, payload, &[])?;
         self.receive(code)
+    }
+
+    /// Sends a request that is answered with a descriptor as well.
+    pub fn ask_for_fd(&self, code: Code, payload: &[u8]) -> io::Result<(Vec<u8>, OwnedFd)> {
+        self.send(code, 0, payload, &[])?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
+        // A look at the first byte tells of the descriptor that comes with it, and leaves the message there.
+        let mut first = [0];
+        recvmsg(
+            &self.socket,
+            &mut [IoSliceMut::new(&mut first)],
+            &mut ancillary,
+            flags,
+        )?;
+        let mut fds = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        let fd = fds.next().and_then(|mut fds| fds.next());
+        let fd = fd.ok_or_else(|| io::Error::other(format!("{code:?}: no descriptor")))?;
+        Ok((self.receive(code)?, fd))
     }
 
     /// Sends a request before acknowledgements are negotiated.

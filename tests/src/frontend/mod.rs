@@ -8,12 +8,15 @@
 mod dirty_log;
 mod driver;
 mod guest_memory;
+mod inflight;
 mod message;
 mod round;
 
 pub use dirty_log::{DirtyLog, page};
 pub use driver::{
-    Driver, Logs, PAGE, Plan, Queue, SLOTS, Status, TWO_QUEUES, count, feature, new_eventfd,
+    Driver, Logs, PAGE, Plan, QUEUE_ENTRIES, Queue, SLOTS, Status, TWO_QUEUES, count, feature,
+    new_eventfd,
 };
 pub use guest_memory::GuestMemory;
+pub use inflight::{Inflight, description};
 pub use message::{Code, Frontend, Region};

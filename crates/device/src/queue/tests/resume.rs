@@ -59,9 +59,9 @@ impl Kept {
         let rig = &mut self.rig;
         let file = self.file.try_clone().unwrap();
         let inflight = Inflight::map(&self.description, file, &self.options).unwrap();
-        let mut ring = DeviceEnd::new(&rig.areas, RingIndex(base), Suppression::EventIdx, true);
-        let record = inflight.record(0, &mut ring).unwrap();
-        let mut setup = setup(ring, &rig.table, &rig.rules, rig.writeback);
+        let mut end = DeviceEnd::new(&rig.areas, RingIndex(base), Suppression::EventIdx, true);
+        let record = inflight.record(0, &mut end).unwrap();
+        let mut setup = setup(end, &rig.table, &rig.rules, rig.writeback);
         setup.record = Some(record);
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK);
         setup.kick = Some(kick.unwrap());
