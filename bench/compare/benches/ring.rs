@@ -2,7 +2,8 @@
 //!
 //! `ring/take_stage_publish/<batch>/<kind>[/<regions>]/<who>`: the time of one turn, that is of `batch`
 //! chains of three descriptors (header, 4 KiB, status), their buffers resolved to memory, handed back and
-//! published. The driver refills the ring between the timed stretches.
+//! published. The driver refills the ring between the timed stretches. `pollux_recorded` also keeps an
+//! in-flight record; that is what a request pays where a frontend asks for one.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use criterion::{
     BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
 };
-use pollux_compare::{Device, Guest, Kind, Part, Pollux, RING, VirtioQueue};
+use pollux_compare::{Device, Guest, Kind, Part, Pollux, RING, Recorded, VirtioQueue};
 
 const BATCHES: [u16; 2] = [1, 32];
 const KINDS: [(Kind, &str); 2] = [(Kind::Direct, "direct"), (Kind::Indirect, "indirect")];
@@ -100,6 +101,13 @@ fn take_stage_publish(criterion: &mut Criterion) {
                 };
                 time::<Pollux>(&mut group, &case, kind, regions, batch);
                 time::<VirtioQueue>(&mut group, &case, kind, regions, batch);
+                if regions == 1 {
+                    assert_eq!(
+                        see::<Recorded>(kind, regions, batch),
+                        see::<Pollux>(kind, regions, batch)
+                    );
+                    time::<Recorded>(&mut group, &case, kind, regions, batch);
+                }
             }
         }
     }

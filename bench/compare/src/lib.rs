@@ -1,14 +1,17 @@
 //! Competitors of single crates, beside ours on the same work.
 //!
 //! `ring`: the device's end of a split virtqueue, ours ([`Pollux`]) and that of the crate
-//! `virtio-queue` ([`VirtioQueue`]), each over a mapping of its own of the same memory ([`Guest`]).
+//! `virtio-queue` ([`VirtioQueue`]), each over a mapping of its own of the same memory ([`Guest`]); and what the
+//! in-flight record adds to ours ([`Recorded`]).
 
 mod guest;
 mod pollux;
+mod recorded;
 mod virtio_queue;
 
 pub use guest::{Guest, Kind, RING, WRITTEN};
 pub use pollux::Pollux;
+pub use recorded::Recorded;
 pub use virtio_queue::VirtioQueue;
 
 /// A buffer of a chain as the device finds it: where it is mapped, and how long it is.

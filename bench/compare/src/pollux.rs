@@ -10,9 +10,9 @@ use crate::{Device, Part};
 
 /// `pollux_ring::DeviceEnd` over `pollux_memory::Memory`.
 pub struct Pollux {
-    device: DeviceEnd,
-    memory: Memory,
-    chain: Chain,
+    pub(crate) device: DeviceEnd,
+    pub(crate) memory: Memory,
+    pub(crate) chain: Chain,
 }
 
 impl Part for Span {

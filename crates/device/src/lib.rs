@@ -23,7 +23,7 @@ mod worker;
 mod workers;
 
 pub use device::{Device, Options};
-pub use inflight::RecordError;
+pub use inflight::{Inflight, Record, RecordError};
 pub use poll::{Policy, Polling, Progress, Wait};
 pub use refusal::Refusal;
 pub use server::serve;
