@@ -58,6 +58,7 @@ peers-full: build ## The full set on a second kernel, and with files from either
 	    POLLUX_TEST_FILE=engine=$$engine $(PEERS) --test 'blkio_*' --test 'session_*' --test guest_linux61 \
 	        -- --test-threads=1 --skip files_of_every_kind; \
 	done
+	POLLUX_TEST_KILLS=100 $(PEERS) --test recovery -- --test-threads=1
 	# Threads of the kernel, which reads of tmpfs need then, cannot be watched, and end when they like.
 	POLLUX_TEST_FILE=engine=io_uring,inline=off,buffers=registered $(PEERS) --test 'blkio_*' --test 'session_*' \
 	    -- --test-threads=1 --skip an_idle_session

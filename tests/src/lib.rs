@@ -17,5 +17,6 @@ pub mod process;
 pub mod random;
 pub mod records;
 pub mod server;
+pub mod stepping;
 pub mod storage;
 pub mod subject;

@@ -119,6 +119,33 @@ fn what_a_hanging_disk_had_swallowed_is_done_by_the_next_daemon() {
     driver.queues[0].round(7);
 }
 
+#[test]
+fn what_was_in_flight_fails_once_where_the_next_disk_does() {
+    let place = Place::new();
+    let server = place.serve("hang=request,");
+    let mut driver = Driver::connect(server.socket(), TWO_QUEUES).unwrap();
+    let inflight = driver.keep_record().unwrap();
+    for queue in &mut driver.queues {
+        for slot in 0..SLOTS {
+            queue.write(slot, u64::from(slot) * SECTORS, 1);
+        }
+        queue.publish_and_kick();
+    }
+    for queue in 0..QUEUES {
+        let all = || inflight.in_flight(queue).unwrap() == usize::from(SLOTS);
+        eventually(all, || format!("queue {queue} is not taken"));
+    }
+    kill(server);
+    let server = place.serve("error=EIO,op=write,");
+    driver.connect_again(server.socket(), &inflight).unwrap();
+    for queue in &mut driver.queues {
+        assert_eq!(queue.finish().len(), usize::from(SLOTS));
+        for slot in 0..SLOTS {
+            assert_eq!(queue.status(slot), Status::IoErr);
+        }
+    }
+}
+
 fn address(line: &str) -> u64 {
     let address = line.split(' ').nth(1).and_then(|text| text.parse().ok());
     address.unwrap_or_else(|| panic!("no address in {line:?}"))

@@ -45,6 +45,13 @@ impl Inflight {
         frontend.tell(Code::SetInflightFd, &self.description, &[file])
     }
 
+    /// The first bytes of queue 0's part: what is said of all of it, and the first entries.
+    pub fn beginning<const N: usize>(&self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
     /// How many requests of queue `queue` are in flight, by the record.
     pub fn in_flight(&self, queue: u16) -> io::Result<usize> {
         let entries = u64::from(QUEUE_ENTRIES);
