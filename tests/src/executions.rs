@@ -61,13 +61,8 @@ impl Executions {
     }
 
     /// Bytes so far.
-    pub fn len(&self) -> io::Result<u64> {
+    pub fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
-    }
-
-    /// Has nothing happened?
-    pub fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
     }
 
     /// Checks the log of writers who have one write at a time in flight each, and begin the next when they

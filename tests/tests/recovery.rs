@@ -326,10 +326,10 @@ impl Disk {
 
     /// Waits until there is something more in the log.
     fn goes_on(&self, random: &mut Random) {
-        let from = self.executions.len().unwrap();
+        let from = self.executions.size().unwrap();
         let enough = from + BYTES_OF_A_LINE * (1 + random.below(300));
         let missing = || self.server.as_ref().unwrap().log();
-        eventually(|| self.executions.len().unwrap() >= enough, missing);
+        eventually(|| self.executions.size().unwrap() >= enough, missing);
     }
 
     fn kill(&mut self) {
