@@ -93,14 +93,6 @@ impl<E: Entry> Lane<E> {
         }
     }
 
-    /// The same lane once more: see `Lane::new`, whose promise covers it.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            words: Words { ..self.words },
-            ..*self
-        }
-    }
-
     pub(crate) fn size(&self) -> u16 {
         self.mask + 1
     }

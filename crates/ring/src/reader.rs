@@ -1,9 +1,12 @@
 //! The reading side of a lane: looks, takes, and says whether it wants to be woken.
 
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicPtr;
+
 use crate::fault::PeerFault;
 use crate::index::RingIndex;
 use crate::lane::{Armed, Lane, Suppression};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU16, Ordering};
 use crate::wire::Entry;
 
 /// Takes the entries of one lane.
@@ -118,25 +121,45 @@ impl<E: Entry> Reader<E> {
     /// A look at the same lane for threads that do not own the reader.
     #[must_use]
     pub fn glance(&self) -> Glance<E> {
-        Glance(self.lane.again())
+        Glance::at(&self.lane)
     }
 }
 
 /// Looks at a lane's index beside its [`Reader`], so that whoever has nothing to take need not ask for
 /// the reader, which may be behind a lock.
+///
+/// When the ring is laid out anew elsewhere, it [follows](Glance::follow) there, while others look.
 #[derive(Debug)]
-pub struct Glance<E: Entry>(Lane<E>);
-
-// SAFETY: a glance only ever loads one atomic, which any number of threads may do at once.
-unsafe impl<E: Entry> Sync for Glance<E> {}
+pub struct Glance<E: Entry> {
+    idx: AtomicPtr<AtomicU16>,
+    lane: PhantomData<fn() -> E>,
+}
 
 impl<E: Entry> Glance<E> {
+    fn at(lane: &Lane<E>) -> Self {
+        Self {
+            idx: AtomicPtr::new(std::ptr::from_ref(lane.idx()).cast_mut()),
+            lane: PhantomData,
+        }
+    }
+
+    /// From now on this looks where `reader` reads. The memory of before stays mapped all the same, as
+    /// somebody may be looking at it.
+    pub fn follow(&self, reader: &Glance<E>) {
+        let there = reader.idx.load(Ordering::Relaxed);
+        self.idx.store(there, Ordering::Release);
+    }
+
     /// Has the writer published more than the entries before `next`? What it publishes right after
     /// this is found by the next look.
     #[inline]
     #[must_use]
     pub fn sees_more_than(&self, next: RingIndex) -> bool {
         // Relaxed: whoever takes the entries looks again, with acquire.
-        RingIndex(u16::from_le(self.0.idx().load(Ordering::Relaxed))) != next
+        let idx = self.idx.load(Ordering::Acquire);
+        // SAFETY: it came from a lane, whose maker keeps the word mapped and aligned for as long as a
+        // glance of its reader lives, wherever that has followed to since (`Lane::new`).
+        let idx = unsafe { &*idx };
+        RingIndex(u16::from_le(idx.load(Ordering::Relaxed))) != next
     }
 }
