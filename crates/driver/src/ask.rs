@@ -27,6 +27,20 @@ pub struct Part {
     pub bounced: bool,
 }
 
+/// All of a request, in place.
+pub fn all(ask: &Ask) -> Part {
+    let len = match ask {
+        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => spans.bytes(),
+        Ask::Op(Op::Discard { len, .. } | Op::WriteZeroes { len, .. }) => *len,
+        Ask::Op(Op::Flush) => 0,
+        Ask::Serial(_) => SERIAL_BYTES as u64,
+    };
+    Part {
+        len,
+        ..Part::default()
+    }
+}
+
 /// How many buffers of data a chain has.
 pub fn count(ask: &Ask, part: Part, limits: &Limits) -> usize {
     let buffers = |len: usize| len.div_ceil(limits.buffer as usize);

@@ -26,7 +26,7 @@ impl Bounce {
     /// # Errors
     ///
     /// When there is no room for another buffer.
-    pub fn new(pool: &Pool, ask: &Ask, part: Part) -> io::Result<Option<Box<Self>>> {
+    pub fn new(pool: &Pool, ask: &Ask, part: Part) -> io::Result<Option<Self>> {
         let (true, Some(spans)) = (part.bounced, data_of(ask)) else {
             return Ok(None);
         };
@@ -39,7 +39,7 @@ impl Bounce {
             }
             _ => Some((spans, part)),
         };
-        Ok(Some(Box::new(Self { through, back })))
+        Ok(Some(Self { through, back }))
     }
 
     /// What the device uses.

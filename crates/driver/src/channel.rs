@@ -51,7 +51,7 @@ impl Channel {
         wait.watch(place.call().as_fd(), Watch::CHANNEL)?;
         let device = Arc::clone(place.device());
         Ok(Self {
-            core: Core::new(Arc::clone(&device), Arc::clone(place.rings())),
+            core: Core::new(Arc::clone(&device), place.index()),
             switch: Switch::new(device.options().mixed),
             asleep: false,
             doorbell: place.doorbell().clone(),
@@ -81,6 +81,26 @@ impl Channel {
         });
     }
 
+    /// The server is gone: for good, or another one has taken its place.
+    #[cold]
+    fn follow(&mut self, done: &mut dyn FnMut(Done)) {
+        if self.device().is_lost() {
+            return self.give_up(done);
+        }
+        let switch = &mut self.switch;
+        let reaped = self.core.follow(&mut |(ticket, completion), result| {
+            switch.end(completion);
+            done(Done { ticket, result });
+        });
+        match reaped {
+            Ok(chains) => self.place.counts().looked(chains),
+            Err(fault) => {
+                self.broken(fault);
+                self.give_up(done);
+            }
+        }
+    }
+
     /// Turns calls on or off, as they are needed now. Whoever sleeps looks after this.
     #[inline]
     fn settle(&mut self) {
@@ -97,7 +117,7 @@ impl Channel {
 #[cfg(test)]
 impl Channel {
     pub(crate) fn rings(&self) -> &crate::rings::Rings {
-        self.place.rings()
+        self.core.rings()
     }
 }
 
@@ -137,8 +157,8 @@ impl pollux_disk::Channel for Channel {
     #[inline]
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
         self.asleep = false;
-        if self.device().is_lost() {
-            return self.give_up(done);
+        if self.device().epoch() != self.core.epoch() {
+            return self.follow(done);
         }
         let switch = &mut self.switch;
         let reaped = self.core.reap(&mut |(ticket, completion), result| {
@@ -157,10 +177,11 @@ impl pollux_disk::Channel for Channel {
     fn arm(&mut self) -> Armed {
         self.asleep = true;
         let armed = self.core.arm();
-        // After the look, as whoever gives up a device says so first and then wakes the sleepers. Its
-        // ring means nothing any more: there is as much to reap as there was in flight.
-        if self.device().is_lost() {
-            return if self.core.is_idle() {
+        // After the look, as whoever gives up a device, or has another one take its place, says so first
+        // and then wakes the sleepers. The ring means nothing any more: there is as much to reap as there
+        // was in flight, or the other one to go to.
+        if self.device().epoch() != self.core.epoch() {
+            return if self.device().is_lost() && self.core.is_idle() {
                 Armed::Idle
             } else {
                 Armed::Pending

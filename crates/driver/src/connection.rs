@@ -3,67 +3,72 @@
 //! Messages go through one lock, one at a time, each with its answer: the server may be asked from any
 //! thread, and never stands between two questions. None is sent while requests are on their way: only
 //! when queues start and stop, and memory or the configuration change.
+//!
+//! A connection outlasts its sessions: while the server is *away*, memory that comes and goes is noted,
+//! for the next session to be told of ([`Connection::install`]).
 
+use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use pollux_blk::Config;
+use pollux_blk::{Config, feature};
 use pollux_memory::Region;
-use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
-use vhost::vhost_user::{Error as Fault, Frontend, VhostUserFrontend as _};
+use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VringConfigData};
 
 use crate::Options;
-use crate::dial::dial;
 use crate::error::{ConnectError, Lost, Refusal};
 use crate::fd;
 use crate::memory::Addresses;
-use crate::negotiate::{self, Agreed};
-use crate::patience::{Ended, bounded};
+use crate::negotiate;
+use crate::options::Reconnect;
 use crate::regions::Regions;
+use crate::session::{Line, Opened, Session};
 use crate::table::Known;
 
 /// What a queue and its device wake each other by: two eventfds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct QueueFds {
     /// Driver to device.
-    pub(crate) kick: OwnedFd,
+    pub(crate) kick: Arc<OwnedFd>,
     /// Device to driver.
-    pub(crate) call: OwnedFd,
+    pub(crate) call: Arc<OwnedFd>,
 }
 
 /// A connection to a server. Dropping it ends the session.
 pub(crate) struct Connection {
+    path: PathBuf,
+    options: Options,
     asked: Mutex<Asked>,
-    wire: Wire,
-    agreed: Agreed,
-    server: Option<u32>,
+    /// The same as in there, for those who cannot wait for their turn.
+    session: Mutex<Arc<Session>>,
+    attempt: Mutex<Attempt>,
+    /// Why there will be no other session.
+    over: OnceLock<Lost>,
+    /// What was agreed on first, and holds for all sessions.
+    features: u64,
+    queues: u16,
     known: Known,
+}
+
+/// An attempt to connect once more.
+#[derive(Default)]
+struct Attempt {
+    socket: Option<UnixStream>,
+    /// There are to be none.
+    is_over: bool,
 }
 
 /// What only one thread at a time may use.
 struct Asked {
+    session: Arc<Session>,
     line: Line,
     regions: Regions,
     config: Config,
-}
-
-/// Whoever speaks to the server speaks through this.
-pub(crate) struct Line {
-    pub(crate) frontend: Frontend,
-    /// Does every message have an answer, even if it asks nothing?
-    acknowledged: bool,
-}
-
-/// The socket, as far as it takes no turn at asking.
-pub(crate) struct Wire {
-    socket: UnixStream,
-    patience: Duration,
-    lost: OnceLock<Lost>,
 }
 
 impl Connection {
@@ -74,41 +79,111 @@ impl Connection {
     /// When nobody is there, or it is not a server of vhost-user disks; after `options.patience` if it
     /// does not answer.
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, ConnectError> {
-        let system = |source| ConnectError::System {
-            path: path.to_owned(),
-            source,
-        };
-        let socket = dial(path, options.patience)?;
-        let server = fd::listener(socket.as_fd()).map_err(system)?;
-        // One queue, until the server tells how many it has.
-        let mut frontend = Frontend::from_stream(socket.try_clone().map_err(system)?, 1);
-        let wire = Wire {
-            socket,
-            patience: options.patience,
-            lost: OnceLock::new(),
-        };
-        let (agreed, config) = negotiate::negotiate(&wire, &mut frontend, options)
-            .map_err(|failure| failure.at(path))?;
-        let regions = Regions::new(agreed.memory);
+        let Opened {
+            session,
+            line,
+            config,
+        } = Session::open(path, options, options.patience, |_| Ok(()))?;
         Ok(Self {
+            path: path.to_owned(),
+            options: options.clone(),
+            session: Mutex::new(Arc::clone(&session)),
+            attempt: Mutex::default(),
+            over: OnceLock::new(),
+            features: session.agreed.features,
+            queues: session.agreed.queues,
+            known: Known::default(),
             asked: Mutex::new(Asked {
-                line: Line {
-                    frontend,
-                    acknowledged: agreed.has(Protocol::REPLY_ACK),
-                },
-                regions,
+                regions: Regions::new(session.agreed.memory),
+                session,
+                line,
                 config,
             }),
-            wire,
-            agreed,
-            server,
-            known: Known::default(),
         })
+    }
+
+    /// Connects once more, for another session like the first. No answer is waited for longer than
+    /// `patience`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Connection::open`].
+    pub(crate) fn reopen(&self, patience: Duration) -> Result<Opened, ConnectError> {
+        let options = Options {
+            // No more than requests and rings are made for; but a disk that is read-only now says so.
+            without: !(self.features | feature::RO),
+            ..self.options.clone()
+        };
+        let opened = Session::open(&self.path, &options, patience, |socket| {
+            let mut attempt = self.lock_attempt();
+            if attempt.is_over {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            attempt.socket = Some(socket.try_clone()?);
+            Ok(())
+        });
+        self.lock_attempt().socket = None;
+        opened
+    }
+
+    /// There are to be no more attempts to connect. One that is under way fails at once.
+    pub(crate) fn give_up(&self) {
+        let mut attempt = self.lock_attempt();
+        attempt.is_over = true;
+        if let Some(socket) = &attempt.socket {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The session is `opened` from now on: its server is told of all memory first.
+    ///
+    /// # Errors
+    ///
+    /// When it takes not as much, or is gone again.
+    pub(crate) fn install(&self, opened: Opened) -> Result<(), Refusal> {
+        let Opened {
+            session,
+            mut line,
+            config,
+        } = opened;
+        let mut asked = self.lock();
+        let memory = session.agreed.memory;
+        asked.regions.tell_all(&session.wire, &mut line, memory)?;
+        asked.session = Arc::clone(&session);
+        (asked.line, asked.config) = (line, config);
+        *self.lock_session() = Arc::clone(&session);
+        drop(asked);
+        // Whoever has lost the device meanwhile has closed the session of before.
+        if let Some(over) = self.over.get() {
+            session.wire.lose(over.clone());
+        }
+        Ok(())
+    }
+
+    /// Is the server away, so that what it was not told now is for the next session?
+    pub(crate) fn is_away(&self, refusal: &Refusal) -> bool {
+        let closed = matches!(refusal, Refusal::Lost(Lost::Closed));
+        closed && self.options.reconnect != Reconnect::Never && self.over.get().is_none()
+    }
+
+    /// Where the server listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long the server may be away.
+    pub(crate) fn reconnect(&self) -> Reconnect {
+        self.options.reconnect
+    }
+
+    /// How long an answer is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.patience
     }
 
     /// The features of virtio that both sides agreed on.
     pub(crate) fn features(&self) -> u64 {
-        self.agreed.features
+        self.features
     }
 
     /// What the device told of itself when it was last asked.
@@ -119,29 +194,37 @@ impl Connection {
     /// Asks the device again what it tells of itself.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
         let mut asked = self.lock();
-        let config = negotiate::read_config(&self.wire, &mut asked.line.frontend)?;
+        let session = Arc::clone(&asked.session);
+        let config = negotiate::read_config(&session.wire, &mut asked.line.frontend)?;
         asked.config = config;
         Ok(config)
     }
 
     /// How many queues may be used.
     pub(crate) fn queues(&self) -> u16 {
-        self.agreed.queues
+        self.queues
     }
 
     /// The process that listened on the socket, if it has a number here.
     pub(crate) fn server(&self) -> Option<u32> {
-        self.server
+        self.session().server
     }
 
-    /// Why the device is gone, once a message has shown it.
+    /// The session that is current.
+    pub(crate) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.lock_session())
+    }
+
+    /// Why the device is gone for good, once it is.
     pub(crate) fn lost(&self) -> Option<Lost> {
-        self.wire.lost.get().cloned()
+        self.over.get().cloned()
     }
 
-    /// Ends the connection for `lost`: for whoever finds that out elsewhere. The first reason stays.
+    /// Ends the connection for `lost`. The first reason stays.
     pub(crate) fn lose(&self, lost: Lost) {
-        self.wire.lose(lost);
+        let lost = self.over.get_or_init(|| lost).clone();
+        self.session().wire.lose(lost);
+        self.give_up();
     }
 
     /// The memory that the device knows.
@@ -153,21 +236,6 @@ impl Connection {
     /// in flight meanwhile, unless it is known to stop its queues over it.
     pub(crate) fn replaces_memory(&self) -> bool {
         self.lock().regions.are_sent_whole()
-    }
-
-    /// Where the server's own messages arrive, if it sends any.
-    pub(crate) fn notices(&self) -> Option<&UnixStream> {
-        self.agreed.notices.as_ref()
-    }
-
-    /// Will the server wait for the answers to its own messages?
-    pub(crate) fn answers_notices(&self) -> bool {
-        self.agreed.has(Protocol::REPLY_ACK)
-    }
-
-    /// The socket, to be watched for its end.
-    pub(crate) fn socket(&self) -> &UnixStream {
-        &self.wire.socket
     }
 
     /// Starts a queue of `size` entries, from its beginning. The memory that it lies in was added before.
@@ -199,8 +267,9 @@ impl Connection {
         };
         let index = usize::from(index);
         let mut asked = self.lock();
-        self.wire.ask(message, || {
-            let frontend = &mut asked.line.frontend;
+        let Asked { session, line, .. } = &mut *asked;
+        session.wire.ask(message, || {
+            let frontend = &mut line.frontend;
             frontend.set_vring_num(index, size)?;
             frontend.set_vring_base(index, 0)?;
             frontend.set_vring_addr(index, &addresses)?;
@@ -208,7 +277,7 @@ impl Connection {
             frontend.set_vring_call(index, &call)?;
             frontend.set_vring_kick(index, &kick)?;
             frontend.set_vring_enable(index, true)?;
-            asked.line.settle()
+            line.settle()
         })
     }
 
@@ -221,19 +290,20 @@ impl Connection {
     pub(crate) fn stop_queue(&self, index: u16) -> Result<u16, Refusal> {
         let message = "to stop a queue";
         let asked = self.lock();
-        let stopped = self.wire.ask(message, || {
+        let wire = &asked.session.wire;
+        let stopped = wire.ask(message, || {
             asked.line.frontend.get_vring_base(usize::from(index))
         })?;
         u16::try_from(stopped).map_err(|_| {
             let fault = format!("it stopped at {stopped}, beyond every index");
-            self.wire.lose(Lost::Protocol { message, fault }).into()
+            wire.lose(Lost::Protocol { message, fault }).into()
         })
     }
 
     /// Makes `region` known to the device, at the address that it has here. It stays mapped until it has
     /// been removed as often as it was added; only the first time says so to the server.
     ///
-    /// A server without `CONFIGURE_MEM_SLOTS` is sent all regions anew ([`Connection::replaces_memory`]).
+    /// A server that is away is told when it is back. One without `CONFIGURE_MEM_SLOTS` is sent all regions anew ([`Connection::replaces_memory`]).
     ///
     /// # Errors
     ///
@@ -241,8 +311,14 @@ impl Connection {
     /// the device is gone or refuses.
     pub(crate) fn add_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
         let mut asked = self.lock();
-        let Asked { line, regions, .. } = &mut *asked;
-        if regions.add(&self.wire, line, region)? {
+        let Asked {
+            session,
+            line,
+            regions,
+            ..
+        } = &mut *asked;
+        let is_away = |refusal: &Refusal| self.is_away(refusal);
+        if regions.add(&session.wire, line, region, is_away)? {
             self.known.add(region.span());
         }
         Ok(())
@@ -255,13 +331,21 @@ impl Connection {
     /// When the device is gone or refuses. The region is let go of all the same.
     pub(crate) fn remove_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
         let mut asked = self.lock();
-        let Asked { line, regions, .. } = &mut *asked;
+        let Asked {
+            session,
+            line,
+            regions,
+            ..
+        } = &mut *asked;
         if !regions.release(region) {
             return Ok(());
         }
         // First, so that no new request points there while the server forgets it.
         self.known.remove(region.span());
-        regions.remove(&self.wire, line, region)
+        match regions.remove(&session.wire, line, region) {
+            Err(refusal) if self.is_away(&refusal) => Ok(()),
+            removed => removed,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Asked> {
@@ -269,87 +353,25 @@ impl Connection {
             .lock()
             .expect("nobody panics while asking the server")
     }
-}
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // Whoever else holds a copy of the descriptor, as a child that was forked off would, must not
-        // keep the session up.
-        let _ = self.wire.socket.shutdown(Shutdown::Both);
-    }
-}
-
-impl Line {
-    /// Returns once the server has acted on what it was told before. One that acknowledges nothing is
-    /// asked something that it has to answer: messages are taken in order.
-    pub(crate) fn settle(&mut self) -> vhost::Result<()> {
-        if self.acknowledged {
-            return Ok(());
-        }
-        self.frontend.get_features().map(drop)
-    }
-}
-
-impl Wire {
-    /// Sends messages and waits for their answers, but not for ever.
-    pub(crate) fn ask<T>(
-        &self,
-        message: &'static str,
-        ask: impl FnOnce() -> vhost::Result<T>,
-    ) -> Result<T, Refusal> {
-        if let Some(lost) = self.lost.get() {
-            return Err(lost.clone().into());
-        }
-        let patience = self.patience;
-        // The reason before the shutdown, which others see as well, and take for the server's.
-        let shut_down = || drop(self.lose(Lost::Silent { message, patience }));
-        let (answer, ended) = bounded(patience, shut_down, ask)
-            .map_err(|source| Refusal::System { message, source })?;
-        if let (Ended::TooLate, Some(lost)) = (ended, self.lost.get()) {
-            return Err(lost.clone().into());
-        }
-        answer.map_err(|error| self.failure(message, error))
+    fn lock_attempt(&self) -> MutexGuard<'_, Attempt> {
+        self.attempt
+            .lock()
+            .expect("nobody panics while looking at it")
     }
 
-    fn failure(&self, message: &'static str, error: vhost::Error) -> Refusal {
-        let lost = match error {
-            // The server said so itself, in a proper answer.
-            vhost::Error::VhostUserProtocol(Fault::BackendInternalError) => {
-                return Refusal::Refused { message };
-            }
-            vhost::Error::VhostUserProtocol(
-                Fault::PartialMessage | Fault::Disconnected | Fault::SocketBroken(_),
-            ) => Lost::Closed,
-            vhost::Error::VhostUserProtocol(
-                Fault::SocketError(source) | Fault::SocketConnect(source),
-            ) => {
-                // Neither side's message has gone through whole: nobody knows where the other stands.
-                self.lose(Lost::Closed);
-                return Refusal::System { message, source };
-            }
-            error => Lost::Protocol {
-                message,
-                fault: error.to_string(),
-            },
-        };
-        self.lose(lost).into()
-    }
-
-    /// Closes the connection, for the reason that is given first; returns that.
-    pub(crate) fn lose(&self, lost: Lost) -> Lost {
-        let lost = self.lost.get_or_init(|| lost).clone();
-        // It fails when the server was faster.
-        let _ = self.socket.shutdown(Shutdown::Both);
-        lost
+    fn lock_session(&self) -> MutexGuard<'_, Arc<Session>> {
+        self.session.lock().expect("it is only copied and replaced")
     }
 }
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let session = self.session();
         f.debug_struct("Connection")
-            .field("agreed", &self.agreed)
-            .field("server", &self.server)
-            .field("lost", &self.wire.lost.get())
+            .field("agreed", &session.agreed)
+            .field("server", &session.server)
+            .field("lost", &self.over.get())
             .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,8 @@
 //! What is lent with a request is used until the request has ended. The driver reads nothing back that
 //! the device can write, but the used ring and the status byte.
 
+mod replay;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -41,7 +43,15 @@ enum Whose<T> {
 #[derive(Debug)]
 struct Flight<T> {
     whose: Whose<T>,
-    bounce: Option<Box<Bounce>>,
+    /// None: it is all of the request, in place.
+    cut: Option<Box<Cut>>,
+}
+
+/// A chain that is not simply all of its request.
+#[derive(Debug)]
+struct Cut {
+    part: Part,
+    bounce: Option<Bounce>,
 }
 
 /// A chain that is to be staged.
@@ -50,6 +60,8 @@ struct Job<T> {
     ask: Ask,
     part: Part,
     whose: Whose<T>,
+    /// Of one that was staged before, at a server that is gone.
+    bounce: Option<Bounce>,
 }
 
 /// A request of several chains.
@@ -74,6 +86,13 @@ enum Staging<T> {
 pub struct Core<T> {
     ring: DriverEnd,
     rings: Arc<Rings>,
+    index: u16,
+    /// Which server knows the rings.
+    epoch: u64,
+    /// What the server before that knew. Should it have been slow to let go, nobody else has that memory yet.
+    outlived: Option<Arc<Rings>>,
+    /// What is in flight, by head: beside the flights, as it is looked at only to hand it to another server.
+    asks: Box<[Ask]>,
     /// By head.
     flights: Box<[Option<Flight<T>>]>,
     backlog: VecDeque<Job<T>>,
@@ -92,10 +111,15 @@ pub struct Core<T> {
 }
 
 impl<T> Core<T> {
-    /// The requests on fresh `rings`.
-    pub fn new(device: Arc<Device>, rings: Arc<Rings>) -> Self {
+    /// The requests of queue `index`, which runs and has none yet.
+    pub fn new(device: Arc<Device>, index: u16) -> Self {
+        let (epoch, rings) = device.claim(index);
         Self {
             ring: rings.driver_end(),
+            index,
+            epoch,
+            outlived: None,
+            asks: vec![Ask::Op(Op::Flush); usize::from(rings.size())].into(),
             flights: (0..rings.size()).map(|_| None).collect(),
             rings,
             backlog: VecDeque::new(),
@@ -217,9 +241,10 @@ impl<T> Core<T> {
         self.stage_plain(head, header, buffer(*span), way);
         // A device that is awake begins while the next request is put together.
         self.ring.show();
+        self.asks[usize::from(head)] = Ask::Op(op);
         self.flights[usize::from(head)] = Some(Flight {
             whose: Whose::Sole(owner),
-            bounce: None,
+            cut: None,
         });
         Ok(())
     }
@@ -272,8 +297,12 @@ impl<T> Core<T> {
         );
         let flush = stable && self.facts.flushes;
         if let ([part], false) = (&parts[..], flush) {
-            let (part, whose) = (*part, Whose::Sole(owner));
-            self.backlog.push_back(Job { ask, part, whose });
+            self.backlog.push_back(Job {
+                ask,
+                part: *part,
+                whose: Whose::Sole(owner),
+                bounce: None,
+            });
         } else {
             let key = self.wholes.insert(Whole {
                 owner,
@@ -285,6 +314,7 @@ impl<T> Core<T> {
                 ask,
                 part,
                 whose: Whose::Part(key),
+                bounce: None,
             });
             self.backlog.extend(jobs);
         }
@@ -304,7 +334,7 @@ impl<T> Core<T> {
         }
     }
 
-    fn try_stage(&mut self, job: Job<T>) -> Staging<T> {
+    fn try_stage(&mut self, mut job: Job<T>) -> Staging<T> {
         let limits = self.facts.limits;
         let buffers = count(&job.ask, job.part, &limits);
         let Some(head) = self.ring.next_head() else {
@@ -313,7 +343,11 @@ impl<T> Core<T> {
         if usize::from(self.ring.room()) < self.descriptors(buffers) {
             return Staging::NoRoom(job);
         }
-        let bounce = match Bounce::new(self.device.pool(), &job.ask, job.part) {
+        let bounce = match job.bounce.take() {
+            Some(bounce) => Ok(Some(bounce)),
+            None => Bounce::new(self.device.pool(), &job.ask, job.part),
+        };
+        let bounce = match bounce {
             Ok(bounce) => bounce,
             // Those that are in flight give theirs back.
             Err(_) if self.ring.room() < self.rings.size() => return Staging::NoRoom(job),
@@ -344,8 +378,13 @@ impl<T> Core<T> {
             .ring
             .stage(&self.readable, &self.writable, u64::from(head));
         staged.expect("pieces are cut so that they fit, and there was room");
-        let whose = job.whose;
-        self.flights[usize::from(head)] = Some(Flight { whose, bounce });
+        let Job {
+            ask, part, whose, ..
+        } = job;
+        let is_all = matches!(whose, Whose::Sole(_)) && bounce.is_none();
+        let cut = (!is_all).then(|| Box::new(Cut { part, bounce }));
+        self.asks[usize::from(head)] = ask;
+        self.flights[usize::from(head)] = Some(Flight { whose, cut });
         Staging::Staged
     }
 
@@ -377,7 +416,7 @@ impl<T> Core<T> {
             match flight {
                 Flight {
                     whose: Whose::Sole(owner),
-                    bounce: None,
+                    cut: None,
                 } => done(owner, result),
                 other => self.end(other, result, done),
             }
@@ -394,11 +433,11 @@ impl<T> Core<T> {
     #[cold]
     fn end(
         &mut self,
-        Flight { whose, bounce }: Flight<T>,
+        Flight { whose, cut }: Flight<T>,
         result: Result<(), Failure>,
         done: &mut impl FnMut(T, Result<(), Failure>),
     ) {
-        if let Some(bounce) = bounce {
+        if let Some(bounce) = cut.and_then(|cut| cut.bounce) {
             bounce.end(result);
         }
         self.end_part(whose, result, done);
@@ -426,6 +465,7 @@ impl<T> Core<T> {
                 ask: Ask::Op(Op::Flush),
                 part: Part::default(),
                 whose: Whose::Part(key),
+                bounce: None,
             });
             self.refill();
             return;
@@ -447,14 +487,19 @@ impl<T> Core<T> {
         };
         let flights = self.flights.iter_mut().filter_map(Option::take);
         let mut ended: Vec<_> = flights
-            .map(|Flight { whose, bounce }| {
-                if let Some(bounce) = bounce {
+            .map(|Flight { whose, cut }| {
+                if let Some(bounce) = cut.and_then(|cut| cut.bounce) {
                     bounce.retire();
                 }
                 whose
             })
             .collect();
-        ended.extend(self.backlog.drain(..).map(|job| job.whose));
+        ended.extend(self.backlog.drain(..).map(|job| {
+            if let Some(bounce) = job.bounce {
+                bounce.retire();
+            }
+            job.whose
+        }));
         ended.extend(self.failed.drain(..).map(|(whose, _)| whose));
         for whose in ended {
             if let Whose::Sole(owner) = whose {
@@ -465,6 +510,12 @@ impl<T> Core<T> {
             done(whole.owner);
         }
         count
+    }
+
+    /// Which server works on the rings: another [`epoch`](Device::epoch) of the device tells that it is gone.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Asks for a call by the next completion, then looks once more. Nothing needs to be done where an
@@ -518,6 +569,11 @@ impl<T> Core<T> {
             self.wholes.clear();
         }
         self.give_up(done);
+    }
+
+    #[cfg(test)]
+    pub fn rings(&self) -> &Rings {
+        &self.rings
     }
 
     /// The device.

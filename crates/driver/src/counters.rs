@@ -20,6 +20,10 @@ pub struct Counts {
     pub sleeps: Counter,
     /// Chains that have come back.
     pub requests: Counter,
+    /// Times that the queue was taken up again at a server that came back.
+    pub restarts: Counter,
+    /// Chains that were handed to another server, as the one before had not ended them.
+    pub replayed: Counter,
 }
 
 /// What a queue has counted.
@@ -39,6 +43,10 @@ pub struct Counters {
     pub sleeps: u64,
     /// Requests that have come back from the device; one that was cut counts once for each piece.
     pub requests: u64,
+    /// Times that the queue was taken up again, at a server that came back.
+    pub restarts: u64,
+    /// Requests that were handed to such a server, because the one before had not ended them.
+    pub replayed: u64,
 }
 
 impl Counts {
@@ -53,6 +61,12 @@ impl Counts {
         }
     }
 
+    /// The queue goes on at another server, with so many chains.
+    pub fn restarted(&self, chains: usize) {
+        self.restarts.add_shared(1);
+        self.replayed.add_shared(chains as u64);
+    }
+
     /// All of them now.
     pub fn snapshot(&self) -> Counters {
         Counters {
@@ -63,6 +77,8 @@ impl Counts {
             empty_looks: self.empty_looks.get(),
             sleeps: self.sleeps.get(),
             requests: self.requests.get(),
+            restarts: self.restarts.get(),
+            replayed: self.replayed.get(),
         }
     }
 }
@@ -79,6 +95,8 @@ impl Counters {
             empty_looks: self.empty_looks.wrapping_add(other.empty_looks),
             sleeps: self.sleeps.wrapping_add(other.sleeps),
             requests: self.requests.wrapping_add(other.requests),
+            restarts: self.restarts.wrapping_add(other.restarts),
+            replayed: self.replayed.wrapping_add(other.replayed),
         }
     }
 
@@ -93,6 +111,8 @@ impl Counters {
             empty_looks: self.empty_looks.wrapping_sub(before.empty_looks),
             sleeps: self.sleeps.wrapping_sub(before.sleeps),
             requests: self.requests.wrapping_sub(before.requests),
+            restarts: self.restarts.wrapping_sub(before.restarts),
+            replayed: self.replayed.wrapping_sub(before.replayed),
         }
     }
 }

@@ -1,25 +1,28 @@
 //! What all queues of one connection share: the device as they see it, and whether it is still there.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pollux_blk::{Cache, Config, SECTOR, feature};
-use pollux_disk::{Access, Event, Events, Geometry, RangeLimits};
+use pollux_disk::{Access, Events, Geometry, RangeLimits};
 use pollux_memory::Region;
+use pollux_ring::Suppression;
 
 use crate::arena::Pool;
-use crate::connection::Connection;
+use crate::connection::{Connection, QueueFds};
 use crate::control::Control;
 use crate::counters::{Counters, Counts};
 use crate::error::{Lost, Nonsense, Refusal};
+use crate::limits::FRAME;
 use crate::limits::Limits;
 use crate::options::Options;
+use crate::rings::Rings;
+use crate::running::Running;
 use crate::table::Known;
 
 /// What the device says of itself, and what follows for requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Facts {
     /// Size, blocks, abilities.
     pub geometry: Geometry,
@@ -52,11 +55,15 @@ pub struct Device {
     pool: Pool,
     facts: Mutex<Arc<Facts>>,
     generation: AtomicU64,
-    /// For looking at on the hot path; set after `why`.
-    lost: AtomicBool,
+    /// Counts the servers that there have been, or says that there will be no other: for looking at on the
+    /// hot path. [`LOST`] is set after `why`.
+    epoch: AtomicU64,
     why: OnceLock<Lost>,
-    /// The call descriptors of the queues that run, to wake whoever sleeps over a device that is gone.
-    calls: Mutex<Vec<(u16, Arc<OwnedFd>)>>,
+    reconnects: AtomicU64,
+    running: Mutex<Vec<Running>>,
+    /// Held while the server is told of queues: one that it is told to start or stop is not at the same
+    /// time started by the control thread at a server that has come back.
+    turnover: Mutex<()>,
     events: Events,
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
@@ -67,6 +74,9 @@ pub struct Device {
     /// The thread that notices what the server does unasked. It ends with the device.
     control: OnceLock<Control>,
 }
+
+/// The epoch of a device that is gone.
+const LOST: u64 = u64::MAX;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,29 +105,19 @@ impl Device {
             pool,
             facts: Mutex::new(Arc::new(facts)),
             generation: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
             why: OnceLock::new(),
-            calls: Mutex::default(),
+            reconnects: AtomicU64::new(0),
+            running: Mutex::default(),
+            turnover: Mutex::default(),
             events: Events::default(),
             counts: (0..queues).map(|_| Arc::default()).collect(),
             holders: Mutex::new(vec![Holder::Nobody; usize::from(queues)].into()),
             stopped: Condvar::new(),
             control: OnceLock::new(),
         });
-        let (changes, losses) = (Arc::downgrade(&device), Arc::downgrade(&device));
-        let control = Control::start(
-            Arc::clone(&device.connection),
-            Box::new(move |config| {
-                if let Some(device) = changes.upgrade() {
-                    device.changed(&config);
-                }
-            }),
-            Box::new(move |why| {
-                if let Some(device) = losses.upgrade() {
-                    device.tell_loss(why);
-                }
-            }),
-        )?;
+        let told = Arc::downgrade(&device);
+        let control = Control::start(Arc::clone(&device.connection), told)?;
         let set = device.control.set(control);
         debug_assert!(set.is_ok(), "it is set once");
         Ok(device)
@@ -229,26 +229,29 @@ impl Device {
         all.fold(Counters::default(), Counters::plus)
     }
 
-    /// The configuration has changed.
-    pub fn changed(&self, config: &Config) {
-        let mut facts = lock(&self.facts);
-        let features = self.connection.features();
-        match facts.followed_by(features, config) {
-            Ok(next) => *facts = Arc::new(next),
-            Err(fault) => {
-                tracing::warn!(%fault, "the disk says nonsense of itself, and counts as unchanged");
-                return;
-            }
-        }
+    /// Every queue hears of `facts` before its next request.
+    fn set_facts(&self, facts: Facts) {
+        let mut current = lock(&self.facts);
         self.generation.store(facts.generation, Ordering::Release);
-        drop(facts);
-        self.events.tell(Event::Changed);
+        *current = Arc::new(facts);
     }
 
     /// Is the device gone?
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
+        self.epoch() == LOST
+    }
+
+    /// Which server it is by now. Whoever finds another than it knew is either lost, or
+    /// [claims](Self::claim) its queue's rings.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// How many servers have taken the place of another.
+    pub fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
     }
 
     /// Why it is gone, once it is.
@@ -262,37 +265,113 @@ impl Device {
         let _ = self.why.set(why.clone());
         // Before anybody hears of it, and gives memory back that the device may still write to.
         self.pool.give_up();
-        self.lost.store(true, Ordering::SeqCst);
+        self.epoch.store(LOST, Ordering::SeqCst);
         self.connection.lose(why);
     }
 
-    /// Tells everybody that the device is gone: sleepers first, each of whom gives up what its queue has
-    /// in flight.
-    fn tell_loss(&self, why: Lost) {
-        self.lose(why);
-        for (_, call) in lock(&self.calls).iter() {
-            signal(call);
-        }
-        self.events.tell(Event::Lost);
+    /// Wakes all who sleep over a queue, after the epoch has changed: each looks at it.
+    fn signal(&self) {
+        lock(&self.running).iter().for_each(Running::signal);
     }
 
-    /// Whoever sleeps at `call` is woken when the device is gone, until [`Device::ignore`].
-    pub fn heed(&self, queue: u16, call: &Arc<OwnedFd>) {
-        lock(&self.calls).push((queue, Arc::clone(call)));
+    /// Fresh memory for a queue.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or the process is out of descriptors.
+    pub fn new_rings(&self) -> io::Result<Rings> {
+        let has = |bit| self.connection.features() & bit != 0;
+        let suppression = if has(feature::EVENT_IDX) {
+            Suppression::EventIdx
+        } else {
+            Suppression::Flags
+        };
+        let size = self.options.queue_size;
+        // Room in a table for the largest request, and no more than a chain may have.
+        let most = self.facts().limits.buffers + FRAME;
+        let entries = u16::try_from(most).unwrap_or(size).min(size);
+        let tables = has(feature::INDIRECT_DESC).then_some(entries);
+        Rings::new(&self.pool, size, suppression, tables)
+    }
+
+    /// Starts queue `index`, to be woken by `fds`. While the server is away nobody answers: it is started
+    /// once it is back.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses, or the machine lacks something.
+    pub fn start(&self, index: u16, fds: &QueueFds, rings: Arc<Rings>) -> Result<(), Refusal> {
+        let _turnover = lock(&self.turnover);
+        let (at, size) = (rings.addresses(), rings.size());
+        lock(&self.running).push(Running::new(index, fds.clone(), rings, self.epoch()));
+        let started = self.connection.start_queue(index, fds, &at, size);
+        match started {
+            Ok(()) => self.with(index, Running::has_started),
+            Err(refusal) if self.connection.is_away(&refusal) => {}
+            Err(refusal) => {
+                self.forget(index);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops queue `index`; who has it then?
+    pub fn stop(&self, index: u16) -> Holder {
+        let _turnover = lock(&self.turnover);
+        let running = self.forget(index);
         if self.is_lost() {
-            signal(call);
+            return Holder::Stuck;
         }
+        match self.connection.stop_queue(index) {
+            Ok(next) => {
+                running.rings.stopped(next);
+                return Holder::Nobody;
+            }
+            // The next server has never heard of it.
+            Err(refusal) if self.connection.is_away(&refusal) => return Holder::Nobody,
+            Err(Refusal::Lost(why)) => self.lose(why),
+            Err(refusal) => {
+                tracing::warn!(%refusal, queue = index, "a queue was not stopped, and is not used again");
+            }
+        }
+        Holder::Stuck
     }
 
-    /// Takes [`Device::heed`] back.
-    pub fn ignore(&self, queue: u16) {
-        lock(&self.calls).retain(|(other, _)| *other != queue);
+    /// Fresh rings of queue `index`, for the next server.
+    fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
+        // Not under the list's lock: whoever looks at a queue may want that.
+        let spare = self.with(index, Running::take_spare);
+        let rings = match spare {
+            // A server that was gone soon may have written to them.
+            Some(rings) => {
+                rings.clear();
+                rings
+            }
+            None => Arc::new(self.new_rings()?),
+        };
+        Ok(self.with(index, |one| {
+            one.put_spare(Arc::clone(&rings));
+            (one.fds.clone(), rings)
+        }))
     }
-}
 
-fn signal(call: &OwnedFd) {
-    // It can fail only by `EAGAIN`, when it is signalled already.
-    let _ = rustix::io::write(call.as_fd(), &1u64.to_ne_bytes());
+    fn forget(&self, index: u16) -> Running {
+        let mut running = lock(&self.running);
+        let at = running.iter().position(|one| one.index == index);
+        running.swap_remove(at.expect("it runs"))
+    }
+
+    fn with<T>(&self, index: u16, what: impl FnOnce(&mut Running) -> T) -> T {
+        let mut running = lock(&self.running);
+        let one = running.iter_mut().find(|one| one.index == index);
+        what(one.expect("it runs"))
+    }
+
+    /// The rings on which the owner of queue `index` goes on from now on, and which epoch that is.
+    pub fn claim(&self, index: u16) -> (u64, Arc<Rings>) {
+        self.with(index, Running::claim)
+    }
 }
 
 impl Facts {
@@ -399,5 +478,6 @@ fn aligned(sectors: u32, block: u32) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).max(block)
 }
 
+mod back;
 #[cfg(test)]
 mod tests;

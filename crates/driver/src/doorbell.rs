@@ -36,13 +36,13 @@ pub struct Doorbell(Arc<Bell>);
 
 #[derive(Debug)]
 struct Bell {
-    kick: OwnedFd,
+    kick: Arc<OwnedFd>,
     counts: Arc<Counts>,
 }
 
 impl Doorbell {
     /// Rings by writing to `kick`, an eventfd, and counts it.
-    pub fn new(kick: OwnedFd, counts: Arc<Counts>) -> Self {
+    pub fn new(kick: Arc<OwnedFd>, counts: Arc<Counts>) -> Self {
         Self(Arc::new(Bell { kick, counts }))
     }
 

@@ -19,6 +19,7 @@ use crate::queue::{Queue, Shared};
 
 /// A vhost-user-blk disk, opened from this program.
 ///
+/// It outlives restarts of its server: see [`Reconnect`](crate::Reconnect).
 /// Cheap to clone; the connection lasts until the last clone, queue and channel are gone. Its queues are
 /// used in two ways: [`Driver::channel`] takes one for a single owner, without any lock;
 /// [`Driver::queue`] shares one between any number of threads and tasks.
@@ -120,7 +121,7 @@ impl Driver {
     }
 
     /// The device, while it is there.
-    fn device(&self) -> io::Result<&Arc<Device>> {
+    pub(crate) fn device(&self) -> io::Result<&Arc<Device>> {
         match self.lost() {
             None => Ok(&self.0.device),
             Some(lost) => Err(Refusal::Lost(lost).into()),
@@ -131,6 +132,13 @@ impl Driver {
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         self.0.device.why().cloned()
+    }
+
+    /// How often a server has come back and taken the place of one that was gone: see
+    /// [`Reconnect`](crate::Reconnect).
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.0.device.reconnects()
     }
 
     /// The process that listens on the socket, if it has a number here.
@@ -188,6 +196,8 @@ impl Disk for Driver {
             ("looks", all.looks),
             ("empty looks", all.empty_looks),
             ("sleeps", all.sleeps),
+            ("reconnects", self.reconnects()),
+            ("replayed", all.replayed),
         ]
     }
 

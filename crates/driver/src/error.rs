@@ -130,6 +130,56 @@ pub enum Nonsense {
     },
 }
 
+/// What makes a disk another one than it was before its server was restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// It is smaller.
+    #[error("it has {now} bytes, and had {before}")]
+    Smaller {
+        /// The size before.
+        before: u64,
+        /// The size now.
+        now: u64,
+    },
+    /// Its blocks are of another size.
+    #[error("its blocks have {now} bytes, and had {before}")]
+    Block {
+        /// The size before.
+        before: u32,
+        /// The size now.
+        now: u32,
+    },
+    /// It cannot be written to.
+    #[error("it is read-only now")]
+    ReadOnly,
+    /// It takes smaller requests, or none of some kind.
+    #[error("it takes only smaller requests than before")]
+    Requests,
+    /// What completes is no longer on stable storage.
+    #[error("its writes need flushes now")]
+    Cache,
+    /// It lacks features of virtio.
+    #[error("it does not offer features {missing:#x} of virtio any more")]
+    Features {
+        /// Those, as bits.
+        missing: u64,
+    },
+    /// It has fewer queues.
+    #[error("it has {now} queues, and had {before}")]
+    Queues {
+        /// How many it had.
+        before: u16,
+        /// How many it has.
+        now: u16,
+    },
+    /// It takes less memory, or in another way.
+    #[error("it cannot take the memory that is in use")]
+    Memory,
+    /// What it says of itself cannot be.
+    #[error(transparent)]
+    Nonsense(#[from] Nonsense),
+}
+
 /// Why a device is gone. Every request in flight ends with this, and every later one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
@@ -139,6 +189,27 @@ pub enum Lost {
          tells); start it again and connect anew"
     )]
     Closed,
+    /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows nobody was there to
+    /// connect to.
+    #[error(
+        "the server closed the connection, and was not back within {within:?} ({reason}): start it again and \
+         connect anew, or allow it more time"
+    )]
+    Away {
+        /// How long it was waited for.
+        within: Duration,
+        /// Why the last attempt failed.
+        reason: String,
+    },
+    /// The server came back with a disk that cannot take the place of the one before.
+    #[error(
+        "the server was restarted with another disk: {difference}; restart it with the disk it had, or \
+         connect anew"
+    )]
+    Changed {
+        /// What is different.
+        difference: Difference,
+    },
     /// It does not answer.
     #[error(
         "the server has not answered {message} for {patience:?}: it is stopped, overloaded or serves \

@@ -25,6 +25,9 @@
 //! - a [`Queue`] is shared: by threads that block, by pollers, by tasks (whose event loop drives a
 //!   [`Readiness`]) and by channels, all at the same time.
 //!
+//! A server that closes the connection, because it was restarted or has crashed, is waited for, and whoever
+//! comes back is handed what was in flight ([`Reconnect`]): those who wait for it notice nothing but a delay.
+//!
 //! A [`Driver`] is a [`Disk`](pollux_disk::Disk), so that all that stacks over disks stacks over it.
 #![cfg_attr(
     loom,
@@ -92,14 +95,22 @@ mod queue;
 #[cfg(not(loom))]
 mod readiness;
 #[cfg(not(loom))]
+mod reconnect;
+#[cfg(not(loom))]
 mod regions;
 #[cfg(not(loom))]
 mod rings;
 #[cfg(not(loom))]
+mod running;
+#[cfg(not(loom))]
 mod seat;
+#[cfg(not(loom))]
+mod session;
 mod shared;
 #[cfg(not(loom))]
 mod shared_channel;
+#[cfg(not(loom))]
+mod sight;
 mod switch;
 mod sync;
 #[cfg(not(loom))]
@@ -124,9 +135,9 @@ pub use data::Data;
 #[cfg(not(loom))]
 pub use driver::Driver;
 #[cfg(not(loom))]
-pub use error::{ConnectError, Lost, Nonsense};
+pub use error::{ConnectError, Difference, Lost, Nonsense};
 pub use lock::LockTimes;
-pub use options::{Completion, KickLock, Mixed, Options};
+pub use options::{Completion, KickLock, Mixed, Options, Reconnect};
 #[cfg(not(loom))]
 pub use pending::Pending;
 #[cfg(not(loom))]

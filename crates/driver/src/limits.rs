@@ -65,6 +65,15 @@ impl Limits {
         (self.buffers as u64).saturating_mul(u64::from(self.buffer))
     }
 
+    /// Do requests that keep to these also keep to `others`?
+    pub fn fit_in(&self, others: &Self) -> bool {
+        self.block == others.block
+            && self.buffer <= others.buffer
+            && self.buffers <= others.buffers
+            && self.discard <= others.discard
+            && self.write_zeroes <= others.write_zeroes
+    }
+
     /// The first piece of `spans` (without the first `skip` bytes) that fits one request; `shared` tells
     /// whether the device can use a span in place.
     pub fn cut(&self, spans: &[Span], skip: u64, shared: impl Fn(Span) -> bool) -> Part {

@@ -12,9 +12,9 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 
 use crate::Options;
-use crate::connection::Wire;
 use crate::error::{ConnectError, Refusal};
 use crate::regions::Sending;
+use crate::session::Wire;
 
 /// The features that the driver makes use of.
 const FEATURES: u64 = feature::VERSION_1

@@ -42,6 +42,29 @@ pub enum KickLock {
     Held,
 }
 
+/// What if the server closes the connection, because it was restarted, or has crashed?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reconnect {
+    /// The device is lost at once.
+    Never,
+    /// It is looked for again for so long, and whoever comes back is handed everything that was in flight:
+    /// those who wait notice nothing but a delay. Only then is the device lost.
+    ///
+    /// It is assumed that a server that answers at the socket has taken over: nobody works any more on
+    /// what the one before was given. The servers of Pollux and QEMU see to that by a lock on the image.
+    /// And what a server keeps in its own memory alone goes with it: a disk in memory, or a cache of
+    /// the server's own. Writes that have completed and were not flushed are then lost without an error, as
+    /// for a guest under QEMU; what the kernel caches for the server stays.
+    Within(Duration),
+}
+
+impl Default for Reconnect {
+    /// Half a minute: a restart takes less, and what has not come back by then needs somebody.
+    fn default() -> Self {
+        Self::Within(Duration::from_secs(30))
+    }
+}
+
 /// What to ask of a connection. The defaults suit every server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -65,6 +88,8 @@ pub struct Options {
     pub without_protocol: u64,
     /// How long the server may take to answer a message before the connection counts as lost.
     pub patience: Duration,
+    /// What if the server closes the connection? One that lies or does not answer is lost in any case.
+    pub reconnect: Reconnect,
 }
 
 impl Default for Options {
@@ -79,6 +104,7 @@ impl Default for Options {
             without: 0,
             without_protocol: 0,
             patience: Duration::from_secs(10),
+            reconnect: Reconnect::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::error::Lost;
 use crate::options::Completion;
 use crate::shared::{Ends, Fate, Owner, Wakes};
+use crate::sight::Sight;
 
 /// Who waits for a request.
 #[derive(Debug)]
@@ -56,12 +57,28 @@ pub struct SharedEnds {
     /// The requests.
     pub core: Core<Waits>,
     queue: u16,
+    sight: Arc<Sight>,
 }
 
 impl SharedEnds {
-    /// Those of queue number `queue`.
-    pub fn new(core: Core<Waits>, queue: u16) -> Self {
-        Self { core, queue }
+    /// Those of queue number `queue`, which others see by `sight`.
+    pub fn new(core: Core<Waits>, queue: u16, sight: Arc<Sight>) -> Self {
+        Self { core, queue, sight }
+    }
+
+    /// The server is gone: for good, or another one has taken its place.
+    #[cold]
+    fn follow(&mut self, done: &mut impl FnMut(Waits, Result<(), Failure>)) -> u16 {
+        if !self.core.device().is_lost() {
+            match self.core.follow(done) {
+                Ok(chains) => {
+                    self.sight.follow(&self.core);
+                    return chains;
+                }
+                Err(fault) => self.broken(fault),
+            }
+        }
+        self.core.give_up(done)
     }
 
     /// The ring is broken: the device goes.
@@ -86,13 +103,16 @@ impl Ends for SharedEnds {
 
     #[inline]
     fn reap(&mut self, done: &mut impl FnMut(Waits, Result<(), Failure>)) -> u16 {
-        if !self.core.device().is_lost() {
-            match self.core.reap(done) {
-                Ok(chains) => return chains,
-                Err(fault) => self.broken(fault),
+        if self.core.device().epoch() != self.core.epoch() {
+            return self.follow(done);
+        }
+        match self.core.reap(done) {
+            Ok(chains) => chains,
+            Err(fault) => {
+                self.broken(fault);
+                self.core.give_up(done)
             }
         }
-        self.core.give_up(done)
     }
 
     fn publish(&mut self) -> Notify {

@@ -21,6 +21,7 @@ use crate::readiness::Readiness;
 use crate::seat::{CallSeat, Edge};
 use crate::shared::Switchboard;
 use crate::shared_channel::SharedChannel;
+use crate::sight::Sight;
 use crate::sync::{Mutex, lock};
 
 /// What all handles of a shared queue have in common.
@@ -55,11 +56,12 @@ impl Queue {
     pub(crate) fn over(place: Place) -> io::Result<Self> {
         let device = Arc::clone(place.device());
         let index = place.index();
-        let core = Core::new(Arc::clone(&device), Arc::clone(place.rings()));
-        let edge = Edge::new(place, core.glance())?;
+        let core = Core::new(Arc::clone(&device), index);
+        let sight = Arc::new(Sight::new(&core));
+        let edge = Edge::new(place, Arc::clone(&sight))?;
         let seat = CallSeat::new(&edge)?;
         let options = device.options();
-        let ends = SharedEnds::new(core, index);
+        let ends = SharedEnds::new(core, index, sight);
         let mut board = Switchboard::new(ends, seat, edge, options.mixed, options.kick_lock);
         if options.record_lock {
             board.record();

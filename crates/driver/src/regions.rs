@@ -7,9 +7,9 @@ use pollux_memory::Region;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 
-use crate::connection::{Line, Wire};
 use crate::error::Refusal;
 use crate::memory::address;
+use crate::session::{Line, Wire};
 
 /// How regions reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +51,13 @@ impl Regions {
         matches!(self.sending, Sending::Whole { .. })
     }
 
-    /// Counts `region`, and tells the server the first time. Was it the first?
+    /// Counts `region`, and tells the server the first time, or, if it `is_away`, later. Was it the first?
     pub(crate) fn add(
         &mut self,
         wire: &Wire,
         line: &mut Line,
         region: &Arc<Region>,
+        is_away: impl Fn(&Refusal) -> bool,
     ) -> Result<bool, Refusal> {
         if let Some(added) = self.find(region) {
             added.times += 1;
@@ -66,7 +67,7 @@ impl Regions {
         if self.list.len() >= limit {
             return Err(Refusal::NoSlot { limit });
         }
-        wire.ask("to map memory", || {
+        let told = wire.ask("to map memory", || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.add_mem_region(&describe(region)).map(drop),
                 Sending::Whole { .. } => {
@@ -77,12 +78,50 @@ impl Regions {
             }?;
             // Requests that point there may reach the server sooner than a message does.
             line.settle()
-        })?;
+        });
+        if let Err(refusal) = told
+            && !is_away(&refusal)
+        {
+            return Err(refusal);
+        }
         self.list.push(Added {
             region: Arc::clone(region),
             times: 1,
         });
         Ok(true)
+    }
+
+    /// Tells another server of everything, in the way that it wants.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot take that much, or is gone.
+    pub(crate) fn tell_all(
+        &mut self,
+        wire: &Wire,
+        line: &mut Line,
+        sending: Sending,
+    ) -> Result<(), Refusal> {
+        let limit = sending.slots();
+        if self.list.len() > limit {
+            return Err(Refusal::NoSlot { limit });
+        }
+        wire.ask("to map memory", || {
+            let mut all = self.described();
+            match sending {
+                Sending::Each { .. } => {
+                    all.try_for_each(|region| line.frontend.add_mem_region(&region).map(drop))
+                }
+                Sending::Whole { .. } if self.list.is_empty() => Ok(()),
+                Sending::Whole { .. } => {
+                    let table: Vec<_> = all.collect();
+                    line.frontend.set_mem_table(&table).map(drop)
+                }
+            }?;
+            line.settle()
+        })?;
+        self.sending = sending;
+        Ok(())
     }
 
     /// Counts `region` off. Was that the last time, so that it is to be [removed](Self::remove)?

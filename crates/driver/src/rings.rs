@@ -54,6 +54,9 @@ pub struct Rings {
     memory: Option<buffer::Buffer>,
     /// Where in the available ring the device was when it let go of the memory.
     stopped: OnceLock<RingIndex>,
+    /// Where a ring begins with zeroes. Not so the tables, the largest part, which are written before
+    /// they are pointed to.
+    zeroed: Span,
     start: u64,
     size: u16,
     areas: Areas,
@@ -89,10 +92,7 @@ impl Rings {
         ];
         let pages = |parts: &[usize]| parts.iter().map(|part| part.next_multiple_of(PAGE)).sum();
         let memory = pool.allocate(pages(&parts))?;
-        // It may hold what a buffer before it held, and a ring begins with zeroes. Not so the tables, the
-        // largest part, which are written before they are pointed to.
         let first = pages(&parts[..parts.len() - 1]);
-        memory.span().split_at(first).0.zero();
         let mut rest = memory.span();
         let mut next = |part: usize| {
             let (here, after) = rest.split_at(part.next_multiple_of(PAGE));
@@ -108,6 +108,7 @@ impl Rings {
             entries,
         });
         let rings = Self {
+            zeroed: memory.span().split_at(first).0,
             start: address(memory.span()),
             memory: Some(memory),
             stopped: OnceLock::new(),
@@ -118,8 +119,21 @@ impl Rings {
             statuses,
             tables,
         };
-        (0..size).for_each(|head| rings.prepare(head));
+        rings.clear();
         Ok(rings)
+    }
+
+    /// Makes them as they are at first: the memory may hold what a buffer before it held, or what was
+    /// written by a server that is gone.
+    pub fn clear(&self) {
+        self.zeroed.zero();
+        (0..self.size).for_each(|head| self.prepare(head));
+    }
+
+    /// Another server has come and gone since the one that knew them: the memory is used again once
+    /// nobody has this any more.
+    pub fn outlived(&self) {
+        let _ = self.stopped.set(RingIndex(0));
     }
 
     /// The device has let go of the memory, which is used again once nobody has this any more. It would

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pollux_disk::WaitPoint;
 use pollux_disk::wait::{Sleeper, Watch};
-use pollux_ring::{Glance, RingIndex, UsedElem};
+use pollux_ring::RingIndex;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -16,6 +17,7 @@ use crate::listeners::{Listener, Listeners};
 use crate::options::Mixed;
 use crate::place::Place;
 use crate::shared::{Outside, Seat};
+use crate::sight::Sight;
 
 /// The seat: a sleep that calls end.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl Seat for CallSeat {
 #[derive(Debug)]
 pub struct Edge {
     place: Place,
-    glance: Glance<UsedElem>,
+    sight: Arc<Sight>,
     alarm: Option<Alarm>,
     listeners: Listeners,
 }
@@ -69,8 +71,8 @@ struct Alarm {
 }
 
 impl Edge {
-    /// That of the queue at `place`, whose used ring `glance` sees.
-    pub fn new(place: Place, glance: Glance<UsedElem>) -> io::Result<Self> {
+    /// That of the queue at `place`, whose used ring `sight` sees.
+    pub fn new(place: Place, sight: Arc<Sight>) -> io::Result<Self> {
         let alarm = match place.device().options().mixed {
             Mixed::SuspendedFor(after) => {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -81,7 +83,7 @@ impl Edge {
         };
         Ok(Self {
             place,
-            glance,
+            sight,
             alarm,
             listeners: Listeners::default(),
         })
@@ -152,7 +154,7 @@ impl Edge {
 impl Outside for Edge {
     #[inline]
     fn sees_more_than(&self, next: RingIndex) -> bool {
-        self.glance.sees_more_than(next) || self.place.device().is_lost()
+        self.sight.sees_more_than(next, self.place.device())
     }
 
     fn kick(&self) {

@@ -13,7 +13,7 @@ use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Armed, Channel, Durability, Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Hybrid, Lost, Options, Pending, Queue, Waiter, Waiting,
+    Buffer, Completion, Driver, Hybrid, Lost, Options, Pending, Queue, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Loan;
 
@@ -27,6 +27,7 @@ fn narrow() -> Options {
     Options {
         queue_size: 8,
         without: feature::INDIRECT_DESC,
+        reconnect: Reconnect::Never,
         ..Options::default()
     }
 }
@@ -78,8 +79,25 @@ fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submit
 
 #[test]
 fn everybody_is_told_that_the_server_has_gone() {
+    assert_eq!(everybody_is_told(Reconnect::Never), Lost::Closed);
+}
+
+#[test]
+fn everybody_is_told_that_the_server_has_not_come_back() {
+    let within = Duration::from_millis(100);
+    let lost = everybody_is_told(Reconnect::Within(within));
+    assert!(
+        matches!(lost, Lost::Away { within: told, .. } if told == within),
+        "{lost}"
+    );
+}
+
+fn everybody_is_told(reconnect: Reconnect) -> Lost {
     let served = silent();
-    let driver = served.connect(&narrow());
+    let driver = served.connect(&Options {
+        reconnect,
+        ..narrow()
+    });
     let queue = driver.queue(0).unwrap();
     let waiter = |waiting| Waiter::new(waiting).unwrap();
     let own = [Waiting::Call, Waiting::Polled].map(waiter);
@@ -119,12 +137,13 @@ fn everybody_is_told_that_the_server_has_gone() {
         }
         served.hang_up();
     });
-    assert_eq!(driver.lost(), Some(Lost::Closed));
+    let lost = driver.lost().unwrap();
     assert!(driver.retired() > 0, "what was in flight");
     let late = read(&driver, &queue, Completion::Call);
     assert_eq!(late.wait().unwrap_err(), Failure::Lost);
     let error = driver.queue(1).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    lost
 }
 
 #[test]

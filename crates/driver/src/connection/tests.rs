@@ -10,11 +10,13 @@ use pollux_device::{Device, Tuning, Workers};
 use pollux_disk::{Geometry, Null};
 use pollux_ring::Suppression;
 use rustix::event::{EventfdFlags, eventfd};
+use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use super::*;
 use crate::arena::Pool;
-use crate::control::Control;
+use crate::control::{Control, Told};
 use crate::memory::memfd_region;
+use crate::reconnect::Failed;
 use crate::rings::Rings;
 use crate::table::View;
 
@@ -76,7 +78,7 @@ impl Server {
 }
 
 fn fds() -> QueueFds {
-    let fd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let fd = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
     QueueFds {
         kick: fd(),
         call: fd(),
@@ -208,19 +210,45 @@ fn a_server_out_of_slots_is_an_error_of_its_own() {
     }
 }
 
+/// One that hears of loss alone.
+struct Hears<F>(F);
+
+impl<F: Fn(Lost) + Send + Sync> Told for Hears<F> {
+    fn changed(&self, _config: &Config) {}
+
+    fn lost(&self, why: Lost) {
+        (self.0)(why);
+    }
+
+    fn back(&self, _opened: Opened) -> Result<(), Failed> {
+        unreachable!("nobody looks for it")
+    }
+
+    fn progress(&self) -> u64 {
+        0
+    }
+}
+
+fn never() -> Options {
+    Options {
+        reconnect: Reconnect::Never,
+        ..Options::default()
+    }
+}
+
 #[test]
 fn loss_is_told_once_and_ends_whatever_is_asked_later() {
     let server = Server::start();
-    let connection = server.connect(&Options::default());
+    let connection = server.connect(&never());
     let (tell, told) = mpsc::channel();
-    let on_loss = move |lost| tell.send(lost).unwrap();
-    let control = Control::start(Arc::clone(&connection), Box::new(|_| ()), Box::new(on_loss));
+    let hears = Arc::new(Hears(move |lost| tell.send(lost).unwrap()));
+    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
     server.hang_up();
     assert_eq!(told.recv(), Ok(Lost::Closed));
     assert_eq!(connection.lost(), Some(Lost::Closed));
     let refused = connection.reread_config().unwrap_err();
     assert!(matches!(refused, Refusal::Lost(Lost::Closed)));
-    drop(control.unwrap());
+    drop((control.unwrap(), hears));
     told.recv().unwrap_err();
     server.join();
 }
@@ -230,8 +258,8 @@ fn the_reason_that_is_found_first_is_the_one_that_is_told() {
     let server = Server::start();
     let connection = server.connect(&Options::default());
     let (tell, told) = mpsc::channel();
-    let on_loss = move |lost| tell.send(lost).unwrap();
-    let control = Control::start(Arc::clone(&connection), Box::new(|_| ()), Box::new(on_loss));
+    let hears = Arc::new(Hears(move |lost| tell.send(lost).unwrap()));
+    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
     let fault = pollux_ring::PeerFault::IndexJump { jump: 9, size: 8 };
     let lost = Lost::Ring { queue: 1, fault };
     connection.lose(lost.clone());
@@ -243,16 +271,18 @@ fn the_reason_that_is_found_first_is_the_one_that_is_told() {
 #[test]
 fn a_control_thread_ends_with_its_owner_even_from_within() {
     let server = Server::start();
-    let connection = server.connect(&Options::default());
-    let start = |on_loss| Control::start(Arc::clone(&connection), Box::new(|_| ()), on_loss);
-    drop(start(Box::new(|lost| panic!("nothing was {lost}"))).unwrap());
+    let connection = server.connect(&never());
+    let quiet = Arc::new(Hears(|lost| panic!("nothing was {lost}")));
+    drop(Control::start(Arc::clone(&connection), Arc::downgrade(&quiet)).unwrap());
 
     let (give, given) = mpsc::channel::<Control>();
     let (tell, told) = mpsc::channel();
-    let control = start(Box::new(move |_| {
-        drop(given.recv().unwrap());
+    let given = Mutex::new(given);
+    let hears = Arc::new(Hears(move |_| {
+        drop(given.lock().unwrap().recv().unwrap());
         tell.send(()).unwrap();
     }));
+    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
     give.send(control.unwrap()).unwrap();
     server.hang_up();
     told.recv().unwrap();

@@ -145,7 +145,8 @@ impl<E: Ends, S: Seat> State<E, S> {
                 break;
             }
         }
-        if all > 0 && self.ends.publish() == Notify::Needed {
+        // What follows, what has waited for room, or, at another server, all that was in flight.
+        if self.ends.publish() == Notify::Needed {
             after.kick = true;
         }
         all

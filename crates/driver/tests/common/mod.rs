@@ -21,6 +21,19 @@ pub struct Served {
     pub device: Arc<Device>,
 }
 
+/// The device of the disk that `spec` describes.
+fn device(spec: &str) -> Arc<Device> {
+    let disk = spec.parse::<Spec>().unwrap();
+    let disk = disk.open(&DiskOptions::default()).unwrap();
+    let options = pollux_device::Options {
+        name: "test".to_owned(),
+        num_queues: QUEUES,
+        queue_size: 1024,
+        serial: "a-serial-number".to_owned(),
+    };
+    Arc::new(Device::new(disk, options))
+}
+
 /// Queues that are offered.
 pub const QUEUES: u16 = 4;
 
@@ -34,15 +47,7 @@ impl Served {
     pub fn tuned(spec: &str, frontends: usize, tuning: Tuning) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let disk = spec.parse::<Spec>().unwrap();
-        let disk = disk.open(&DiskOptions::default()).unwrap();
-        let options = pollux_device::Options {
-            name: "test".to_owned(),
-            num_queues: QUEUES,
-            queue_size: 1024,
-            serial: "a-serial-number".to_owned(),
-        };
-        let device = Arc::new(Device::new(disk, options));
+        let device = device(spec);
         let served = Arc::clone(&device);
         let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
         let accepted = Arc::clone(&streams);
@@ -62,6 +67,33 @@ impl Served {
         }
     }
 
+    /// Serves each frontend by a device of its own, whatever has become of the one before: for disks that
+    /// hang, whose sessions never end.
+    pub fn devices(spec: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
+        let accepted = Arc::clone(&streams);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                accepted.lock().unwrap().push(stream.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let tuning = Tuning::default();
+                    let workers = Arc::new(Workers::start(1, &[], tuning).unwrap());
+                    // It ends in the middle of anything.
+                    let _ = pollux_device::serve(stream, &device(spec), &workers, tuning);
+                });
+            }
+        });
+        Self {
+            folder,
+            thread: None,
+            streams,
+            device: device(spec),
+        }
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
@@ -73,7 +105,7 @@ impl Served {
     /// Closes all connections from the server's side.
     pub fn hang_up(&self) {
         for stream in self.streams.lock().unwrap().iter() {
-            stream.shutdown(Shutdown::Both).unwrap();
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
 

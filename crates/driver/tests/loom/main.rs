@@ -265,3 +265,30 @@ fn the_rule_of_the_rfc_hangs() {
         a_poller_stops(Mixed::Rfc2021, suppression)
     });
 }
+
+#[test]
+fn a_server_that_comes_back_is_handed_what_the_one_before_has_not_ended() {
+    explore(Some(3), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.restart().serve(2));
+        let _unwatched = flying(&board, Polled);
+        wait(&board, &flying(&board, Call));
+        device.join().unwrap();
+    });
+}
+
+/// It never sleeps, and would look for ever rather than end in a deadlock: no part in that proof.
+#[cfg(not(any(without_fence = "writer", without_fence = "reader")))]
+#[test]
+fn a_poller_finds_the_server_that_has_come_back() {
+    explore(Some(3), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.restart().serve(1));
+        let request = flying(&board, Polled);
+        while !request.0.has_ended() {
+            board.poll();
+            thread::yield_now();
+        }
+        device.join().unwrap();
+    });
+}

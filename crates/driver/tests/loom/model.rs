@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use loom::sync::atomic::{AtomicU16, AtomicU32};
+use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use pollux_disk::Failure;
 use pollux_disk::wait::Flag;
@@ -153,10 +153,26 @@ pub struct DriverEnd {
     flights: [Option<Request>; SIZE],
     room: usize,
     backlog: VecDeque<Request>,
+    /// Which server it is, and which it is to its knowledge.
+    epoch: Arc<AtomicU16>,
+    known: u16,
+    /// On which it goes on at the next.
+    fresh: Arc<Rings>,
     _rings: Arc<Rings>,
 }
 
 impl DriverEnd {
+    /// Goes on at the next server, with everything that is in flight.
+    fn follow(&mut self, epoch: u16) {
+        let suppression = self.fresh.suppression;
+        self.available = Writer::new(self.fresh.available.lane(suppression), START);
+        self.used = Reader::new(self.fresh.used.lane(suppression), START);
+        self.known = epoch;
+        let flights = self.flights.iter_mut().filter_map(Option::take);
+        let again: Vec<_> = flights.chain(self.backlog.drain(..)).collect();
+        self.backlog = again.into();
+    }
+
     pub fn accept(&mut self, request: Request) {
         self.backlog.push_back(request);
         self.refill();
@@ -181,6 +197,10 @@ impl Ends for DriverEnd {
         while let Some(UsedElem { id, .. }) = self.used.take() {
             let head = usize::try_from(id).unwrap();
             done(self.flights[head].take().unwrap(), Ok(()));
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if epoch != self.known {
+            self.follow(epoch);
         }
         self.refill();
         chains
@@ -229,6 +249,7 @@ pub struct Alarm {
 /// What is outside the lock.
 pub struct Edge {
     glance: Glance<UsedElem>,
+    epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
     pub alarm: Arc<Alarm>,
     _rings: Arc<Rings>,
@@ -236,7 +257,7 @@ pub struct Edge {
 
 impl Outside for Edge {
     fn sees_more_than(&self, next: RingIndex) -> bool {
-        self.glance.sees_more_than(next)
+        self.glance.sees_more_than(next) || self.epoch.load(Ordering::Relaxed) > 0
     }
 
     fn kick(&self) {
@@ -261,6 +282,8 @@ pub type Board = Switchboard<DriverEnd, Bed, Edge>;
 /// What a device needs, in a thread of its own.
 pub struct Device {
     rings: Arc<Rings>,
+    fresh: Arc<Rings>,
+    epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
     call: Arc<Point>,
 }
@@ -272,16 +295,20 @@ pub fn queue(
     mixed: Mixed,
     kick_lock: KickLock,
 ) -> (Arc<Board>, Device) {
-    let rings = Arc::new(Rings {
-        available: Ring::new(|| AtomicU16::new(0xdead)),
-        used: Ring::new(|| [AtomicU32::new(0xdead), AtomicU32::new(0xdead)]),
-        suppression,
-    });
+    let rings = || {
+        Arc::new(Rings {
+            available: Ring::new(|| AtomicU16::new(0xdead)),
+            used: Ring::new(|| [AtomicU32::new(0xdead), AtomicU32::new(0xdead)]),
+            suppression,
+        })
+    };
+    let (rings, fresh, epoch) = (rings(), rings(), Arc::<AtomicU16>::default());
     let used = Reader::new(rings.used.lane(suppression), START);
     let kick = Arc::new(Event::default());
     let call = Arc::new(Point::default());
     let edge = Edge {
         glance: used.glance(),
+        epoch: Arc::clone(&epoch),
         kick: Arc::clone(&kick),
         alarm: Arc::default(),
         _rings: Arc::clone(&rings),
@@ -292,17 +319,38 @@ pub fn queue(
         flights: [const { None }; SIZE],
         room,
         backlog: VecDeque::new(),
+        epoch: Arc::clone(&epoch),
+        known: 0,
+        fresh: Arc::clone(&fresh),
         _rings: Arc::clone(&rings),
     };
     let seat = Bed(Arc::clone(&call));
     let board = Switchboard::new(ends, seat, edge, mixed, kick_lock);
-    (Arc::new(board), Device { rings, kick, call })
+    let device = Device {
+        rings,
+        fresh,
+        epoch,
+        kick,
+        call,
+    };
+    (Arc::new(board), device)
 }
 
 impl Device {
     /// The wait point of the seat.
     pub fn call(&self) -> &Arc<Point> {
         &self.call
+    }
+
+    /// It is gone. Another one is there instead, which has been told of everything; those who use the queue
+    /// hear of it now.
+    pub fn restart(self) -> Self {
+        self.epoch.store(1, Ordering::SeqCst);
+        self.call.event.signal();
+        Self {
+            rings: Arc::clone(&self.fresh),
+            ..self
+        }
     }
 
     /// Serves so many requests, each published alone, and calls only when that is needed. It sleeps when

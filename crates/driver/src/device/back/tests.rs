@@ -1,0 +1,85 @@
+use super::*;
+use crate::options::Options;
+
+const FEATURES: u64 = feature::BLK_SIZE | feature::SIZE_MAX | feature::SEG_MAX | feature::FLUSH;
+
+fn sane() -> Config {
+    Config {
+        capacity: 2048,
+        blk_size: 4096,
+        size_max: 8192,
+        seg_max: 4,
+        ..Config::parse(&[0; Config::SIZE])
+    }
+}
+
+fn facts(features: u64, config: &Config) -> Facts {
+    Facts::new(features, config, &Options::default()).unwrap()
+}
+
+fn compare(config: &Config) -> Result<Option<Facts>, Difference> {
+    let now = facts(FEATURES, config);
+    facts(FEATURES, &sane()).compared_with(&now)
+}
+
+#[test]
+fn the_same_disk_is_nothing_new_and_a_larger_one_is() {
+    assert!(compare(&sane()).unwrap().is_none());
+    // What nothing relies on may be what it likes.
+    let config = Config {
+        seg_max: 9,
+        size_max: 1 << 20,
+        ..sane()
+    };
+    assert!(compare(&config).unwrap().is_none());
+    let config = Config {
+        capacity: 4096,
+        ..config
+    };
+    let facts = compare(&config).unwrap().unwrap();
+    assert_eq!((facts.geometry.bytes, facts.generation), (4096 * 512, 1));
+    let before = self::facts(FEATURES, &sane()).limits;
+    assert_eq!(
+        facts.limits, before,
+        "requests are cut by what was said first"
+    );
+}
+
+#[test]
+fn what_requests_rely_on_must_be_there() {
+    let differs = |config| compare(&config).unwrap_err();
+    let now = 2040 * 512;
+    let config = Config {
+        capacity: 2040,
+        ..sane()
+    };
+    let before = 2048 * 512;
+    assert_eq!(differs(config), Difference::Smaller { before, now });
+    let config = Config {
+        blk_size: 512,
+        ..sane()
+    };
+    let (before, now) = (4096, 512);
+    assert_eq!(differs(config), Difference::Block { before, now });
+    for config in [
+        Config {
+            seg_max: 3,
+            ..sane()
+        },
+        Config {
+            size_max: 4096,
+            ..sane()
+        },
+    ] {
+        assert_eq!(differs(config), Difference::Requests);
+    }
+}
+
+#[test]
+fn a_disk_whose_writes_need_flushes_cannot_follow_one_whose_do_not() {
+    let through = facts(FEATURES & !feature::FLUSH, &sane());
+    let back = facts(FEATURES, &sane());
+    assert_eq!(through.compared_with(&back).unwrap_err(), Difference::Cache);
+    let flushes = back.compared_with(&through).unwrap().unwrap().flushes;
+    assert!(!flushes);
+}

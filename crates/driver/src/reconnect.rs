@@ -1,0 +1,130 @@
+//! How often, and for how long, a server that is gone is looked for.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Lost;
+
+/// The pause after the first attempt, which is made at once. Each pause is twice as long as the one before.
+const FIRST: Duration = Duration::from_millis(1);
+
+/// The longest pause. An attempt costs some ten microseconds while nobody is there, so that this is still
+/// next to nothing, and half a second more is little to whoever has waited for longer than that.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// Why an attempt to go on at another server has failed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// Another may succeed.
+    ForNow(String),
+    /// None will.
+    ForGood(Lost),
+}
+
+impl Failed {
+    /// Another attempt may succeed.
+    pub(crate) fn for_now(error: impl std::error::Error) -> Self {
+        let mut all = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            all = format!("{all}: {error}");
+            source = error.source();
+        }
+        Self::ForNow(all)
+    }
+}
+
+/// A server is away, or was lately. Without a clock, so that each rule is a line of a test.
+#[derive(Debug)]
+pub(crate) struct Absence {
+    until: Instant,
+    within: Duration,
+    pause: Duration,
+    /// When it was back last, and how many requests had ended by then.
+    back: Option<(Instant, u64)>,
+}
+
+impl Absence {
+    /// From `now` on it may be away for as long as `within`.
+    pub(crate) fn begin(now: Instant, within: Duration) -> Self {
+        Self {
+            // Whoever waits for centuries waits for ever.
+            until: now.checked_add(within).unwrap_or(now + FOR_EVER),
+            within,
+            pause: Duration::ZERO,
+            back: None,
+        }
+    }
+
+    /// It is back.
+    pub(crate) fn end(&mut self, now: Instant, ended: u64) {
+        self.back = Some((now, ended));
+    }
+
+    /// It is gone again. Is that the same absence? A server that a request makes crash comes back, is handed
+    /// the request once more, and crashes again, for ever: so being back counts only if a request has
+    /// ended since, or it has stayed for as long as it may be away.
+    pub(crate) fn goes_on(&self, now: Instant, ended: u64) -> bool {
+        self.back.is_some_and(|(since, before)| {
+            ended == before && now.duration_since(since) < self.within
+        })
+    }
+
+    /// How long to wait before the next attempt; `None`, when it is too late for one.
+    pub(crate) fn pause(&mut self, now: Instant) -> Option<Duration> {
+        let left = self.left(now);
+        let is_first = self.pause.is_zero();
+        let pause = self.pause.min(left);
+        self.pause = (2 * self.pause).clamp(FIRST, LONGEST);
+        (is_first || !left.is_zero()).then_some(pause)
+    }
+
+    /// How long it may still be away.
+    pub(crate) fn left(&self, now: Instant) -> Duration {
+        self.until.saturating_duration_since(now)
+    }
+}
+
+/// A century.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_first_attempt_is_made_at_once_and_the_last_when_time_is_over() {
+        let begin = Instant::now();
+        let mut absence = Absence::begin(begin, 3 * SECOND);
+        let mut now = begin;
+        let mut pauses = vec![];
+        while let Some(pause) = absence.pause(now) {
+            now += pause;
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses[..11], [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 500]);
+        assert_eq!(now, begin + 3 * SECOND, "{pauses:?}");
+        // Whoever allows no time at all gets one attempt.
+        let mut absence = Absence::begin(begin, Duration::ZERO);
+        assert_eq!(absence.pause(begin), Some(Duration::ZERO));
+        assert_eq!(absence.pause(begin), None);
+        let mut absence = Absence::begin(begin, Duration::MAX);
+        assert!(absence.pause(begin + 1000 * SECOND).is_some());
+    }
+
+    #[test]
+    fn who_comes_back_and_achieves_nothing_was_not_back() {
+        let begin = Instant::now();
+        let mut absence = Absence::begin(begin, 3 * SECOND);
+        absence.pause(begin);
+        absence.end(begin + SECOND, 7);
+        assert!(absence.goes_on(begin + 2 * SECOND, 7));
+        assert_eq!(absence.pause(begin + 2 * SECOND), Some(FIRST));
+        assert!(
+            !absence.goes_on(begin + 2 * SECOND, 8),
+            "a request has ended"
+        );
+        assert!(!absence.goes_on(begin + 4 * SECOND, 7), "it has stayed");
+    }
+}
