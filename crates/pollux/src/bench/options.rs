@@ -67,6 +67,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime, help_heading = "Load")]
     pub runtime: Duration,
 
+    /// Wait so long for a server that goes away, and hand it what was in flight once it is back
+    /// [default: end with an error]
+    #[arg(long, value_name = "TIME", value_parser = runtime, help_heading = "Load")]
+    pub reconnect: Option<Duration>,
+
     /// Use only so much of the disk, from its beginning [default: all of it]
     #[arg(long, value_name = "SIZE", help_heading = "Load")]
     pub size: Option<Size>,

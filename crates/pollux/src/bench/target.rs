@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use pollux_disk::{Disk, Geometry, WaitPoint};
-use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Waiter, Waiting};
+use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
 
 use super::cpu::Server;
 use super::inside::Inside;
@@ -139,6 +139,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         },
         // Recording costs something, so only for whoever is interested in the lock.
         record_lock: args.kick_lock.is_some(),
+        reconnect: args.reconnect.map_or(Reconnect::Never, Reconnect::Within),
         ..Options::default()
     };
     let driver = Driver::connect(socket, &options)?;
