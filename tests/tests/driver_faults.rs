@@ -14,7 +14,9 @@ use driver_cases::exhaust::{exhaust, overlap};
 use driver_cases::losing::{Who, until_lost};
 use driver_cases::patiently;
 use pollux_disk::{Channel as _, Disk as _, Event, Failure, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, Completion, Driver, Hybrid, Lost, Options, Waiter, Waiting};
+use pollux_driver::{
+    Buffer, Completion, Driver, Hybrid, Lost, Options, Reconnect, Waiter, Waiting,
+};
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Held, Lie, Plan, Silence, code};
 use pollux_tests::drive::PATIENCE;
@@ -38,12 +40,20 @@ const EVERYBODY: [Who; 7] = [
     Who::Own(Waiting::Polled),
 ];
 
+/// Whoever closes the connection is gone for good.
+fn never() -> Options {
+    Options {
+        reconnect: Reconnect::Never,
+        ..Options::default()
+    }
+}
+
 /// Three threads that use one disk in that way until it is lost; `kill` is called when all are busy.
 /// Returns why it was lost.
 fn lose(socket: &Path, who: Who, kill: impl FnOnce() + Send + 'static) -> Lost {
     let socket = socket.to_owned();
     patiently(move || {
-        let driver = Driver::connect(&socket, &Options::default()).unwrap();
+        let driver = Driver::connect(&socket, &never()).unwrap();
         let (told, events) = channel();
         let subscription = driver.events().subscribe(move |event| {
             let _ = told.send(event);
@@ -122,7 +132,7 @@ fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static
     patiently(move || {
         let options = Options {
             patience: Duration::from_millis(300),
-            ..Options::default()
+            ..never()
         };
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let count = AtomicU64::new(0);
@@ -234,7 +244,7 @@ fn a_device_that_does_not_answer_while_it_is_brought_up_is_an_error() {
                 backend.fall_silent(code, silence);
                 let options = Options {
                     patience: Duration::from_millis(100),
-                    ..Options::default()
+                    ..never()
                 };
                 let begin = Instant::now();
                 let error: Box<dyn std::error::Error> =
@@ -265,7 +275,7 @@ fn a_device_that_does_not_stop_a_queue_is_left_all_the_same() {
             let backend = holding(Plan::default());
             let options = Options {
                 patience: Duration::from_millis(100),
-                ..Options::default()
+                ..never()
             };
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let queue = driver.queue(0).unwrap();
@@ -490,7 +500,7 @@ enum Victim {
 fn retires(victim: Victim, wrong: impl FnOnce(&Backend) + Send + 'static) {
     patiently(move || {
         let backend = holding(Plan::default());
-        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let driver = Driver::connect(backend.socket(), &never()).unwrap();
         let wrong = |count: usize| {
             let held = backend.wait_for_held(count);
             backend.scribble(Some(0x5a));

@@ -1,7 +1,6 @@
 //! The load of an owner of a channel.
 
 use std::io;
-use std::time::Instant;
 
 use pollux_disk::{Completion as Done, Op as DiskOp, Queued, Request, Ticket};
 use pollux_driver::{Driver, Hybrid, Waiter};
@@ -9,7 +8,7 @@ use pollux_memory::{Span, Spans};
 
 use super::window::Window;
 use super::work::{Job, Op, Work};
-use super::{Kinds, PATIENCE};
+use super::{End, Kinds, PATIENCE};
 
 /// Room of all requests, and of one that is longer.
 const SHORT: usize = 1 << 20;
@@ -32,7 +31,7 @@ pub(super) fn run(
     kinds: Kinds,
     work: &mut Work,
     depth: usize,
-    end: Instant,
+    end: &End,
 ) -> io::Result<()> {
     let mut slots = vec![];
     for index in 0..depth {
@@ -49,7 +48,7 @@ pub(super) fn run(
         });
     }
     loop {
-        fill(channel, kinds, work, &mut slots, Instant::now() >= end);
+        fill(channel, kinds, work, &mut slots, end.has_come());
         channel.submit();
         if work.in_flight() == 0 {
             return Ok(());

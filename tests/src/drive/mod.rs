@@ -9,6 +9,7 @@ mod work;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pollux_disk::Disk as _;
@@ -49,6 +50,24 @@ pub const SHARED_MODES: [Mode; 6] = [
     Mode::Shared(Waiting::Polled),
 ];
 
+/// When a load is to end.
+#[derive(Clone, Debug)]
+pub enum End {
+    /// At that time.
+    At(Instant),
+    /// When somebody says so.
+    When(Arc<AtomicBool>),
+}
+
+impl End {
+    fn has_come(&self) -> bool {
+        match self {
+            Self::At(end) => Instant::now() >= *end,
+            Self::When(end) => end.load(Ordering::Relaxed),
+        }
+    }
+}
+
 /// Which completions a thread asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kinds {
@@ -81,7 +100,7 @@ pub fn run(
     kinds: Kinds,
     mut work: Work,
     depth: usize,
-    end: Instant,
+    end: &End,
 ) -> io::Result<u64> {
     let shared = || queue.expect("a mode of a shared queue").clone();
     match mode {

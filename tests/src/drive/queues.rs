@@ -10,7 +10,7 @@ use pollux_driver::{Buffer, Completion, Driver, Pending, Queue};
 
 use super::executor;
 use super::work::{Job, Op, Work};
-use super::{Kinds, Mode};
+use super::{End, Kinds, Mode};
 
 /// A request on its way, with memory of one kind or another.
 enum Doing {
@@ -138,9 +138,9 @@ fn check(work: &mut Work, job: &Job, data: &[u8], ended: Result<Vec<u8>, Failure
 }
 
 /// The next request and what it is to write; of the last ones, all of which read, if it is time.
-fn next(work: &mut Work, end: Instant) -> Option<(Job, Vec<u8>)> {
+fn next(work: &mut Work, end: &End) -> Option<(Job, Vec<u8>)> {
     let room = work.longest();
-    let job = if Instant::now() >= end {
+    let job = if end.has_come() {
         work.next_to_verify(room)?
     } else {
         work.next(room)
@@ -160,7 +160,7 @@ pub(super) fn run(
     kinds: Kinds,
     work: &mut Work,
     depth: usize,
-    end: Instant,
+    end: &End,
 ) -> io::Result<()> {
     let mut in_flight: VecDeque<(Job, Vec<u8>, Doing)> = VecDeque::new();
     loop {
@@ -205,7 +205,7 @@ pub(super) fn run_tasks(
     kinds: Kinds,
     work: &mut Work,
     depth: usize,
-    end: Instant,
+    end: &End,
 ) -> io::Result<()> {
     let work = RefCell::new(work);
     let task = || async {
@@ -234,6 +234,6 @@ pub(super) fn run_tasks(
         kinds,
         &mut work,
         1,
-        end.min(Instant::now()),
+        &End::At(Instant::now()),
     )
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pollux_disk::{Disk as _, Durability, Unmap};
 use pollux_driver::{Completion, Driver, Options, Queue};
-use pollux_tests::drive::{self, Kinds, Mode, Work};
+use pollux_tests::drive::{self, End, Kinds, Mode, Work};
 use pollux_tests::random::{Random, seed};
 
 /// How long a part of a test may take before it counts as stuck.
@@ -76,6 +76,11 @@ impl Case {
 
     /// Runs it on a connection that exists, over a disk that is empty at first.
     pub fn run_on(&self, driver: &Driver) {
+        self.run_until(driver, || End::At(Instant::now() + self.duration));
+    }
+
+    /// The same, but `end` says when it ends, once the disk is empty.
+    pub fn run_until(&self, driver: &Driver, end: impl FnOnce() -> End) {
         println!("{self:?}");
         let seed = seed();
         empty(driver);
@@ -86,7 +91,7 @@ impl Case {
             .map(|index| driver.queue(index).unwrap())
             .collect();
         let part = driver.geometry().bytes / self.modes.len() as u64 / 4096 * 4096;
-        let end = Instant::now() + self.duration;
+        let end = &end();
         std::thread::scope(|scope| {
             let threads: Vec<_> = (self.modes.iter().enumerate())
                 .map(|(index, mode)| {

@@ -1,0 +1,491 @@
+//! The server is killed and started anew, again and again, under everybody who waits in every way: nothing
+//! is lost, nothing ends twice, nothing is corrupt, and nobody is told. And where that cannot be, everybody
+//! is told why.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+mod driver_cases;
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use driver_cases::losing::{DEPTH, Who, until_lost};
+use driver_cases::{Case, patiently};
+use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket, Unmap};
+use pollux_driver::{
+    Completion, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
+};
+use pollux_memory::Spans;
+use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
+use pollux_tests::drive::{End, Mode, Registered, SHARED_MODES};
+use pollux_tests::peers;
+use pollux_tests::process::{Process, eventually};
+use pollux_tests::random::{Random, seed};
+use pollux_tests::server::Server;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+const BLOCK: usize = 4096;
+const MIB: u64 = 1 << 20;
+
+/// How often each server is killed: `$POLLUX_TEST_KILLS`, or ten times.
+fn kills() -> u64 {
+    std::env::var("POLLUX_TEST_KILLS").map_or(10, |text| {
+        text.parse().expect("POLLUX_TEST_KILLS is a number")
+    })
+}
+
+/// A folder with an image in it, and where its server listens.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new(size: u64) -> Self {
+        let place = Self {
+            folder: TempDir::new().unwrap(),
+        };
+        File::create(place.image()).unwrap().set_len(size).unwrap();
+        place
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("disk.img")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("disk.sock")
+    }
+
+    /// `pollux serve` of the image, with these `options`.
+    fn pollux(&self, options: &[&str]) -> Server {
+        let spec = format!("file:path={}", self.image().display());
+        let all = [&["--disk", &spec], options].concat();
+        Server::pollux(&self.socket(), &all).unwrap()
+    }
+
+    fn storage_daemon(&self, program: &Path) -> Server {
+        let image = self.image();
+        let blockdev = format!("driver=file,filename={},discard=unmap", image.display());
+        Server::qemu_storage_daemon(program, &self.socket(), &blockdev, 4).unwrap()
+    }
+}
+
+/// Every way of waiting, each on a part of the disk that the longest request fits in.
+fn everybody() -> Case {
+    let own = [Waiting::Adaptive, Waiting::Polled].map(Mode::Own);
+    Case {
+        modes: [&SHARED_MODES[..], &own].concat(),
+        longest: 600 << 10,
+        ..Case::new(Duration::ZERO)
+    }
+}
+
+/// The size of a disk for all of them.
+const SIZE: u64 = 8 * 2 * MIB;
+
+/// Kills the server, which `start` starts, at random moments under load.
+fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
+    let mut server = start();
+    let driver = Driver::connect(socket, &Options::default()).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut random = Random::new(seed());
+    let (ready, is_ready) = channel();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            everybody().run_until(&driver, || {
+                ready.send(()).unwrap();
+                End::When(Arc::clone(&over))
+            });
+        });
+        is_ready.recv().unwrap();
+        for kill in 0..kills() {
+            // Now it is at this point of its work, now at that.
+            let until = counter(&driver, "looks") + random.below(400_000);
+            let there = || counter(&driver, "looks") >= until || load.is_finished();
+            eventually(there, || "nobody looks any more".into());
+            let before = driver.reconnects();
+            server.end_by(Signal::KILL).unwrap();
+            server = start();
+            assert!(!load.is_finished(), "it has failed after {kill} kills");
+            // Or in the middle of being told of queues and memory.
+            let back = || driver.reconnects() > before || load.is_finished();
+            if random.one_in(2) {
+                eventually(back, || "it is not back".into());
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        load.join().expect("its message is above");
+    });
+    println!("{:?}", Disk::counters(&driver));
+    assert_eq!(driver.lost(), None);
+    assert!((1..=kills()).contains(&driver.reconnects()));
+    assert!(counter(&driver, "replayed") > 0, "nothing was in flight");
+}
+
+fn counter(driver: &Driver, wanted: &str) -> u64 {
+    let all = Disk::counters(driver);
+    all.iter().find(|(name, _)| *name == wanted).unwrap().1
+}
+
+#[test]
+fn pollux_is_killed_again_and_again() {
+    patiently(|| {
+        let place = Place::new(SIZE);
+        killed_at_random(&place.socket(), &|| place.pollux(&["--num-queues", "4"]));
+    });
+}
+
+#[test]
+fn qemu_storage_daemon_7_is_killed_again_and_again() {
+    if let Some(program) = peers::installed("qemu-storage-daemon") {
+        patiently(move || {
+            let place = Place::new(SIZE);
+            killed_at_random(&place.socket(), &|| place.storage_daemon(&program));
+        });
+    }
+}
+
+#[test]
+fn qemu_storage_daemon_10_is_killed_again_and_again() {
+    if let Some(program) = peers::fetched("qemu10/bin/qemu-storage-daemon") {
+        patiently(move || {
+            let place = Place::new(SIZE);
+            killed_at_random(&place.socket(), &|| place.storage_daemon(&program));
+        });
+    }
+}
+
+/// A disk of Pollux over the one that is killed: those who use it notice nothing either.
+#[test]
+fn what_stacks_over_a_driver_survives_as_well() {
+    patiently(|| {
+        let (below, above) = (Place::new(SIZE), Place::new(0));
+        let mut server = below.pollux(&["--num-queues", "4"]);
+        let spec = format!("vhost-user:path={}", below.socket().display());
+        let args = ["--disk", &spec, "--num-queues", "4"];
+        let middle = Server::pollux(&above.socket(), &args).unwrap();
+        let driver = Driver::connect(&above.socket(), &Options::default()).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = channel();
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                everybody().run_until(&driver, || {
+                    ready.send(()).unwrap();
+                    End::When(Arc::clone(&over))
+                });
+            });
+            is_ready.recv().unwrap();
+            for kill in 1..=kills().min(10) {
+                server.end_by(Signal::KILL).unwrap();
+                server = below.pollux(&["--num-queues", "4"]);
+                let back = || middle.log().matches("the disk is back").count() as u64 >= kill;
+                eventually(|| back() || load.is_finished(), || middle.log());
+                assert!(!load.is_finished(), "it has failed after {kill} kills");
+            }
+            over.store(true, Ordering::Relaxed);
+            load.join().expect("its message is above");
+        });
+        assert_eq!((driver.lost(), driver.reconnects()), (None, 0));
+    });
+}
+
+/// A device by hand that has requests of every kind, of everybody, and ends none: the next one gets all of
+/// them, and what came while there was none.
+#[test]
+fn whatever_was_in_flight_is_handed_to_the_next_server() {
+    patiently(|| {
+        let backend = Backend::start(Plan {
+            queues: 4,
+            sectors: 1 << 18,
+            ..Plan::default()
+        })
+        .unwrap();
+        backend.conduct(Conduct::Held);
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let bytes = vec![7; 3 * BLOCK];
+        let (volatile, polled, call) = (Durability::Volatile, Completion::Polled, Completion::Call);
+        let buffer = || driver.allocate(BLOCK).unwrap();
+        let flush = queue.flush(call);
+        let reads = [polled, call].map(|how| queue.read(0, buffer(), how));
+        let list = queue.read(0, vec![buffer(), buffer(), buffer()], call);
+        let copied = queue.read(0, vec![0; BLOCK], polled);
+        let written = queue.write(0, bytes.clone(), Durability::Stable, polled);
+        let discarded = queue.discard(0, 8192, call);
+        let zeroed = queue.write_zeroes(8192, 8192, Unmap::Allowed, volatile, polled);
+        let serial = queue.serial(call);
+        drop(queue.read(0, buffer(), polled));
+        let mut waiter = Waiter::new(Waiting::Call).unwrap();
+        let mut own = driver.channel(waiter.point()).unwrap();
+        let block = buffer();
+        let spans = [block.span()];
+        // SAFETY: the list stays until the request has ended, below.
+        let into = unsafe { Spans::new(&spans) };
+        let op = Op::Read { at: 512, into };
+        let ticket = Ticket(1);
+        assert_eq!(
+            own.queue_as(Request { ticket, op }, polled),
+            Queued::Pending
+        );
+        pollux_disk::Channel::submit(&mut own);
+        backend.wait_for_held(11);
+
+        backend.hang_up();
+        // Nobody is there: all this works all the same, or will.
+        let later = driver.queue(2).unwrap();
+        let late = later.read(0, vec![1; 17 * BLOCK], call);
+        let mapped = Registered::new(&driver, BLOCK).unwrap();
+        let large = driver.allocate(70 << 20).unwrap();
+        drop(driver.queue(3).unwrap().flush(call));
+        let again = driver.queue(3).unwrap();
+        let large = queue.read(0, large, polled);
+        backend.let_go();
+        // What was dropped before anybody looked is nobody's any more.
+        let sleeper = std::thread::spawn(move || flush.wait());
+        backend.wait_until(|seen| seen.sessions == 2 && seen.held.len() >= 10);
+        backend.conduct(Conduct::Prompt);
+        sleeper.join().unwrap().unwrap();
+        for read in reads {
+            read.wait().unwrap();
+        }
+        assert_eq!(list.wait().unwrap().len(), 3);
+        copied.wait().unwrap();
+        assert_eq!(written.wait().unwrap(), bytes);
+        discarded.wait().unwrap();
+        zeroed.wait().unwrap();
+        assert_eq!(
+            &serial.wait().unwrap()[..4],
+            &pollux_tests::backend::SERIAL[..4]
+        );
+        let mut done = |one: pollux_disk::Completion| assert_eq!(one.result, Ok(()));
+        assert_eq!(waiter.wait(&mut own, None, &mut done).unwrap(), 1);
+        late.wait().unwrap();
+        large.wait().unwrap();
+        again.flush(call).wait().unwrap();
+        drop(mapped);
+        assert_eq!((driver.reconnects(), driver.lost()), (1, None));
+        backend.end();
+    });
+}
+
+/// Whoever has ended a request has ended it: what the server said last counts, though it is gone.
+#[test]
+fn what_has_ended_is_not_handed_to_the_next_server() {
+    patiently(|| {
+        let backend = Backend::start(Plan::default()).unwrap();
+        backend.conduct(Conduct::Held);
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let all = [(); 6].map(|()| queue.flush(Completion::Polled));
+        backend.wait_for_held(6);
+        for ended in 1..=4 {
+            backend.conduct(Conduct::Next);
+            backend.wait_until(|seen| seen.ended == ended);
+        }
+        backend.settle();
+        backend.hang_up();
+        backend.let_go();
+        eventually(|| driver.reconnects() == 1, || "it is not back".into());
+        queue.poll();
+        let held = backend.wait_until(|seen| seen.sessions == 2 && seen.held.len() == 2);
+        assert_eq!(held.requests, 6 + 2);
+        assert_eq!(counter(&driver, "replayed"), 2);
+        backend.conduct(Conduct::Prompt);
+        for flush in all {
+            flush.wait().unwrap();
+        }
+        backend.end();
+    });
+}
+
+/// Nobody comes back. All are told when the time is over.
+#[test]
+fn a_server_that_stays_away_is_lost_when_the_time_is_over() {
+    let within = Duration::from_millis(300);
+    for who in [
+        Who::Poller,
+        Who::Sleeper,
+        Who::Task,
+        Who::Shared(Waiting::Call),
+        Who::Own(Waiting::Adaptive),
+        Who::Own(Waiting::Polled),
+    ] {
+        patiently(move || {
+            let backend = Backend::start(Plan::default()).unwrap();
+            backend.conduct(Conduct::Held);
+            let options = Options {
+                reconnect: Reconnect::Within(within),
+                ..Options::default()
+            };
+            let driver = Driver::connect(backend.socket(), &options).unwrap();
+            let count = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| until_lost(&driver, who, &count));
+                backend.wait_for_held(DEPTH);
+                let begin = Instant::now();
+                // It accepts connections, and says nothing.
+                backend.hang_up();
+                thread.join().expect("its message is above");
+                println!("{who:?}: all had ended after {:?}", begin.elapsed());
+            });
+            let lost = driver.lost().unwrap();
+            println!("{lost}");
+            assert!(matches!(lost, Lost::Away { within: told, .. } if told == within));
+        });
+    }
+}
+
+/// Whoever leaves does not wait for a server that is away, nor for one that accepts and says nothing.
+#[test]
+fn a_driver_is_left_while_its_server_is_away() {
+    patiently(|| {
+        let backend = Backend::start(Plan::default()).unwrap();
+        backend.conduct(Conduct::Held);
+        let for_ever = Duration::from_secs(24 * 3600);
+        let options = Options {
+            reconnect: Reconnect::Within(for_ever),
+            patience: for_ever,
+            ..Options::default()
+        };
+        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let read = queue.read(0, vec![0; BLOCK], Completion::Call);
+        backend.wait_for_held(1);
+        backend.hang_up();
+        // The thread that would end an attempt that lasts too long.
+        let process = Process::new(std::process::id());
+        let tries = || process.thread_named("driver-patience").is_ok();
+        eventually(tries, || "it does not try".into());
+        drop((read, queue, driver));
+    });
+}
+
+/// One that lies is not asked again.
+#[test]
+fn a_liar_gets_no_second_chance() {
+    patiently(|| {
+        let backend = Backend::start(Plan::default()).unwrap();
+        backend.conduct(Conduct::Held);
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let read = queue.read(0, vec![0; BLOCK], Completion::Call);
+        backend.wait_for_held(1);
+        backend.conduct(Conduct::Lie(Lie::IndexJump(1000)));
+        assert_eq!(read.wait().err(), Some(Failure::Lost));
+        assert!(matches!(driver.lost(), Some(Lost::Ring { .. })));
+        let seen = backend.wait_until(|seen| seen.over == 1);
+        assert_eq!((seen.sessions, driver.reconnects()), (1, 0));
+    });
+}
+
+/// The server comes back with another disk, as `change` makes it.
+fn changed(change: impl FnOnce(&Place) -> Server) -> (Driver, Result<(), Failure>, Event) {
+    let place = Place::new(MIB);
+    let server = place.pollux(&["--num-queues", "2"]);
+    let driver = Driver::connect(&place.socket(), &Options::default()).unwrap();
+    let (told, events) = channel();
+    let subscription = driver.events().subscribe(move |event| {
+        let _ = told.send(event);
+    });
+    let queue = driver.queue(0).unwrap();
+    drop(server);
+    let write = queue.write(0, vec![1; 512], Durability::Volatile, Completion::Call);
+    let _server = change(&place);
+    let ended = write.wait().map(drop);
+    // It is told after those who sleep were woken.
+    let event = events.recv().unwrap();
+    drop(subscription);
+    (driver, ended, event)
+}
+
+fn resized(place: &Place, bytes: u64) {
+    let image = OpenOptions::new().write(true).open(place.image()).unwrap();
+    image.set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_not_the_same_any_more_is_lost_and_told_apart() {
+    let queues = ["--num-queues", "2"];
+    patiently(move || {
+        let differs = |change: &dyn Fn(&Place) -> Server| {
+            let (driver, ended, event) = changed(change);
+            assert_eq!((ended, event), (Err(Failure::Lost), Event::Lost));
+            let lost = driver.lost().unwrap();
+            println!("{lost}");
+            match lost {
+                Lost::Changed { difference } => difference,
+                other => panic!("{other}"),
+            }
+        };
+        let smaller = differs(&|place| {
+            resized(place, MIB / 2);
+            place.pollux(&queues)
+        });
+        let (before, now) = (MIB, MIB / 2);
+        assert_eq!(smaller, Difference::Smaller { before, now });
+        let read_only = differs(&|place| place.pollux(&["--num-queues", "2", "--read-only"]));
+        let missing = matches!(
+            read_only,
+            Difference::ReadOnly | Difference::Features { .. }
+        );
+        assert!(missing, "{read_only}");
+        let fewer = differs(&|place| place.pollux(&["--num-queues", "1"]));
+        let queues = matches!(
+            fewer,
+            Difference::Queues { .. } | Difference::Features { .. }
+        );
+        assert!(queues, "{fewer}");
+        let blocks = differs(&|place| place.pollux(&["--num-queues", "2", "--block-size", "4096"]));
+        let (before, now) = (512, 4096);
+        assert_eq!(blocks, Difference::Block { before, now });
+    });
+}
+
+#[test]
+fn a_disk_that_has_grown_is_the_same_and_says_so() {
+    patiently(|| {
+        let (driver, ended, event) = changed(|place| {
+            resized(place, 2 * MIB);
+            place.pollux(&["--num-queues", "2"])
+        });
+        assert_eq!((ended, driver.lost()), (Ok(()), None));
+        assert_eq!(event, Event::Changed);
+        assert_eq!(driver.geometry().bytes, 2 * MIB);
+    });
+}
+
+/// A driver that has been handed from server to server takes up no more than at first.
+#[test]
+fn nothing_is_left_behind_by_servers_that_are_gone() {
+    patiently(|| {
+        let backend = Backend::start(Plan::default()).unwrap();
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let idle = || {
+            let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+            (fds.count(), driver.retired())
+        };
+        let mut all = BTreeSet::new();
+        for round in 0..20 {
+            queue.flush(Completion::Call).wait().unwrap();
+            if round > 2 {
+                all.insert(idle());
+            }
+            backend.hang_up();
+            backend.let_go();
+            let back = || driver.reconnects() == round + 1;
+            eventually(back, || "it is not back".into());
+        }
+        println!("{all:?}");
+        assert!(all.iter().all(|(_, retired)| *retired == 0), "{all:?}");
+        let fds = || all.iter().map(|(fds, _)| *fds);
+        assert!(fds().max().unwrap() - fds().min().unwrap() <= 2, "{all:?}");
+        backend.end();
+    });
+}
