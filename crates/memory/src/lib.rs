@@ -4,7 +4,9 @@
 //! memory is ever formed: it is named by a [`Span`] and copied. Which spans exist is decided by the
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
+mod alarm;
 pub mod file;
+mod guard;
 pub mod io;
 mod loan;
 mod memfd;
@@ -16,6 +18,7 @@ mod table;
 pub mod uring;
 mod word;
 
+pub use alarm::{Alarm, Misdeed};
 pub use loan::Loan;
 pub use memfd::memfd;
 pub use pages::DirtyPages;

@@ -3,15 +3,20 @@
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::fs::fstatfs;
 use rustix::mm::{MapFlags, ProtFlags};
 use vm_memory::{FileOffset, MmapRegion};
 
-use crate::Span;
+use crate::guard::Guard;
+use crate::{Alarm, Span};
 
 /// `f_type` of hugetlbfs, whose mappings start and end at multiples of its page size.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// `f_type` of FUSE, whose pages come from another process.
+const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// Why a region could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +41,11 @@ pub enum MapError {
         /// What the kernel, or the check against the file's size, said.
         source: io::Error,
     },
+    /// Its pages would come from a process, which could keep whoever touches them waiting for ever.
+    #[error(
+        "the region's file is on a FUSE file system; share a memfd, or a file on tmpfs or hugetlbfs"
+    )]
+    Fuse,
 }
 
 /// One region of a peer's memory. It is unmapped when the last owner lets go.
@@ -46,6 +56,8 @@ pub struct Region {
     len: u64,
     /// What precedes the region in the mapping, which starts at a page of its file.
     lead: usize,
+    /// Before `mapping`, so that it goes first.
+    guard: Guard,
     mapping: MmapRegion,
 }
 
@@ -55,7 +67,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// When the region is empty, wraps, is longer than its file, or cannot be mapped.
+    /// When the region is empty, wraps, is longer than its file, or cannot be mapped. A file that is cut
+    /// short later, or turns out to have no room, is survived: see [`Region::is_torn`].
     pub fn map(file: File, offset: u64, guest: u64, user: u64, len: u64) -> Result<Self, MapError> {
         let extent = MapError::Extent { guest, len };
         let wraps = guest.checked_add(len).is_none() || user.checked_add(len).is_none();
@@ -73,9 +86,10 @@ impl Region {
             return Err(failed(io::Error::other(message)));
         }
         let page = page_size(&file).map_err(failed)?;
+        let page = page.ok_or(MapError::Fuse)?;
         let lead = offset % page.offset;
         let size = (lead + len).next_multiple_of(page.len);
-        let (Ok(lead), Ok(size)) = (usize::try_from(lead), usize::try_from(size)) else {
+        let [Ok(lead), Ok(size), Ok(page)] = [lead, size, page.offset].map(usize::try_from) else {
             return Err(extent);
         };
         let mapping = MmapRegion::build(
@@ -87,13 +101,30 @@ impl Region {
                 .cast_signed(),
         )
         .map_err(|error| failed(io::Error::other(error)))?;
+        let start = mapping.as_ptr().expose_provenance();
+        let guard = Guard::new(&(start..start + size), page);
         Ok(Self {
             guest,
             user,
             len,
             lead,
+            guard,
             mapping,
         })
+    }
+
+    /// The same region, which rings `alarm` when it is lost.
+    #[must_use]
+    pub fn with_alarm(mut self, alarm: Arc<Alarm>) -> Self {
+        self.guard.set_alarm(alarm);
+        self
+    }
+
+    /// Has the peer taken the memory away, so that zeroes of our own are in its place? Known once
+    /// somebody has tried to touch what is gone.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        self.guard.is_torn()
     }
 
     /// Guest-physical address of its first byte.
@@ -155,7 +186,8 @@ struct Granularity {
     len: u64,
 }
 
-fn page_size(file: &File) -> io::Result<Granularity> {
+/// `None`: on this file system nothing is mapped.
+fn page_size(file: &File) -> io::Result<Option<Granularity>> {
     let filesystem = fstatfs(file)?;
     let page = rustix::param::page_size() as u64;
     #[allow(
@@ -163,22 +195,16 @@ fn page_size(file: &File) -> io::Result<Granularity> {
         clippy::cast_sign_loss,
         reason = "the field's type differs between targets"
     )]
-    let huge = filesystem.f_type as u64 == HUGETLBFS_MAGIC;
-    #[allow(
-        clippy::unnecessary_cast,
-        clippy::cast_sign_loss,
-        reason = "the field's type differs between targets"
-    )]
-    let block = filesystem.f_bsize as u64;
-    Ok(if huge && block.is_power_of_two() && block >= page {
-        Granularity {
+    let (kind, block) = (filesystem.f_type as u64, filesystem.f_bsize as u64);
+    Ok(match kind {
+        FUSE_MAGIC => None,
+        HUGETLBFS_MAGIC if block.is_power_of_two() && block >= page => Some(Granularity {
             offset: block,
             len: block,
-        }
-    } else {
-        Granularity {
+        }),
+        _ => Some(Granularity {
             offset: page,
             len: 1,
-        }
+        }),
     })
 }

@@ -1,0 +1,221 @@
+//! What a peer's memory turns into when the peer takes it away.
+//!
+//! A file that was shared and mapped can be truncated later, or be found to have no room for a page
+//! that nobody has touched yet. The kernel then raises SIGBUS in the thread that reaches for the page,
+//! which would end the process and with it the sessions of everybody else. (A seal,
+//! `F_SEAL_SHRINK`, would forbid the first, but it is the peer's to set, and QEMU does not.)
+//!
+//! So every region has a [`Guard`], an entry in a list that the handler of SIGBUS walks. Where the fault
+//! lies in a region, the handler puts private zeroes in place of the *whole* region, at the same
+//! address, and rings the region's alarm, which ends the session it belongs to. The access is
+//! repeated, finds zeroes, and goes on; whatever comes of it concerns the peer alone. A SIGBUS
+//! anywhere else goes to whoever handled it before.
+//!
+//! Why this is sound:
+//!
+//! - *Nothing but copies and atomics touches a region* (see [`Span`](crate::Span)), from which the
+//!   peer may expect any value at any moment: that all of it becomes zeroes between two instructions is
+//!   one more thing that it might have done. An interrupted copy is begun again by the processor where it
+//!   stopped; an interrupted atomic has not happened.
+//! - *The region outlives the handler.* It runs on the thread that made the access, and whoever makes
+//!   one keeps the region mapped, by the promise made to `Span::new`. So the entry that matches
+//!   stays what it is, its alarm exists, and the address range that is mapped anew is the region's and
+//!   nobody else's. An entry that changes under the handler's eyes belongs to another region, and is passed
+//!   over.
+//! - *No entry is stale.* A guard leaves the list before its region is unmapped.
+//! - *The handler waits for nobody.* It reads atomics, calls `mmap` and `shutdown`, both of them bare system
+//!   calls, and allocates nothing. It never runs between a call of libc and a look at `errno`, as
+//!   no copy lies there.
+//! - *Accesses of the kernel's own* (`preadv`, `io_uring`) raise no signal: they fail with `EFAULT`, which
+//!   fails the request.
+//!
+//! All of the region goes, not the one page: after the first fault the peer's session is over, a second
+//! fault would cost a second signal, and hugetlbfs maps nothing smaller than its pages.
+
+mod handler;
+
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::{Alarm, Misdeed};
+
+/// One mapped region as the handler sees it.
+struct Entry {
+    /// Odd while the rest is changed.
+    version: AtomicUsize,
+    start: AtomicUsize,
+    /// In bytes; 0: nobody's.
+    len: AtomicUsize,
+    /// What may be mapped anew at least.
+    page: AtomicUsize,
+    torn: AtomicBool,
+    /// Null, or what [`Guard::alarm`] keeps alive.
+    alarm: AtomicPtr<Alarm>,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            page: AtomicUsize::new(0),
+            torn: AtomicBool::new(false),
+            alarm: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Describes another region. One thread at a time: the entry's owner, or who takes it off the free list.
+    fn set(&self, region: &Range<usize>, page: usize) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version
+            .store(version.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with the fence in `region`: who reads any of what follows reads a changed version, too.
+        fence(Ordering::Release);
+        self.start.store(region.start, Ordering::Relaxed);
+        self.len.store(region.len(), Ordering::Relaxed);
+        self.page.store(page, Ordering::Relaxed);
+        self.torn.store(false, Ordering::Relaxed);
+        self.alarm.store(ptr::null_mut(), Ordering::Relaxed);
+        self.version
+            .store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// The region, unless it is changing, and so cannot be the one that the caller keeps.
+    fn region(&self) -> Option<Range<usize>> {
+        let version = self.version.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        let len = self.len.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let stable = version.is_multiple_of(2) && version == self.version.load(Ordering::Relaxed);
+        stable.then(|| start..start + len)
+    }
+
+    /// The region is lost: the handler has put zeroes in its place.
+    fn tear(&self) {
+        self.torn.store(true, Ordering::Release);
+        // SAFETY: null, or the alarm of a guard that exists as long as its region, which the thread that made
+        // the access keeps.
+        if let Some(alarm) = unsafe { self.alarm.load(Ordering::Acquire).as_ref() } {
+            alarm.ring(Misdeed::MemoryLost);
+        }
+    }
+}
+
+/// Entries, and where there are more of them. Never freed, as the handler may be reading.
+struct Block {
+    entries: [Entry; Block::ENTRIES],
+    next: OnceLock<&'static Self>,
+}
+
+impl Block {
+    const ENTRIES: usize = 128;
+
+    const fn new() -> Self {
+        Self {
+            entries: [const { Entry::new() }; Self::ENTRIES],
+            next: OnceLock::new(),
+        }
+    }
+}
+
+static FIRST: Block = Block::new();
+
+/// Entries that are nobody's, and the last block, which a further one is appended to. The handler never
+/// looks here.
+static FREE: Mutex<Free> = Mutex::new(Free {
+    entries: Vec::new(),
+    last: None,
+});
+
+struct Free {
+    entries: Vec<&'static Entry>,
+    last: Option<&'static Block>,
+}
+
+impl Free {
+    fn take(&mut self) -> &'static Entry {
+        if let Some(entry) = self.entries.pop() {
+            return entry;
+        }
+        let block = match self.last {
+            None => &FIRST,
+            Some(last) => last.next.get_or_init(|| Box::leak(Box::new(Block::new()))),
+        };
+        self.last = Some(block);
+        self.entries.extend(&block.entries);
+        self.entries.pop().expect("a block has entries")
+    }
+}
+
+fn free() -> std::sync::MutexGuard<'static, Free> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The entry in whose region `address` lies. Called by the handler.
+fn find(address: usize) -> Option<(&'static Entry, Range<usize>)> {
+    let mut block = Some(&FIRST);
+    while let Some(this) = block {
+        for entry in &this.entries {
+            if let Some(region) = entry.region().filter(|region| region.contains(&address)) {
+                return Some((entry, region));
+            }
+        }
+        block = this.next.get().copied();
+    }
+    None
+}
+
+/// Watches over one mapping of a peer's memory, and must go before it does.
+pub struct Guard {
+    entry: &'static Entry,
+    /// Behind the entry's pointer.
+    alarm: Option<Arc<Alarm>>,
+}
+
+impl Guard {
+    /// Watches over the addresses in `region`, which are mapped in multiples of `page` and accessed by
+    /// those alone who keep the guard.
+    pub fn new(region: &Range<usize>, page: usize) -> Self {
+        handler::install();
+        let entry = free().take();
+        entry.set(region, page);
+        Self { entry, alarm: None }
+    }
+
+    /// Rings `alarm` when the region is lost; at once, if it is.
+    pub fn set_alarm(&mut self, alarm: Arc<Alarm>) {
+        let pointer = Arc::as_ptr(&alarm).cast_mut();
+        self.alarm = Some(alarm);
+        self.entry.alarm.store(pointer, Ordering::Release);
+        if self.is_torn() {
+            self.entry.tear();
+        }
+    }
+
+    pub fn is_torn(&self) -> bool {
+        self.entry.torn.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.entry.set(&(0..0), 0);
+        free().entries.push(self.entry);
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("region", &self.entry.region())
+            .field("torn", &self.is_torn())
+            .field("alarm", &self.alarm)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
