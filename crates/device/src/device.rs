@@ -1,7 +1,8 @@
 //! A disk as it is offered to frontends, one after the other.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use pollux_blk::SERIAL_BYTES;
 use pollux_disk::Disk;
@@ -25,7 +26,13 @@ pub struct Device {
     disk: Arc<dyn Disk>,
     options: Options,
     stats: Vec<Arc<QueueStats>>,
+    /// When a frontend last held a worker.
+    held: Mutex<Option<Instant>>,
 }
+
+/// For how long frontends are turned away after one of them held a worker: it did so for some milliseconds, and
+/// could do it again at once.
+const SHUNNED: Duration = Duration::from_secs(60);
 
 impl Device {
     /// Offers `disk` as `options` say.
@@ -36,6 +43,7 @@ impl Device {
             disk,
             options,
             stats,
+            held: Mutex::default(),
         }
     }
 
@@ -55,6 +63,17 @@ impl Device {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.stats.iter().map(|stats| stats.snapshot()).collect()
+    }
+
+    /// Turns frontends away for a while.
+    pub(crate) fn shun(&self) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Are frontends turned away?
+    pub(crate) fn is_shunned(&self) -> bool {
+        let held = *self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.is_some_and(|held| held.elapsed() < SHUNNED)
     }
 
     pub(crate) fn stats(&self, index: u16) -> &Arc<QueueStats> {

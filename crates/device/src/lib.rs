@@ -19,6 +19,7 @@ mod session;
 mod share;
 mod tuning;
 mod vring;
+mod watchdog;
 mod worker;
 mod workers;
 

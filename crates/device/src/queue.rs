@@ -4,7 +4,6 @@
 //! guest's descriptors are never walked twice, and whoever must know which guest memory a request
 //! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +13,7 @@ use pollux_memory::{Memory, Span, Spans};
 use pollux_ring::{Armed, Chain, DeviceEnd, Head, Notify, PeerFault};
 use pollux_stats::{Outcome, QueueStats};
 
-use crate::call::Call;
+use crate::call::{Call, KickFd};
 use crate::dirty::Dirty;
 use crate::inflight::Record;
 use crate::poll::Progress;
@@ -38,7 +37,7 @@ pub struct Setup {
     pub record: Option<Record>,
     pub memory: Arc<Memory>,
     /// `None`: the frontend sends no kicks, the worker has to look.
-    pub kick: Option<OwnedFd>,
+    pub kick: Option<KickFd>,
     /// `None`: the driver wants no calls.
     pub call: Option<Call>,
     /// Told when the ring is broken.
@@ -463,19 +462,14 @@ impl Queue {
     }
 
     /// The descriptor that carries kicks.
-    pub fn kick(&self) -> Option<&OwnedFd> {
+    pub fn kick(&self) -> Option<&KickFd> {
         self.setup.kick.as_ref()
     }
 
     /// Reads the kicks off their descriptor and counts them.
     pub fn drain_kicks(&self) {
-        let Some(kick) = &self.setup.kick else { return };
-        let mut count = [0; 8];
-        // Non-blocking. Whatever is not an eventfd counts as one kick a read.
-        match rustix::io::read(kick, &mut count) {
-            Ok(8) => self.setup.stats.kicks.add(u64::from_ne_bytes(count)),
-            Ok(_) => self.setup.stats.kicks.add(1),
-            Err(_) => {}
+        if let Some(kick) = &self.setup.kick {
+            self.setup.stats.kicks.add(kick.drain());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Why a frontend's message is refused. Each ends its session, never the process.
 
-use pollux_memory::{MapError, TableError};
+use pollux_memory::{MapError, Misdeed, TableError};
 use pollux_ring::AreaError;
 
 use crate::inflight::RecordError;
@@ -113,9 +113,23 @@ pub enum Refusal {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// What no message told.
+    #[error("{}", told(*.0))]
+    Misdeed(Misdeed),
     /// A request of the protocol that was not offered.
     #[error("the frontend asks for {0}, which was not offered")]
     NotOffered(&'static str),
+}
+
+fn told(misdeed: Misdeed) -> &'static str {
+    match misdeed {
+        Misdeed::MemoryLost => {
+            "memory that the frontend shares is gone: its file was truncated, or has no room for one of its pages"
+        }
+        Misdeed::DescriptorBlocks => {
+            "a kick or call descriptor of the frontend blocks, which holds a worker; it must stay non-blocking"
+        }
+    }
 }
 
 impl From<Refusal> for vhost::vhost_user::Error {

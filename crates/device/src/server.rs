@@ -5,10 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pollux_memory::{Alarm, Misdeed};
 use pollux_stats::Snapshot;
 use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
 use crate::device::Device;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tuning::Tuning;
 use crate::workers::Workers;
@@ -26,17 +28,27 @@ pub fn serve(
     workers: &Arc<Workers>,
     tuning: Tuning,
 ) -> io::Result<()> {
+    if device.is_shunned() {
+        tracing::debug!(disk = device.options().name, "a frontend is turned away");
+        return Ok(());
+    }
     let started = Instant::now();
     let before: Snapshot = device.snapshots().into_iter().sum();
+    let alarm = Arc::new(Alarm::new(stream.try_clone()?.into()));
     let session = Arc::new(Session::new(
         Arc::clone(device),
         Arc::clone(workers),
         tuning.signal,
+        Arc::clone(&alarm),
     ));
     let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
     // Somebody who connects and says nothing only looks whether we are here.
     let mut talked = false;
     let ended = loop {
+        // What it has sent before that is not worth listening to.
+        if alarm.rung().is_some() {
+            break Ok(());
+        }
         match handler.handle_request() {
             Ok(()) if talked => {}
             Ok(()) => {
@@ -57,6 +69,12 @@ pub fn serve(
     if talked {
         let (disk, after) = (&device.options().name, started.elapsed());
         tracing::info!(disk, ?after, "the session ended\n{counted}");
+    }
+    if let Some(misdeed) = alarm.rung() {
+        if misdeed == Misdeed::DescriptorBlocks {
+            device.shun();
+        }
+        return Err(io::Error::other(Refusal::Misdeed(misdeed)));
     }
     ended.map_err(|error| match error {
         // Only the cause: that it was refused, the caller says.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pollux_blk::{Cache, Config, feature};
-use pollux_memory::{Memory, Region};
+use pollux_memory::{Alarm, Memory, Region};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
     VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
@@ -42,6 +42,8 @@ pub struct Session {
     vrings: Vec<Vring>,
     features: u64,
     writeback: Arc<AtomicBool>,
+    /// Rung by what the frontend does to us without a message.
+    alarm: Arc<Alarm>,
     /// Which workers have a share of this session.
     shares: Vec<bool>,
     /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
@@ -50,10 +52,16 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(device: Arc<Device>, workers: Arc<Workers>, signal: Signal) -> Mutex<Self> {
+    pub fn new(
+        device: Arc<Device>,
+        workers: Arc<Workers>,
+        signal: Signal,
+        alarm: Arc<Alarm>,
+    ) -> Mutex<Self> {
+        let vring = |index| Vring::new(index, &alarm);
         Mutex::new(Self {
             id: workers.new_session(),
-            vrings: (0..device.options().num_queues).map(Vring::new).collect(),
+            vrings: (0..device.options().num_queues).map(vring).collect(),
             shares: vec![false; workers.count()],
             device,
             workers,
@@ -62,6 +70,7 @@ impl Session {
             log: Log::default(),
             features: 0,
             writeback: Arc::new(AtomicBool::new(true)),
+            alarm,
             backend: None,
             inflight: None,
         })
@@ -180,7 +189,8 @@ impl Session {
             region.user_addr,
             region.memory_size,
         );
-        let region = Arc::new(Region::map(file, offset, guest, user, len)?);
+        let region = Region::map(file, offset, guest, user, len)?;
+        let region = Arc::new(region.with_alarm(Arc::clone(&self.alarm)));
         let memory = memory.with(Arc::clone(&region))?;
         self.log.wanted(self.features, &memory)?;
         let failed = |source| Refusal::Machine {
@@ -350,7 +360,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let kick = Kick::new(fd)?;
+        let kick = Kick::new(fd, &self.alarm)?;
         if matches!(kick, Kick::Poll) {
             tracing::warn!(
                 queue = index,

@@ -1,17 +1,15 @@
 //! What a frontend has said about one queue, and the start and stop of that queue on its worker.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pollux_blk::feature;
-use pollux_memory::{DirtyPages, Memory};
+use pollux_memory::{Alarm, DirtyPages, Memory};
 use pollux_ring::{Areas, DeviceEnd, Layout, RingIndex, Suppression};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::call::Call;
+use crate::call::{Call, KickFd};
 use crate::config;
 use crate::device::Device;
 use crate::dirty::Dirty;
@@ -37,26 +35,21 @@ pub struct Addresses {
 #[derive(Debug)]
 pub enum Kick {
     /// Through this descriptor.
-    Fd(OwnedFd),
+    Fd(KickFd),
     /// Not at all: the device is to look.
     Poll,
 }
 
 impl Kick {
-    pub fn new(file: Option<File>) -> Result<Self, Refusal> {
+    pub fn new(file: Option<File>, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
         let Some(file) = file else {
             return Ok(Self::Poll);
         };
-        let fd = OwnedFd::from(file);
-        // A kick is read only after the wait point reported it, but another process may have read it
-        // first: that must not hold the worker.
-        fcntl_getfl(&fd)
-            .and_then(|flags| fcntl_setfl(&fd, flags | OFlags::NONBLOCK))
-            .map_err(|error| Refusal::Machine {
-                doing: "use the kick descriptor",
-                source: error.into(),
-            })?;
-        Ok(Self::Fd(fd))
+        let kick = KickFd::new(file.into(), alarm).map_err(|source| Refusal::Machine {
+            doing: "use the kick descriptor",
+            source,
+        })?;
+        Ok(Self::Fd(kick))
     }
 }
 
@@ -87,10 +80,12 @@ pub struct Vring {
     pub error: Option<File>,
     pub enabled: bool,
     running: bool,
+    /// The session's, for descriptors that block.
+    alarm: Arc<Alarm>,
 }
 
 impl Vring {
-    pub fn new(index: u16) -> Self {
+    pub fn new(index: u16, alarm: &Arc<Alarm>) -> Self {
         Self {
             index,
             size: None,
@@ -101,6 +96,7 @@ impl Vring {
             error: None,
             enabled: false,
             running: false,
+            alarm: Arc::clone(alarm),
         }
     }
 
@@ -151,7 +147,7 @@ impl Vring {
             memory: Arc::clone(context.memory),
             kick,
             call: self.call()?,
-            error: self.error.as_ref().map(call_through).transpose()?,
+            error: self.call_through(self.error.as_ref())?,
             rules: Rules {
                 geometry,
                 size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
@@ -175,7 +171,17 @@ impl Vring {
 
     /// The call descriptor as a running queue takes it.
     pub fn call(&self) -> Result<Option<Call>, Refusal> {
-        self.call.as_ref().map(call_through).transpose()
+        self.call_through(self.call.as_ref())
+    }
+
+    fn call_through(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
+        let failed = |source| Refusal::Machine {
+            doing: "use the call descriptor",
+            source,
+        };
+        file.map(|file| Call::new(file.try_clone()?, &self.alarm))
+            .transpose()
+            .map_err(failed)
     }
 
     fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {
@@ -248,15 +254,7 @@ impl Vring {
     }
 }
 
-fn call_through(file: &File) -> Result<Call, Refusal> {
-    let failed = |source| Refusal::Machine {
-        doing: "use the call descriptor",
-        source,
-    };
-    Call::new(file.try_clone().map_err(failed)?).map_err(failed)
-}
-
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Refusal> {
+fn duplicate(fd: &KickFd) -> Result<KickFd, Refusal> {
     fd.try_clone().map_err(|source| Refusal::Machine {
         doing: "use the kick descriptor",
         source,

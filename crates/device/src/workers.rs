@@ -10,6 +10,7 @@ use pollux_disk::WaitPoint;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::tuning::Tuning;
+use crate::watchdog;
 use crate::worker::{Command, SessionId, Worker};
 
 /// A running worker.
@@ -50,6 +51,7 @@ impl Workers {
     ///
     /// When a thread cannot be started, or a CPU does not exist or is not allowed.
     pub fn start(threads: usize, cpus: &[usize], tuning: Tuning) -> io::Result<Self> {
+        watchdog::start()?;
         let mut handles = Vec::new();
         let mut joins = Vec::new();
         for number in 0..threads {

@@ -7,6 +7,7 @@
 mod alarm;
 pub mod file;
 mod guard;
+mod interrupt;
 pub mod io;
 mod loan;
 mod memfd;
@@ -19,6 +20,7 @@ pub mod uring;
 mod word;
 
 pub use alarm::{Alarm, Misdeed};
+pub use interrupt::Interruptible;
 pub use loan::Loan;
 pub use memfd::memfd;
 pub use pages::DirtyPages;

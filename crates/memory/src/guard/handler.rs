@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::Ordering;
 use std::sync::{Once, OnceLock};
 
 use libc::{SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, siginfo_t};
@@ -40,11 +41,12 @@ fn default_action() -> libc::sigaction {
 
 extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel hands a handler with SA_SIGINFO the signal's description.
-    let code = unsafe { (*info).si_code };
+    let described = unsafe { &*info };
+    let code = described.si_code;
     // A page without a file behind it, or one whose memory has failed: both of them peer memory, if ours.
     if matches!(code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR) {
-        // SAFETY: as above; with these codes it holds an address.
-        let address = unsafe { (*info).si_addr() } as usize;
+        // SAFETY: with these codes it holds an address.
+        let address = unsafe { described.si_addr() } as usize;
         if let Some((entry, region)) = find(address)
             && replace(entry, &region, address)
         {
@@ -57,7 +59,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 /// Puts zeroes where the region is. False if the kernel has none to give.
 fn replace(entry: &Entry, region: &Range<usize>, address: usize) -> bool {
     // Under `vm.overcommit_memory=2` there may be none for all of it. Then for one page, fault by fault.
-    let page = entry.page.load(std::sync::atomic::Ordering::Relaxed);
+    let page = entry.page.load(Ordering::Relaxed);
     let page = address / page * page..address / page * page + page;
     zeroes(region) || zeroes(&page)
 }

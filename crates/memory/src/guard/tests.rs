@@ -22,15 +22,15 @@ fn memory() -> (File, Region) {
 fn memory_that_is_truncated_reads_as_zeroes_and_is_called_torn() {
     let (file, region) = memory();
     let (other_file, other) = memory();
-    region.span().write(&[7; 0x10_0000]);
-    other.span().write(&[8; 0x10_0000]);
+    region.span().write(&vec![7; 0x10_0000]);
+    other.span().write(&vec![8; 0x10_0000]);
     file.set_len(0x1000).unwrap();
     let mut bytes = vec![1; 0x3000];
     region.slice(0, 0x3000).unwrap().read(&mut bytes);
     // What was copied before the fault was there; what comes after it is zeroes.
     assert_eq!(bytes[0x1000..], [0; 0x2000]);
     assert!(region.is_torn());
-    region.span().write(&[9; 0x10_0000]);
+    region.span().write(&vec![9; 0x10_0000]);
     region.slice(0, 0x3000).unwrap().read(&mut bytes);
     assert_eq!(bytes, [9; 0x3000], "it is memory like any other");
 
@@ -45,7 +45,7 @@ fn memory_that_is_truncated_reads_as_zeroes_and_is_called_torn() {
 fn a_write_into_memory_that_is_gone_is_survived() {
     let (file, region) = memory();
     file.set_len(0).unwrap();
-    region.span().write(&[7; 0x10_0000]);
+    region.span().write(&vec![7; 0x10_0000]);
     assert!(region.is_torn());
     assert_eq!(
         file.metadata().unwrap().len(),
@@ -78,7 +78,7 @@ fn the_alarm_ends_the_connection_and_says_why() {
         let (file, region) = memory();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let alarm = Arc::new(Alarm::new(ours.into()));
-        let touch = |region: &Region| region.span().write(&[7; 0x10_0000]);
+        let touch = |region: &Region| region.span().write(&vec![7; 0x10_0000]);
         file.set_len(0).unwrap();
         if late {
             touch(&region);
