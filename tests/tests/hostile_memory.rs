@@ -9,7 +9,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::frontend::{
@@ -178,21 +177,10 @@ fn data_of_a_file_disk_is_truncated() {
     }
 }
 
-/// Clears O_NONBLOCK of `descriptor` for as long as `meanwhile` lasts, from several threads.
+/// Clears O_NONBLOCK of `descriptor` for as long as `meanwhile` lasts, from two threads.
 fn kept_blocking(descriptor: &OwnedFd, meanwhile: impl FnOnce()) {
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    fcntl_setfl(descriptor, OFlags::empty()).unwrap();
-                    std::thread::yield_now();
-                }
-            });
-        }
-        meanwhile();
-        over.store(true, Ordering::Relaxed);
-    });
+    let clear = || fcntl_setfl(descriptor, OFlags::empty()).unwrap();
+    while_busy(clear, || while_busy(clear, meanwhile));
 }
 
 #[test]
