@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use pollux_blk::feature;
-use pollux_memory::{DirtyPages, Memory, Span};
+use pollux_memory::{Alarm, DirtyPages, Memory, Span};
 use pollux_ring::Layout;
 use vhost::vhost_user::message::VhostUserLog;
 
@@ -21,10 +21,11 @@ use crate::refusal::Refusal;
 pub struct Log(Option<Arc<DirtyPages>>);
 
 impl Log {
-    /// What `SET_LOG_BASE` brings.
-    pub fn map(message: &VhostUserLog, file: File) -> Result<Self, Refusal> {
+    /// What `SET_LOG_BASE` brings. To lose its memory rings `alarm`.
+    pub fn map(message: &VhostUserLog, file: File, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
         let pages = DirtyPages::map(file, message.mmap_offset, message.mmap_size);
-        Ok(Self(Some(Arc::new(pages.map_err(Refusal::Log)?))))
+        let pages = pages.map_err(Refusal::Log)?;
+        Ok(Self(Some(Arc::new(pages.with_alarm(Arc::clone(alarm))))))
     }
 
     /// Where queues log what they write to `memory`, while `LOG_ALL` is among the accepted `features`.

@@ -480,6 +480,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         let inflight = Inflight::map(given, file, self.device.options()).map_err(Refusal::from)?;
+        let inflight = inflight.with_alarm(&self.alarm);
         Ok(self.at_rest(|session| {
             session.inflight = Some(inflight);
             Ok(())
@@ -540,7 +541,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     /// Once it is answered, nothing is logged anywhere else: the frontend collects the old log then.
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let log = Log::map(log, file)?;
+        let log = Log::map(log, file, &self.alarm)?;
         Ok(self.at_rest(|session| {
             session.log = log;
             Ok(())

@@ -5,8 +5,9 @@
 //! that the frontend shares and clears as it copies.
 
 use std::fs::File;
+use std::sync::Arc;
 
-use crate::{MapError, Region, Span};
+use crate::{Alarm, MapError, Region, Span};
 
 /// The bytes that one bit stands for, whatever the pages of guest and host.
 const PAGE: u64 = 4096;
@@ -29,6 +30,13 @@ impl DirtyPages {
     pub fn map(file: File, offset: u64, len: u64) -> Result<Self, MapError> {
         let region = Region::map(file, offset, 0, 0, len)?;
         Ok(Self { region })
+    }
+
+    /// The same log, which rings `alarm` when its memory is lost.
+    #[must_use]
+    pub fn with_alarm(self, alarm: Arc<Alarm>) -> Self {
+        let region = self.region.with_alarm(alarm);
+        Self { region }
     }
 
     /// One past the last guest-physical address that it has a bit for.

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use pollux_memory::{MapError, Region, Span, Word, memfd};
+use pollux_memory::{Alarm, MapError, Region, Span, Word, memfd};
 use pollux_ring::DeviceEnd;
 use vhost::vhost_user::message::VhostUserInflight;
 
@@ -166,6 +166,18 @@ impl Inflight {
             queues,
             entries,
         })
+    }
+
+    /// The same record, which rings `alarm` when its memory is lost. Before it is used.
+    ///
+    /// # Panics
+    ///
+    /// When a queue has a part of it.
+    #[must_use]
+    pub fn with_alarm(self, alarm: &Arc<Alarm>) -> Self {
+        let region = Arc::into_inner(self.region).expect("no queue has a part of it yet");
+        let region = Arc::new(region.with_alarm(Arc::clone(alarm)));
+        Self { region, ..self }
     }
 
     /// The part of queue `queue`, whose end `ring` was just made. If an earlier owner has written to it,

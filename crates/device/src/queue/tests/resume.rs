@@ -1,8 +1,10 @@
 //! One queue after the other on the same ring, with a record of what was in flight.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 
 use pollux_disk::Completion;
+use pollux_memory::Alarm;
 use vhost::vhost_user::message::VhostUserInflight;
 
 use super::*;
@@ -64,7 +66,9 @@ impl Kept {
         let mut setup = setup(end, &rig.table, &rig.rules, rig.writeback);
         setup.record = Some(record);
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK);
-        setup.kick = Some(kick.unwrap());
+        let (connection, _) = UnixStream::pair().unwrap();
+        let alarm = Arc::new(Alarm::new(connection.into()));
+        setup.kick = Some(KickFd::new(kick.unwrap(), &alarm).unwrap());
         rig.queue = Queue::new(setup, Signal::CompletionsFirst);
     }
 
