@@ -17,27 +17,14 @@ use crate::watchdog::watched;
 ///
 /// A pipe is opened anew with these `access` flags where that is allowed, since its flags would else be the frontend's
 /// to change back. An eventfd cannot be; one that waits all the same is what [`watched`] is for.
-///
-/// A file or a device is neither: what waits there may not be interruptible (the kernel waits for a FUSE
-/// server whatever comes), and no frontend gives one.
+/// What is neither was refused before ([`notifier`](crate::notifier)).
 pub fn non_blocking(fd: OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
-    let mode = fstat(&fd)?.st_mode;
-    match FileType::from_raw_mode(mode) {
-        FileType::Fifo => {
-            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            if let Ok(own) = open(path, flags, Mode::empty()) {
-                return Ok(own);
-            }
+    if FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::Fifo {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(own) = open(path, flags, Mode::empty()) {
+            return Ok(own);
         }
-        FileType::RegularFile
-        | FileType::Directory
-        | FileType::CharacterDevice
-        | FileType::BlockDevice => {
-            let message = "it is neither an eventfd nor a pipe nor a socket";
-            return Err(io::Error::other(message));
-        }
-        _ => {}
     }
     fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
     Ok(fd)

@@ -5,11 +5,13 @@
 //! `queue: finish` → `queue: publish`. Nothing on it allocates, locks or logs, and it reads the clock
 //! only when there is nothing to do.
 
+mod arrival;
 mod call;
 mod config;
 mod device;
 mod dirty;
 mod inflight;
+mod notifier;
 mod poll;
 mod queue;
 mod refusal;

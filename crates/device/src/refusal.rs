@@ -105,6 +105,25 @@ pub enum Refusal {
     /// Somebody else uses the disk.
     #[error("the disk cannot be used now")]
     InUse(#[source] std::io::Error),
+    /// A message began and did not go on.
+    #[error("the frontend sent half a message, and no more of it for {0:?}")]
+    HalfMessage(std::time::Duration),
+    /// More descriptors than any message has.
+    #[error("the frontend sent more than {0} file descriptors with one message")]
+    TooManyDescriptors(usize),
+    /// Descriptors in the middle of a header.
+    #[error("the frontend sent file descriptors with a part of a message's header")]
+    TornHeader,
+    /// A descriptor that nobody can be told through.
+    #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd or a pipe")]
+    NotifierKind {
+        /// The queue's number.
+        index: u8,
+        /// What it was to be used for.
+        what: &'static str,
+        /// What it is.
+        kind: &'static str,
+    },
     /// The machine failed.
     #[error("cannot {doing}")]
     Machine {

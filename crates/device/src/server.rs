@@ -9,6 +9,7 @@ use pollux_memory::{Alarm, Misdeed};
 use pollux_stats::Snapshot;
 use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
+use crate::arrival::{Arrivals, PATIENCE};
 use crate::device::Device;
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -33,6 +34,7 @@ pub fn serve(
         return Ok(());
     }
     let started = Instant::now();
+    let mut messages = Arrivals::new(stream.try_clone()?, PATIENCE)?;
     let before: Snapshot = device.snapshots().into_iter().sum();
     let alarm = Arc::new(Alarm::new(stream.try_clone()?.into()));
     let session = Arc::new(Session::new(
@@ -49,13 +51,18 @@ pub fn serve(
         if alarm.rung().is_some() {
             break Ok(());
         }
-        match handler.handle_request() {
+        let outcome = match messages.next() {
+            Ok(()) => handler.handle_request(),
+            Err(error) => Err(ProtocolError::ReqHandlerError(error)),
+        };
+        match outcome {
             Ok(()) if talked => {}
             Ok(()) => {
                 talked = true;
                 tracing::info!(disk = device.options().name, "a frontend connected");
             }
-            Err(ProtocolError::SocketRetry(_)) => {}
+            // `SocketRetry` among the errors: what was read of a message is lost, and with it where the
+            // next one begins.
             Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break Ok(()),
             Err(error) => break Err(error),
         }

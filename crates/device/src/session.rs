@@ -22,6 +22,7 @@ use crate::config;
 use crate::device::Device;
 use crate::dirty::Log;
 use crate::inflight::Inflight;
+use crate::notifier;
 use crate::refusal::Refusal;
 use crate::tuning::Signal;
 use crate::vring::{Addresses, Context, Kick, Vring};
@@ -167,11 +168,9 @@ impl Session {
         for index in &ran {
             self.stop(*index)?;
         }
-        let changed = change(self);
-        for index in ran {
-            self.start(index)?;
-        }
-        changed
+        // One that fails ends the session: nothing is to be started again.
+        change(self)?;
+        ran.into_iter().try_for_each(|index| self.start(index))
     }
 
     fn add_region(
@@ -360,6 +359,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        notifier::check(index, "kick", fd.as_ref())?;
         let kick = Kick::new(fd, &self.alarm)?;
         if matches!(kick, Kick::Poll) {
             tracing::warn!(
@@ -374,6 +374,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        notifier::check(index, "call", fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
         vring.call = fd;
@@ -393,6 +394,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        notifier::check(index, "error", fd.as_ref())?;
         let (vring, _) = self.vring(u32::from(index))?;
         vring.error = fd;
         Ok(())

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pollux_device::{Device, Tuning, Workers};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -42,6 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let threads = usize::from(process.threads.unwrap_or(1));
     // Before anything can be interrupted.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+    raise_descriptor_limit();
     let exports = exports
         .iter()
         .map(Export::open)
@@ -59,6 +61,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         }
     }
     serve_all(exports, signals, &workers, tuning, args.log_format)
+}
+
+/// Allows as many file descriptors as may be allowed. The soft limit is 1024 by custom, for the sake of programs
+/// that `select`; two frontends that share as much memory as they may would leave none to the other disks.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open file descriptors stays as it is");
+    }
 }
 
 /// One disk with its socket.

@@ -1,0 +1,174 @@
+//! Waiting for a message until all of it is there.
+//!
+//! The crate `vhost` reads a message with as many system calls as it has parts, and each of them waits
+//! for ever: whoever sends half a message and falls silent would keep a disk from everybody else. It also
+//! takes a body that comes in two pieces for a broken one, and one system call that brought too many
+//! descriptors for one that failed, whose bytes it then reads no more. So nothing is handed to it before it
+//! has been looked at here: whole, and with no more descriptors than it takes.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use pollux_disk::wait::{Sleeper, Watch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+
+use crate::refusal::Refusal;
+
+/// How long the rest of a message may take once its first byte is there. A frontend sends each in one
+/// piece; only one that was stopped in between, or that means harm, is ever late.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Request, flags and size of what follows, 32 bits each.
+const HEADER: usize = 12;
+/// The longest body that is read: what is longer is refused by its header.
+const LONGEST: usize = 4096;
+/// The most descriptors that one message brings: one for each region of a memory table.
+const MOST_FDS: usize = 32;
+
+/// Watches a connection for whole messages.
+pub struct Arrivals {
+    stream: UnixStream,
+    sleeper: Sleeper,
+    patience: Duration,
+}
+
+impl Arrivals {
+    /// Watches `stream`, of which others may read, but only what was reported.
+    pub fn new(stream: UnixStream, patience: Duration) -> io::Result<Self> {
+        // One that we inherited may be otherwise, and then would be asked again and again.
+        stream.set_nonblocking(false)?;
+        let sleeper = Sleeper::new()?;
+        sleeper.point().watch(stream.as_fd(), Watch::CHANNEL)?;
+        Ok(Self {
+            stream,
+            sleeper,
+            patience,
+        })
+    }
+
+    /// Waits until a message can be read without waiting, or the connection has ended.
+    ///
+    /// # Errors
+    ///
+    /// When only a part of one comes, or it comes with too many descriptors.
+    pub fn next(&mut self) -> io::Result<()> {
+        let mut since = None;
+        while !self.is_ready()? {
+            // Silence between messages may last as long as it likes.
+            let timeout = if ioctl_fionread(&self.stream)? == 0 {
+                None
+            } else {
+                let since = *since.get_or_insert_with(Instant::now);
+                let left = self.patience.checked_sub(since.elapsed());
+                Some(left.ok_or_else(|| io::Error::other(Refusal::HalfMessage(self.patience)))?)
+            };
+            // Edge-triggered: it ends whenever more has come since the last time.
+            self.sleeper.sleep(timeout, |_| ())?;
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self) -> io::Result<bool> {
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::new(&self.stream, ends)];
+        if poll(&mut fds, Some(&Timespec::default()))? > 0 {
+            return Ok(true);
+        }
+        let there = ioctl_fionread(&self.stream)?;
+        if there < HEADER as u64 {
+            return Ok(false);
+        }
+        let body = self.peek()?;
+        Ok(body > LONGEST || there >= (HEADER + body) as u64)
+    }
+
+    /// What the header says about the length of the body.
+    fn peek(&self) -> io::Result<usize> {
+        let mut header = [0; HEADER];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        // It closes what it is given: a look copies descriptors, and leaves them where they are.
+        let mut copies = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut header)];
+        let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
+        let peeked = recvmsg(&self.stream, &mut parts, &mut copies, flags)?;
+        let given = |message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.count(),
+            _ => 0,
+        };
+        // The buffer's alignment may let one more slip in.
+        let fds: usize = copies.drain().map(given).sum();
+        if fds > MOST_FDS || peeked.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(Refusal::TooManyDescriptors(MOST_FDS)));
+        }
+        if peeked.bytes < HEADER {
+            return Err(io::Error::other(Refusal::TornHeader));
+        }
+        let [.., a, b, c, d] = header;
+        Ok(usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn pair(patience: Duration) -> (Arrivals, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Arrivals::new(ours, patience).unwrap(), theirs)
+    }
+
+    /// A header that promises eight bytes, and these.
+    const MESSAGE: [u8; 20] = [8, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    #[test]
+    fn a_message_in_single_bytes_arrives_as_a_whole() {
+        let (mut arrivals, mut theirs) = pair(PATIENCE);
+        let sender = std::thread::spawn(move || {
+            for byte in MESSAGE {
+                theirs.write_all(&[byte]).unwrap();
+            }
+            theirs
+        });
+        arrivals.next().unwrap();
+        let mut message = [0; MESSAGE.len()];
+        arrivals.stream.set_nonblocking(true).unwrap();
+        arrivals.stream.read_exact(&mut message).unwrap();
+        assert_eq!(message, MESSAGE);
+        drop(sender.join().unwrap());
+        arrivals.next().unwrap();
+    }
+
+    #[test]
+    fn half_a_message_is_waited_for_only_so_long() {
+        for half in [1, HEADER - 1, HEADER, MESSAGE.len() - 1] {
+            let (mut arrivals, mut theirs) = pair(Duration::from_millis(1));
+            theirs.write_all(&MESSAGE[..half]).unwrap();
+            let error = arrivals.next().unwrap_err().to_string();
+            assert!(error.contains("half a message"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_in_the_middle_of_a_message_is_reported() {
+        let (mut arrivals, mut theirs) = pair(PATIENCE);
+        theirs.write_all(&MESSAGE[..HEADER]).unwrap();
+        drop(theirs);
+        arrivals.next().unwrap();
+    }
+
+    #[test]
+    fn a_body_that_is_too_long_is_not_waited_for() {
+        let (mut arrivals, mut theirs) = pair(PATIENCE);
+        let mut header = MESSAGE[..HEADER].to_vec();
+        header[8..].copy_from_slice(&u32::MAX.to_le_bytes());
+        theirs.write_all(&header).unwrap();
+        arrivals.next().unwrap();
+    }
+}
