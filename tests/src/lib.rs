@@ -10,6 +10,7 @@ pub mod drive;
 pub mod executions;
 pub mod frontend;
 pub mod guest;
+pub mod hostile;
 pub mod load;
 pub mod model;
 pub mod peers;

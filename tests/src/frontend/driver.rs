@@ -53,14 +53,19 @@ pub const QUEUE_ENTRIES: u16 = 4 * SLOTS;
 const SIZE: u16 = QUEUE_ENTRIES;
 const AVAILABLE: usize = 0x8000;
 const USED: usize = 0x1_0000;
+/// Where indirect tables lie, [`TABLE_BYTES`] for each slot.
 const TABLES: usize = 0x1_8000;
+const TABLE_BYTES: usize = 128;
 const HEADERS: usize = 0x2_0000;
 const DATA: usize = 0x4_0000;
 const QUEUE_BYTES: usize = 0x10_0000;
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
+/// The descriptor is continued.
+pub const NEXT: u16 = 1;
+/// The device may write what it points to.
+pub const WRITE: u16 = 2;
+/// It points to a table of descriptors.
+pub const INDIRECT: u16 = 4;
 
 /// What a session is to be like.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +178,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Queue `index` as it was at first: nothing staged, nothing seen, its ring empty.
+    ///
+    /// # Panics
+    /// When there are no more descriptors.
+    pub fn anew(&self, index: usize) -> Queue {
+        let number = self.queues[index].index;
+        let start = usize::from(number) * QUEUE_BYTES;
+        self.memory.put(start, &vec![0; TABLES]);
+        Queue::new(&self.memory, number, self.features).expect("two eventfds")
+    }
+
     /// Stops queue `index`, and returns where it stopped.
     pub fn stop(&mut self, index: usize) -> io::Result<u16> {
         let queue = &mut self.queues[index];
@@ -211,9 +227,12 @@ pub struct Queue {
 /// A piece of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    address: u64,
-    len: u32,
-    flags: u16,
+    /// What the guest calls the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// [`WRITE`], [`INDIRECT`]; a writer of chains adds [`NEXT`].
+    pub flags: u16,
 }
 
 impl Queue {
@@ -234,7 +253,8 @@ impl Queue {
         })
     }
 
-    fn number(&self) -> u32 {
+    /// Its number in messages.
+    pub fn number(&self) -> u32 {
         u32::from(self.index)
     }
 
@@ -276,13 +296,15 @@ impl Queue {
         self.at(DATA + usize::from(slot) * PAGE)
     }
 
-    fn begin(&self, slot: u16, kind: u32, sector: u64) {
+    /// Writes the header of a request into `slot`, and a status that no device writes.
+    pub fn begin(&self, slot: u16, kind: u32, sector: u64) {
         let header = [u64::from(kind).to_le_bytes(), sector.to_le_bytes()].concat();
         self.memory.put(self.header(slot), &header);
         self.memory.put(self.header(slot) + 16, &[0xff]);
     }
 
-    fn part(&self, offset: usize, len: u32, flags: u16) -> Part {
+    /// A piece of a chain that lies at `offset` in the memory.
+    pub fn part(&self, offset: usize, len: u32, flags: u16) -> Part {
         Part {
             address: self.memory.guest(offset),
             len,
@@ -340,7 +362,7 @@ impl Queue {
         self.memory.put(self.data(slot), &[byte; PAGE]);
         self.begin(slot, 1, sector);
         let (header, data) = (self.header(slot), self.data(slot));
-        let table = self.at(TABLES + usize::from(slot) * 128);
+        let table = self.table(slot);
         let parts = [
             self.part(header, 3, 0),
             self.part(header + 3, 12, 0),
@@ -366,7 +388,9 @@ impl Queue {
         self.stage(slot, &self.chain(slot, &[data]));
     }
 
-    fn write_table(&self, offset: usize, parts: &[Part], first: u16) {
+    /// Writes a table of descriptors, each continued by the next, to `offset` in the memory, where the
+    /// first of them has the number `first`.
+    pub fn write_table(&self, offset: usize, parts: &[Part], first: u16) {
         for (number, part) in (0u16..).zip(parts) {
             let more = usize::from(number) + 1 < parts.len();
             let (flags, next) = if more {
@@ -374,22 +398,49 @@ impl Queue {
             } else {
                 (part.flags, 0)
             };
-            let mut descriptor = part.address.to_le_bytes().to_vec();
-            descriptor.extend(part.len.to_le_bytes());
-            descriptor.extend(flags.to_le_bytes());
-            descriptor.extend(next.to_le_bytes());
-            self.memory
-                .put(offset + 16 * usize::from(number), &descriptor);
+            let part = Part { flags, ..*part };
+            self.write_descriptor(offset + 16 * usize::from(number), part, next);
         }
     }
 
-    fn stage(&mut self, slot: u16, parts: &[Part]) {
+    /// Writes one descriptor to `offset` in the memory, as it is.
+    pub fn write_descriptor(&self, offset: usize, part: Part, next: u16) {
+        let mut descriptor = part.address.to_le_bytes().to_vec();
+        descriptor.extend(part.len.to_le_bytes());
+        descriptor.extend(part.flags.to_le_bytes());
+        descriptor.extend(next.to_le_bytes());
+        self.memory.put(offset, &descriptor);
+    }
+
+    /// Where descriptor `number` of the ring's own table lies in the memory.
+    pub fn descriptor(&self, number: u16) -> usize {
+        self.at(16 * usize::from(number))
+    }
+
+    /// Where the indirect table of `slot` lies, which has room for eight descriptors; those of later
+    /// slots follow without a gap.
+    pub fn table(&self, slot: u16) -> usize {
+        self.at(TABLES + usize::from(slot) * TABLE_BYTES)
+    }
+
+    /// Stages a request of at most four pieces from `slot`.
+    pub fn stage(&mut self, slot: u16, parts: &[Part]) {
         assert!(slot < SLOTS && parts.len() <= 4);
         let first = 4 * slot;
-        self.write_table(self.at(16 * usize::from(first)), parts, first);
+        self.write_table(self.descriptor(first), parts, first);
+        self.offer(first);
+    }
+
+    /// Stages the chain that begins at descriptor `head`, whatever that is.
+    pub fn offer(&mut self, head: u16) {
         let entry = self.at(AVAILABLE + 4 + 2 * usize::from(self.staged % SIZE));
-        self.memory.put(entry, &first.to_le_bytes());
+        self.memory.put(entry, &head.to_le_bytes());
         self.staged = self.staged.wrapping_add(1);
+    }
+
+    /// Moves the available index on without any entries.
+    pub fn jump(&mut self, by: u16) {
+        self.staged = self.staged.wrapping_add(by);
     }
 
     /// Shows the device what was staged, without a kick.
@@ -443,6 +494,12 @@ impl Queue {
                 .store(1, Ordering::Release);
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// Where the device wants the next kick (with `EVENT_IDX`): it has taken all before that, and sleeps.
+    pub fn asks_for_kick_after(&self) -> u16 {
+        let at = self.at(USED + 4 + 8 * usize::from(SIZE));
+        self.memory.word(at).load(Ordering::Acquire)
     }
 
     fn used_event(&self) -> usize {

@@ -28,6 +28,7 @@ pub enum Code {
     GetVringBase = 11,
     SetVringKick = 12,
     SetVringCall = 13,
+    SetVringErr = 14,
     GetProtocolFeatures = 15,
     SetProtocolFeatures = 16,
     GetQueueNum = 17,
@@ -42,9 +43,12 @@ pub enum Code {
     RemMemReg = 38,
 }
 
-const VERSION: u32 = 1;
-const REPLY: u32 = 1 << 2;
-const NEED_REPLY: u32 = 1 << 3;
+/// Of the protocol, in the flags of each header.
+pub const VERSION: u32 = 1;
+/// The message is a reply.
+pub const REPLY: u32 = 1 << 2;
+/// The message is to be acknowledged.
+pub const NEED_REPLY: u32 = 1 << 3;
 /// In the payload of `SetVringKick` and `SetVringCall`: there is no fd.
 const NO_FD: u64 = 1 << 8;
 
@@ -62,7 +66,8 @@ pub struct Region<'fd> {
 }
 
 impl Region<'_> {
-    fn bytes(&self) -> Vec<u8> {
+    /// As a payload has it.
+    pub fn bytes(&self) -> Vec<u8> {
         let fields = [self.guest, self.len, self.user, 0];
         fields
             .iter()
@@ -74,7 +79,7 @@ impl Region<'_> {
 /// A connection to a backend.
 #[derive(Debug)]
 pub struct Frontend {
-    socket: UnixStream,
+    pub(super) socket: UnixStream,
 }
 
 impl Frontend {
@@ -122,7 +127,11 @@ impl Frontend {
         Ok(())
     }
 
-    fn receive(&self, code: Code) -> io::Result<Vec<u8>> {
+    /// Waits for the answer to `code`.
+    ///
+    /// # Errors
+    /// When something else comes.
+    pub fn receive(&self, code: Code) -> io::Result<Vec<u8>> {
         let mut header = [0; 12];
         (&self.socket).read_exact(&mut header)?;
         let field =
@@ -276,6 +285,7 @@ impl Frontend {
     }
 }
 
-fn pair(first: u32, second: u32) -> Vec<u8> {
+/// Two 32-bit numbers as a payload.
+pub fn pair(first: u32, second: u32) -> Vec<u8> {
     [first.to_le_bytes(), second.to_le_bytes()].concat()
 }

@@ -10,13 +10,15 @@ mod driver;
 mod guest_memory;
 mod inflight;
 mod message;
+mod raw;
 mod round;
 
 pub use dirty_log::{DirtyLog, page};
 pub use driver::{
-    Driver, Logs, PAGE, Plan, QUEUE_ENTRIES, Queue, SLOTS, Status, TWO_QUEUES, count, feature,
-    new_eventfd,
+    Driver, INDIRECT, Logs, NEXT, PAGE, Part, Plan, QUEUE_ENTRIES, Queue, SLOTS, Status,
+    TWO_QUEUES, WRITE, count, feature, new_eventfd,
 };
 pub use guest_memory::GuestMemory;
 pub use inflight::{Inflight, description};
-pub use message::{Code, Frontend, Region};
+pub use message::{Code, Frontend, NEED_REPLY, REPLY, Region, VERSION, pair};
+pub use raw::{Raw, words};
