@@ -177,7 +177,7 @@ fn data_of_a_file_disk_is_truncated() {
     }
 }
 
-/// Clears O_NONBLOCK of `descriptor` for as long as `meanwhile` lasts, from two threads.
+/// Clears `O_NONBLOCK` of `descriptor` for as long as `meanwhile` lasts, from two threads.
 fn kept_blocking(descriptor: &OwnedFd, meanwhile: impl FnOnce()) {
     let clear = || fcntl_setfl(descriptor, OFlags::empty()).unwrap();
     while_busy(clear, || while_busy(clear, meanwhile));

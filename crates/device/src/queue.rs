@@ -16,7 +16,6 @@ use pollux_stats::{Outcome, QueueStats};
 use crate::call::{Call, KickFd};
 use crate::dirty::Dirty;
 use crate::inflight::Record;
-use crate::notifier;
 use crate::poll::Progress;
 use crate::request::{Parsed, Range, Rules, parse};
 use crate::tuning::Signal;
