@@ -14,7 +14,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GN
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --release --locked -p pollux-tests
 LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
 
-.PHONY: help run build setup test test-full lint unit loom peers peers-full bench prices clean
+.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,7 +41,7 @@ lint: ## Formatting, clippy, documentation
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet $(CRATES)
 
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once
-	cargo test --locked $(CRATES)
+	cargo test --locked $(CRATES) -p pollux-fuzz
 	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
@@ -62,6 +62,10 @@ peers-full: build ## The full set on a second kernel, and with files from either
 	# Threads of the kernel, which reads of tmpfs need then, cannot be watched, and end when they like.
 	POLLUX_TEST_FILE=engine=io_uring,inline=off,buffers=registered $(PEERS) --test 'blkio_*' --test 'session_*' \
 	    -- --test-threads=1 --skip an_idle_session
+
+fuzz: ## Every fuzz target for FUZZ_SECONDS (60), as many at a time as there are CPUs
+	./tests/setup.sh build
+	./fuzz/run.sh
 
 bench: build ## Pollux beside its peers, on a quiet machine (35 minutes; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh

@@ -6,6 +6,9 @@
 //! only when there is nothing to do.
 
 mod arrival;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod bare;
 mod call;
 mod config;
 mod device;

@@ -1,11 +1,15 @@
 //! The command line.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pollux_device::{Kicks, Policy, Polling, Signal, Tuning};
-use serde::Deserialize;
+use rustix::thread::CpuSet;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::bench::BenchArgs;
 use crate::export::ExportArgs;
@@ -97,6 +101,7 @@ pub struct ServeArgs {
 pub struct ProcessArgs {
     /// Worker threads; queues are spread over them [default: 1]
     #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[serde(deserialize_with = "threads")]
     pub threads: Option<u16>,
 
     /// CPUs for the workers, one each in turn: 0,2-3 [default: wherever the kernel puts them]
@@ -110,6 +115,7 @@ pub struct ProcessArgs {
 
     /// The longest time to look in vain, in microseconds, with --poll adaptive [default: 250]
     #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
 
     /// Show completions to the driver before new requests are taken, or after [default:
@@ -121,6 +127,30 @@ pub struct ProcessArgs {
     /// off-while-awake]
     #[arg(long, value_enum)]
     pub kicks: Option<KicksWhen>,
+}
+
+fn threads<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+    within(from, 1..=256)
+}
+
+fn poll_max_us<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    within(from, 0..=1_000_000)
+}
+
+/// A number in a file, which has the same bounds there as on the command line.
+fn within<'de, D, N>(from: D, bounds: RangeInclusive<N>) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: Deserialize<'de> + PartialOrd + Display,
+{
+    let number = N::deserialize(from)?;
+    if bounds.contains(&number) {
+        return Ok(Some(number));
+    }
+    let (least, most) = bounds.into_inner();
+    Err(D::Error::custom(format_args!(
+        "{number} is not in {least}..={most}"
+    )))
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
@@ -201,9 +231,12 @@ fn cpu_list(text: &str) -> Result<Vec<usize>, BadCpus> {
             part: part.to_owned(),
         };
         let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let range = from.parse::<u16>().ok().zip(to.parse::<u16>().ok());
-        let (from, to) = range.filter(|(from, to)| from <= to).ok_or_else(bad)?;
-        cpus.extend(usize::from(from)..=usize::from(to));
+        let range = from.parse::<usize>().ok().zip(to.parse().ok());
+        // Beyond what a set of CPUs can hold there is none: a list of them would only take up memory.
+        let (from, to) = range
+            .filter(|(from, to)| from <= to && *to < CpuSet::MAX_CPU)
+            .ok_or_else(bad)?;
+        cpus.extend(from..=to);
     }
     Ok(cpus)
 }
@@ -222,7 +255,7 @@ mod tests {
     #[test]
     fn cpu_lists_are_numbers_and_ranges() {
         assert_eq!(cpu_list("0,2-4, 7").unwrap(), [0, 2, 3, 4, 7]);
-        for bad in ["", "a", "3-1", "1-", "-1", "1,,2", "70000"] {
+        for bad in ["", "a", "3-1", "1-", "-1", "1,,2", "1024", "0-65535"] {
             assert!(cpu_list(bad).is_err(), "{bad:?}");
         }
     }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use pollux::Drivers;
 use pollux_device::{Device, Options};
 use pollux_disk::Spec;
 use pollux_disk::file::Settings;
 use pollux_disk::spec::SpecError;
 use serde::Deserialize;
 
+use crate::Drivers;
 use crate::log::chain;
 
 type Error = Box<dyn std::error::Error>;
@@ -77,6 +77,7 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// What the log calls it.
+    #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::Path(path, _) => path.display().to_string(),
@@ -124,8 +125,8 @@ impl ExportArgs {
         }
     }
 
-    /// Opens the disk.
-    pub fn open(&self, name: String) -> Result<Arc<Device>, Error> {
+    /// The disk and how it is offered, once all that is said of either has been checked.
+    pub fn offer(&self, name: String) -> Result<Offer, Error> {
         let queue_size = self.queue_size.unwrap_or(MOST_ENTRIES);
         if !queue_size.is_power_of_two() || queue_size > MOST_ENTRIES {
             return Err(format!("--queue-size {queue_size}: a ring has a power of two of entries, at most {MOST_ENTRIES}").into());
@@ -146,22 +147,39 @@ impl ExportArgs {
         if let Some(block) = self.block_size.filter(|block| ![512, 4096].contains(block)) {
             return Err(format!("--block-size {block}: it is 512 or 4096").into());
         }
-        let how = pollux_disk::Options {
-            read_only: self.read_only,
-            block_size: self.block_size,
-            ..pollux_disk::Options::default()
-        };
-        let disk = self.spec()?.open_with(&how, &Drivers)?;
-        Ok(Arc::new(Device::new(
-            disk,
-            Options {
+        Ok(Offer {
+            disk: self.spec()?,
+            how: pollux_disk::Options {
+                read_only: self.read_only,
+                block_size: self.block_size,
+                ..pollux_disk::Options::default()
+            },
+            options: Options {
                 name,
                 num_queues,
                 queue_size,
                 serial,
             },
-        )))
+        })
     }
+
+    /// Opens the disk.
+    pub fn open(&self, name: String) -> Result<Arc<Device>, Error> {
+        let Offer { disk, how, options } = self.offer(name)?;
+        let disk = disk.open_with(&how, &Drivers)?;
+        Ok(Arc::new(Device::new(disk, options)))
+    }
+}
+
+/// A disk that has not been opened, and how it is to be offered.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The disk.
+    pub disk: Spec,
+    /// How it is opened.
+    pub how: pollux_disk::Options,
+    /// How it is offered.
+    pub options: Options,
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

@@ -48,12 +48,17 @@ pub enum BadFile {
 
 /// Reads the file at `path`.
 pub fn read(path: &Path) -> Result<File, BadFile> {
-    let name = || path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| BadFile::Read {
-        path: name(),
+        path: path.display().to_string(),
         source,
     })?;
-    let file: File = toml::from_str(&text).map_err(|error| BadFile::Parse {
+    parse(&text, path)
+}
+
+/// Reads what the file at `path` holds.
+pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
+    let name = || path.display().to_string();
+    let file: File = toml::from_str(text).map_err(|error| BadFile::Parse {
         path: name(),
         source: Box::new(error),
     })?;
@@ -82,5 +87,23 @@ mod tests {
     fn an_unknown_key_is_named() {
         let error = toml::from_str::<File>("[[disk]]\nsocket-pth = \"x\"\n").unwrap_err();
         assert!(error.to_string().contains("socket-pth"), "{error}");
+    }
+
+    #[test]
+    fn numbers_have_the_bounds_that_they_have_on_the_command_line() {
+        for (key, good, bad) in [
+            ("threads", ["1", "256"], ["0", "257"]),
+            ("poll-max-us", ["0", "1000000"], ["1000001", "-1"]),
+        ] {
+            let read =
+                |value| toml::from_str::<File>(&format!("disk = []\n[process]\n{key} = {value}\n"));
+            for value in good {
+                read(value).unwrap();
+            }
+            for value in bad {
+                let error = read(value).unwrap_err().to_string();
+                assert!(error.contains(key) && error.contains(value), "{error}");
+            }
+        }
     }
 }

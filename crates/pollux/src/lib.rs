@@ -20,7 +20,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attach;
+mod bench;
+mod cli;
 mod elsewhere;
+mod export;
+mod file;
+mod log;
+mod program;
+mod serve;
+mod socket;
 
 pub use elsewhere::Drivers;
 pub use pollux_blk as blk;
@@ -30,3 +39,10 @@ pub use pollux_driver as driver;
 pub use pollux_memory as memory;
 pub use pollux_ring as ring;
 pub use pollux_stats as stats;
+
+#[doc(hidden)]
+pub use program::main;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod plan;

@@ -1,0 +1,158 @@
+//! For fuzzers: a queue without a session, a socket or a thread, and the configuration space.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pollux_disk::{Channel, Geometry, WaitPoint};
+use pollux_memory::Memory;
+use pollux_ring::{Areas, DeviceEnd, RingIndex, Suppression};
+use pollux_stats::{QueueStats, Snapshot};
+
+use crate::config::{self, MAX_RANGES};
+use crate::poll::Progress;
+use crate::queue::{Queue, Setup};
+use crate::request::Rules;
+use crate::share::Share;
+use crate::tuning::Tuning;
+use crate::worker::SessionId;
+
+pub use pollux_blk::Config;
+
+/// What a session would have negotiated for the queue.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where the ring lies.
+    pub areas: Areas,
+    /// The next available index.
+    pub next: u16,
+    /// How notifications are suppressed.
+    pub suppression: Suppression,
+    /// Was `INDIRECT_DESC` negotiated?
+    pub indirect: bool,
+    /// The memory that descriptors point into.
+    pub memory: Arc<Memory>,
+    /// The disk.
+    pub geometry: Geometry,
+    /// The longest segment, where `SIZE_MAX` was negotiated.
+    pub size_max: Option<u32>,
+    /// The most segments, where `SEG_MAX` was negotiated.
+    pub seg_max: Option<u32>,
+    /// Was FLUSH negotiated?
+    pub flush: bool,
+    /// The cache mode: true is write-back.
+    pub writeback: bool,
+    /// The disk's serial number.
+    pub serial: String,
+}
+
+/// A worker's share of a session with one queue, turned by hand.
+pub struct Bare {
+    share: Share,
+    stats: Arc<QueueStats>,
+    tuning: Tuning,
+}
+
+impl Bare {
+    /// The most ranges that a discard may have.
+    pub const MAX_RANGES: u32 = MAX_RANGES;
+
+    /// A running queue whose requests go through `channel`.
+    #[must_use]
+    pub fn new(plan: Plan, channel: Box<dyn Channel>, point: &WaitPoint, tuning: Tuning) -> Self {
+        let stats = Arc::<QueueStats>::default();
+        let next = RingIndex(plan.next);
+        let setup = Setup {
+            index: 0,
+            ring: DeviceEnd::new(&plan.areas, next, plan.suppression, plan.indirect),
+            memory: plan.memory,
+            kick: None,
+            call: None,
+            error: None,
+            rules: Rules {
+                geometry: plan.geometry,
+                size_max: plan.size_max,
+                seg_max: plan.seg_max,
+                max_ranges: MAX_RANGES,
+            },
+            serial: pollux_blk::serial(&plan.serial),
+            flush: plan.flush,
+            writeback: Arc::new(AtomicBool::new(plan.writeback)),
+            stats: Arc::clone(&stats),
+        };
+        let mut share = Share::new(SessionId(0), channel, point.clone());
+        share.start(Box::new(Queue::new(setup, tuning.signal)));
+        Self {
+            share,
+            stats,
+            tuning,
+        }
+    }
+
+    /// One turn of the worker.
+    pub fn turn(&mut self) -> Progress {
+        self.share.turn(self.tuning)
+    }
+
+    /// What the worker does before it sleeps.
+    pub fn arm(&mut self) -> bool {
+        self.share.arm()
+    }
+
+    /// What the worker does when it wakes.
+    pub fn disarm(&mut self) {
+        self.share.disarm();
+    }
+
+    /// What the queue has counted.
+    #[must_use]
+    pub fn counted(&self) -> Snapshot {
+        self.stats.snapshot()
+    }
+
+    /// Stops the queue: turns until all that it has taken has ended, at most `turns` times. The index of
+    /// the chain that would have been taken next, or `None` if something has not ended by then.
+    pub fn stop(&mut self, turns: usize) -> Option<u16> {
+        let (stopped, is_stopped) = crossbeam_channel::bounded(1);
+        self.share.stop(0, stopped);
+        for _ in 0..turns {
+            if let Ok(next) = is_stopped.try_recv() {
+                return Some(next);
+            }
+            let _ = self.turn();
+        }
+        is_stopped.try_recv().ok()
+    }
+}
+
+impl std::fmt::Debug for Bare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bare").finish_non_exhaustive()
+    }
+}
+
+/// The configuration space of a disk, and the `len` bytes at `offset` of it that a frontend reads.
+#[must_use]
+pub fn config_space(geometry: &Geometry, rings: Rings, offset: u32, len: u32) -> (Config, Vec<u8>) {
+    let context = config::Context {
+        num_queues: rings.num_queues,
+        queue_size: rings.queue_size,
+        smallest_direct_ring: rings.smallest_direct,
+        writeback: rings.writeback,
+    };
+    let config = config::config(geometry, &context);
+    let window = config::window(&config, offset, len);
+    (config, window)
+}
+
+/// What the configuration space depends on beside the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Rings {
+    /// How many queues are offered.
+    pub num_queues: u16,
+    /// The largest ring.
+    pub queue_size: u16,
+    /// The smallest ring without indirect descriptors.
+    pub smallest_direct: Option<u16>,
+    /// The cache mode.
+    pub writeback: bool,
+}

@@ -1,0 +1,153 @@
+//! The disk behind the queue: ends requests at once, or when and how the fuzzer says.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pollux_disk::{Armed, Channel, Completion, Failure, Geometry, Op, Queued, Request};
+use pollux_memory::{Memory, Span};
+
+/// What the fuzzer holds of the disk.
+pub struct Handle(Arc<Mutex<Disk>>);
+
+struct Disk {
+    geometry: Geometry,
+    slow: bool,
+    memory: Arc<Memory>,
+    bytes: Vec<u8>,
+    pending: Vec<Request>,
+    ended: Vec<Completion>,
+}
+
+struct Way(Arc<Mutex<Disk>>);
+
+fn locked(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
+    disk.lock().expect("who panics ends the run")
+}
+
+impl Handle {
+    pub fn new(geometry: Geometry, slow: bool, memory: Arc<Memory>) -> Self {
+        let bytes = usize::try_from(geometry.bytes).expect("a small disk");
+        Self(Arc::new(Mutex::new(Disk {
+            geometry,
+            slow,
+            memory,
+            bytes: vec![0; bytes],
+            pending: Vec::new(),
+            ended: Vec::new(),
+        })))
+    }
+
+    pub fn channel(&self) -> Box<dyn Channel> {
+        Box::new(Way(Arc::clone(&self.0)))
+    }
+
+    /// Ends one of the requests that are pending, if there are any.
+    pub fn end(&self, which: u8, result: Result<(), Failure>) {
+        let mut disk = locked(&self.0);
+        if disk.pending.is_empty() {
+            return;
+        }
+        let which = usize::from(which) % disk.pending.len();
+        let Request { ticket, op } = disk.pending.remove(which);
+        if result.is_ok() {
+            disk.carry_out(&op);
+        }
+        disk.ended.push(Completion { ticket, result });
+    }
+
+    pub fn end_all(&self) {
+        while self.pending() > 0 {
+            self.end(0, Ok(()));
+        }
+    }
+
+    pub fn pending(&self) -> usize {
+        locked(&self.0).pending.len()
+    }
+
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        locked(&self.0).bytes == bytes
+    }
+}
+
+impl Disk {
+    /// Panics where the device asks for what it must not ask for.
+    fn check(&self, op: &Op) {
+        self.geometry
+            .check(op)
+            .expect("a request that the disk can do");
+        let (Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) = op else {
+            return;
+        };
+        for span in spans.iter() {
+            assert!(!span.is_empty(), "an empty span");
+            let inside = |all: Span| {
+                let (from, start) = (span.as_ptr().addr(), all.as_ptr().addr());
+                start <= from && from + span.len() <= start + all.len()
+            };
+            let mut regions = self.memory.regions().iter();
+            assert!(
+                regions.any(|region| inside(region.span())),
+                "a span outside the memory"
+            );
+        }
+    }
+
+    fn carry_out(&mut self, op: &Op) {
+        let place = |at: u64| usize::try_from(at).expect("a small disk");
+        match *op {
+            Op::Read { at, into } => {
+                let mut at = place(at);
+                for span in into.iter() {
+                    span.write(&self.bytes[at..at + span.len()]);
+                    at += span.len();
+                }
+            }
+            Op::Write { at, from, .. } => {
+                let mut at = place(at);
+                for span in from.iter() {
+                    span.read(&mut self.bytes[at..at + span.len()]);
+                    at += span.len();
+                }
+            }
+            Op::Flush => {}
+            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => {
+                self.bytes[place(at)..][..place(len)].fill(0);
+            }
+        }
+    }
+}
+
+impl Channel for Way {
+    fn queue(&mut self, request: Request) -> Queued {
+        let mut disk = locked(&self.0);
+        disk.check(&request.op);
+        if disk.slow {
+            let twin = |other: &Request| other.ticket == request.ticket;
+            let ranges = |op: &Op| matches!(op, Op::Discard { .. } | Op::WriteZeroes { .. });
+            assert!(
+                ranges(&request.op) || !disk.pending.iter().any(twin),
+                "a ticket that is in flight"
+            );
+            disk.pending.push(request);
+            return Queued::Pending;
+        }
+        disk.carry_out(&request.op);
+        Queued::Done(Ok(()))
+    }
+
+    fn submit(&mut self) {}
+
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+        for completion in std::mem::take(&mut locked(&self.0).ended) {
+            done(completion);
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        if locked(&self.0).ended.is_empty() {
+            Armed::Idle
+        } else {
+            Armed::Pending
+        }
+    }
+}

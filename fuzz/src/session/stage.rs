@@ -1,0 +1,155 @@
+//! What outlives a session: the workers, the server's thread, the guest's memory and the neighbour.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use pollux_device::{Device, Options, Polling, Tuning, Workers, serve};
+use pollux_disk::{Durability, Spec};
+use pollux_driver::{Buffer, Completion, Driver, Queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::guest::Memory;
+
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const WORKERS: u16 = 2;
+
+/// The stage of this process.
+pub struct Stage {
+    pub memory: Memory,
+    pub neighbour: Neighbour,
+    streams: Sender<UnixStream>,
+    ended: Receiver<()>,
+}
+
+static STAGE: LazyLock<Mutex<Stage>> = LazyLock::new(|| Mutex::new(Stage::new()));
+
+/// Calls `run` with the stage, one call at a time.
+pub fn with(run: impl FnOnce(&mut Stage)) {
+    run(&mut STAGE.lock().expect("who panics ends the run"));
+}
+
+fn device(name: &str) -> Arc<Device> {
+    let disk = "memory:size=64K".parse::<Spec>().expect("a disk");
+    let disk = disk.open(&pollux_disk::Options::default());
+    let options = Options {
+        name: name.to_owned(),
+        num_queues: WORKERS,
+        queue_size: 256,
+        serial: name.to_owned(),
+    };
+    Arc::new(Device::new(disk.expect("memory for a small disk"), options))
+}
+
+impl Stage {
+    fn new() -> Self {
+        // A worker that panics would leave everybody waiting for it.
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            told(info);
+            std::process::abort();
+        }));
+        let tuning = Tuning {
+            polling: Polling::Never,
+            ..Tuning::default()
+        };
+        let workers = Workers::start(WORKERS.into(), &[], tuning);
+        let workers = Arc::new(workers.expect("threads can be started"));
+        let neighbour = Neighbour::new(&workers, tuning);
+        let (streams, to_serve) = channel();
+        let (end, ended) = channel();
+        let device = device("fuzzed");
+        std::thread::spawn(move || {
+            for stream in to_serve {
+                // Most sessions end in a refusal.
+                let _ = serve(stream, &device, &workers, tuning);
+                if end.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            memory: Memory::new(),
+            neighbour,
+            streams,
+            ended,
+        }
+    }
+
+    /// Serves a session.
+    pub fn serve(&self, stream: UnixStream) {
+        self.streams.send(stream).expect("the server goes on");
+    }
+
+    /// Waits until that session has ended.
+    pub fn served(&self) {
+        let ended = self.ended.recv_timeout(PATIENCE);
+        ended.expect("a session ends when its frontend has gone");
+    }
+}
+
+/// Another disk on the same workers, with a queue on each.
+pub struct Neighbour {
+    queues: Vec<(Queue, Option<Buffer>)>,
+    _driver: Driver,
+    rounds: u64,
+}
+
+impl Neighbour {
+    fn new(workers: &Arc<Workers>, tuning: Tuning) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let (device, workers) = (device("neighbour"), Arc::clone(workers));
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("the driver connects");
+            serve(stream, &device, &workers, tuning)
+        });
+        let options = pollux_driver::Options::default();
+        let driver = Driver::connect(&path, &options).expect("a disk is served there");
+        let queue = |index| {
+            let buffer = driver.allocate(512).expect("memory for a block");
+            (driver.queue(index).expect("a queue"), Some(buffer))
+        };
+        Self {
+            queues: (0..WORKERS).map(queue).collect(),
+            rounds: 0,
+            _driver: driver,
+        }
+    }
+
+    /// Writes a block on each worker, and reads it back.
+    pub fn check(&mut self) {
+        for (at, (queue, place)) in (0u64..).step_by(512).zip(&mut self.queues) {
+            self.rounds += 1;
+            let said = self.rounds.to_le_bytes();
+            let mut block = place.take().expect("it was put back");
+            block.write(0, &said);
+            let write = queue.write(at, block, Durability::Volatile, Completion::Polled);
+            let mut block = write.wait().expect("the neighbour writes");
+            block.write(0, &[0; 8]);
+            let read = queue.read(at, block, Completion::Polled);
+            let block = read.wait().expect("the neighbour reads");
+            let mut seen = [0; 8];
+            block.read(0, &mut seen);
+            assert_eq!(seen, said, "what the neighbour wrote");
+            *place = Some(block);
+        }
+    }
+}
+
+/// Waits until `socket` can be read, as an answer or an end makes it.
+pub fn wait_for(socket: &UnixStream) {
+    let patience = Timespec::try_from(PATIENCE).expect("half a minute");
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let ready = poll(&mut fds, Some(&patience)).expect("a socket can be waited for");
+    assert!(ready > 0, "the session neither answers nor ends");
+}
+
+/// How many descriptors and threads this process has.
+pub fn footprint() -> (usize, usize) {
+    let count = |folder| std::fs::read_dir(folder).expect("/proc is there").count();
+    (count("/proc/self/fd"), count("/proc/self/task"))
+}
