@@ -10,6 +10,10 @@
 # It starts from fuzz/corpus-seed and keeps what is new in fuzz/corpus. A find lies in fuzz/artifacts/TARGET;
 # `cargo run -p pollux-fuzz --bin TARGET FILE` repeats it. The flags are cargo-fuzz's, whose other commands
 # (`cargo fuzz cmin`, `tmin`, `coverage`) work here as well: this takes nothing but Rust and a C++ compiler.
+#
+# fuzz/corpus-seed is small, as `make test` replays it: of a long run's corpus, the least set of short inputs
+# that reaches as many edges (`TARGET -set_cover_merge=1 -use_counters=0 -max_len=400 NEW fuzz/corpus/TARGET`,
+# of which the 64 longest), and by name what was found or is worth reading.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -38,16 +42,22 @@ for name in "${targets[@]}"; do bins+=(--bin "$name"); done
 RUSTFLAGS=$flags CARGO_TARGET_DIR=$folder \
     cargo build --locked --profile fuzz -p pollux-fuzz --target "$target" "${bins[@]}"
 
-# run_one TARGET: to fuzz/logs/TARGET.log; the last lines of it are shown.
+# run_one TARGET: to fuzz/logs/TARGET.log, of which the end is shown if it fails.
 run_one() {
-    local name=$1 dict=() most=4096
+    local name=$1 dict=() status=0
     mkdir -p "fuzz/corpus/$name" "fuzz/artifacts/$name" fuzz/logs
     [ ! -e "fuzz/dictionaries/$name" ] || dict=(-dict="fuzz/dictionaries/$name")
-    if ! "$folder/$target/fuzz/$name" "fuzz/corpus/$name" "fuzz/corpus-seed/$name" "${dict[@]}" \
-        -artifact_prefix="fuzz/artifacts/$name/" -max_total_time="$seconds" -runs="$runs" \
-        -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 >"fuzz/logs/$name.log" 2>&1; then
+    (
+        # As Rust does in a program with a main function of its own, which these have not: a call into a pipe
+        # that nobody reads is an error, not the end.
+        trap '' PIPE
+        exec "$folder/$target/fuzz/$name" "fuzz/corpus/$name" "fuzz/corpus-seed/$name" "${dict[@]}" \
+            -artifact_prefix="fuzz/artifacts/$name/" -max_total_time="$seconds" -runs="$runs" \
+            -max_len=4096 -timeout=60 -rss_limit_mb=2048 -print_final_stats=1
+    ) >"fuzz/logs/$name.log" 2>&1 || status=$?
+    if [ "$status" != 0 ]; then
         tail -n 40 "fuzz/logs/$name.log"
-        echo "fuzz: $name FAILED; the input is in fuzz/artifacts/$name"
+        echo "fuzz: $name FAILED with status $status; its input is in fuzz/artifacts/$name"
         return 1
     fi
     sed -n "s/^stat::number_of_executed_units: */fuzz: $name ran clean, executions: /p" "fuzz/logs/$name.log"

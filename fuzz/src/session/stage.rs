@@ -9,6 +9,7 @@ use pollux_device::{Device, Options, Polling, Tuning, Workers, serve};
 use pollux_disk::{Durability, Spec};
 use pollux_driver::{Buffer, Completion, Driver, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::guest::Memory;
 
@@ -143,8 +144,11 @@ impl Neighbour {
 /// Waits until `socket` can be read, as an answer or an end makes it.
 pub fn wait_for(socket: &UnixStream) {
     let patience = Timespec::try_from(PATIENCE).expect("half a minute");
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let ready = poll(&mut fds, Some(&patience)).expect("a socket can be waited for");
+    let ready = retry_on_intr(|| {
+        // The fuzzer's own clock interrupts.
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&patience))
+    });
+    let ready = ready.expect("a socket can be waited for");
     assert!(ready > 0, "the session neither answers nor ends");
 }
 
