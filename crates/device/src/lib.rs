@@ -4,6 +4,9 @@
 //! [`Device`]. The hot path is `worker: turn` → `share: turn` → `queue: take` → the disk's channel →
 //! `queue: finish` → `queue: publish`. Nothing on it allocates, locks or logs, and it reads the clock
 //! only when there is nothing to do.
+//!
+//! The process must ignore SIGPIPE, as a program with a Rust `main` does: a frontend may have its queues
+//! called through a pipe, and stop reading it.
 
 mod arrival;
 #[cfg(feature = "fuzzing")]
