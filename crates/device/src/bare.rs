@@ -64,6 +64,7 @@ impl Bare {
         let setup = Setup {
             index: 0,
             ring: DeviceEnd::new(&plan.areas, next, plan.suppression, plan.indirect),
+            record: None,
             memory: plan.memory,
             kick: None,
             call: None,
@@ -77,6 +78,7 @@ impl Bare {
             serial: pollux_blk::serial(&plan.serial),
             flush: plan.flush,
             writeback: Arc::new(AtomicBool::new(plan.writeback)),
+            dirty: None,
             stats: Arc::clone(&stats),
         };
         let mut share = Share::new(SessionId(0), channel, point.clone());

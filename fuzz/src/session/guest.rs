@@ -119,6 +119,7 @@ pub enum Write {
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Address {
     Inside(u16),
+    Beside(u16),
     End(i8),
     Any(u64),
 }
@@ -134,6 +135,7 @@ impl Address {
     fn get(self) -> u64 {
         match self {
             Self::Inside(at) => GUEST + u64::from(at),
+            Self::Beside(at) => GUEST + BYTES + u64::from(at),
             Self::End(by) => (GUEST + BYTES).wrapping_add_signed(i64::from(by)),
             Self::Any(address) => address,
         }

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use arbitrary::Arbitrary;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
@@ -25,6 +26,8 @@ const MOST: usize = 40;
 pub enum Fd {
     /// The guest's memory.
     Memory,
+    /// Memory that may be cut short.
+    Frail,
     /// The eventfd of a queue.
     Event(bool),
     /// An eventfd that a call can only wait for.
@@ -58,6 +61,8 @@ impl Fds {
 pub enum Region {
     Whole,
     Page(u8),
+    /// Where the whole ends, and as long.
+    Beside,
     Any {
         guest: u64,
         len: u64,
@@ -74,6 +79,7 @@ impl Region {
                 let at = 0x1000 * u64::from(page);
                 [GUEST + at, 0x1000, USER + at, at]
             }
+            Self::Beside => [GUEST + BYTES, BYTES, USER + BYTES, 0],
             Self::Any {
                 guest,
                 len,
@@ -90,6 +96,7 @@ pub enum Place {
     /// Where the guest has its own.
     Usual,
     Inside(u16),
+    Beside(u16),
     Any(u64),
 }
 
@@ -117,8 +124,12 @@ pub enum Message {
     GetInflight([u16; 2]),
     /// `SET_INFLIGHT_FD`
     SetInflight(u64, u64, [u16; 2], Option<Fd>),
+    /// The same, for the queues that are brought up.
+    Record(Fd),
     /// `SET_LOG_BASE`
     LogBase(u64, u64, Option<Fd>),
+    /// The same, for all of the guest's memory.
+    Log(Fd),
     /// `SET_LOG_FD`
     LogFd(Option<Fd>),
     /// A queue that there may not be, in any message about one.
@@ -155,17 +166,23 @@ impl Message {
         Self::Bare(1)
     }
 
-    /// What starts two queues.
-    pub fn bring_up(features: u64) -> Vec<Self> {
+    /// What starts two queues, which keep a record of what is in flight and a log of what they write where
+    /// there is a descriptor for it.
+    pub fn bring_up(features: u64, record: Option<Fd>, log: Option<Fd>) -> Vec<Self> {
         // Whatever else is taken: indirect descriptors or not, EVENT_IDX or not, and the like.
-        let offered = 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 28 | 1 << 29;
+        let offered = 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 26 | 1 << 28 | 1 << 29;
         let taken = 1 << 30 | 1 << 32 | features & offered;
         let mut all = vec![
             Self::Bare(3),
-            Self::ProtocolFeatures(1 | 1 << 3 | 1 << 9 | 1 << 15),
+            Self::ProtocolFeatures(1 | 1 << 1 | 1 << 3 | 1 << 9 | 1 << 12 | 1 << 15),
             Self::Features(taken),
-            Self::MemTable(vec![(Region::Whole, Fd::Memory)]),
+            Self::MemTable(vec![
+                (Region::Whole, Fd::Memory),
+                (Region::Beside, Fd::Frail),
+            ]),
         ];
+        all.extend(record.map(Self::Record));
+        all.extend(log.map(Self::Log));
         for queue in [false, true] {
             all.extend([
                 Self::Num(queue, SIZE.into()),
@@ -258,6 +275,8 @@ impl Message {
             Self::SetInflight(size, offset, shape, fd) => {
                 (32, inflight(*size, *offset, *shape), optional(*fd))
             }
+            Self::Record(fd) => (32, inflight(BYTES, 0, [2, SIZE]), Fds::one(*fd)),
+            Self::Log(fd) => (6, u64s(&[0x1000, 0]), Fds::one(*fd)),
             Self::LogBase(size, offset, fd) => (6, u64s(&[*size, *offset]), optional(*fd)),
             Self::LogFd(fd) => (7, Vec::new(), optional(*fd)),
             Self::Queue(code, queue, number) => (*code, u32s(&[*queue, *number]), none()),
@@ -275,6 +294,7 @@ fn addresses(queue: bool, places: [Place; 3], flags: u32) -> Vec<u8> {
         match place {
             Place::Usual => USER + usual,
             Place::Inside(at) => USER + u64::from(at),
+            Place::Beside(at) => USER + BYTES + u64::from(at),
             Place::Any(address) => address,
         }
     });
@@ -291,6 +311,7 @@ fn inflight(size: u64, offset: u64, [queues, entries]: [u16; 2]) -> Vec<u8> {
 pub struct Descriptors {
     memory: OwnedFd,
     events: [OwnedFd; 2],
+    frail: OwnedFd,
     made: Vec<OwnedFd>,
 }
 
@@ -305,11 +326,20 @@ pub enum Unsent {
 impl Descriptors {
     pub fn new(memory: &File) -> Self {
         let memory = memory.as_fd().try_clone_to_owned();
+        let frail = memfd_create("frail", MemfdFlags::CLOEXEC).expect("a memfd can be made");
+        ftruncate(&frail, BYTES).expect("a memfd can grow");
         Self {
             memory: memory.expect("a descriptor can be duplicated"),
+            frail,
             events: [0, 1].map(|_| event(0)),
             made: Vec::new(),
         }
+    }
+
+    /// Cuts the frail memory to so many pages, whoever has mapped it, or lets it grow again.
+    pub fn cut(&self, pages: u8) {
+        let len = 0x1000 * u64::from(pages % 17);
+        ftruncate(&self.frail, len).expect("a memfd can be cut");
     }
 
     pub fn kick(&self, queue: bool) {
@@ -356,6 +386,7 @@ impl Descriptors {
         let made = match fd {
             Fd::Memory => return 0,
             Fd::Event(queue) => return 1 + usize::from(queue),
+            Fd::Frail => return 3,
             Fd::Saturated => event(u64::MAX - 1),
             Fd::Pipe => pipe().1,
             Fd::Reader => pipe().0,
@@ -368,14 +399,15 @@ impl Descriptors {
             Fd::Folder => open("/proc"),
         };
         self.made.push(made);
-        2 + self.made.len()
+        3 + self.made.len()
     }
 
     fn at(&self, place: usize) -> BorrowedFd<'_> {
         match place {
             0 => self.memory.as_fd(),
             1 | 2 => self.events[place - 1].as_fd(),
-            made => self.made[made - 3].as_fd(),
+            3 => self.frail.as_fd(),
+            made => self.made[made - 4].as_fd(),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use arbitrary::{Arbitrary, Unstructured};
 
 use self::guest::Write;
-use self::message::{Fds, Message};
+use self::message::{Fd, Fds, Message};
 use self::stage::Stage;
 
 /// One step of the frontend or its guest.
@@ -31,6 +31,10 @@ enum Step {
     Kick {
         queue: bool,
     },
+    /// Cuts memory that is shared to so many pages.
+    Cut {
+        pages: u8,
+    },
     /// Waits for an answer to all that was said.
     Settle,
 }
@@ -40,6 +44,8 @@ struct Input {
     /// Does it begin as QEMU would, with two queues that run?
     up: bool,
     features: u64,
+    record: Option<Fd>,
+    log: Option<Fd>,
     steps: Vec<Step>,
 }
 
@@ -61,7 +67,7 @@ fn hold(stage: &Stage, input: &Input) {
     stage.memory.clear();
     let mut talk = Talk::new(stage);
     if input.up {
-        for message in Message::bring_up(input.features) {
+        for message in Message::bring_up(input.features, input.record, input.log) {
             talk.say(&message, false);
         }
     }
@@ -80,6 +86,7 @@ fn hold(stage: &Stage, input: &Input) {
             }
             Step::Guest(write) => write.apply(&stage.memory),
             Step::Kick { queue } => talk.fds.kick(*queue),
+            Step::Cut { pages } => talk.fds.cut(*pages),
             Step::Settle => talk.settle(),
         }
     }
