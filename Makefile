@@ -8,7 +8,7 @@ SOCKET ?= pollux.sock
 DISK ?= memory:size=1G
 BENCH ?=
 export CARGO_TERM_COLOR ?= auto
-CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-driver -p pollux-stats -p pollux
+CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-driver -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --release --locked -p pollux-tests

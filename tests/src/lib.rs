@@ -3,6 +3,7 @@
 // All errors here are the machine's or the peer's, and all of them fail a test.
 #![allow(clippy::missing_errors_doc, clippy::must_use_candidate)]
 
+pub mod activation;
 pub mod backend;
 pub mod busy;
 pub mod client;

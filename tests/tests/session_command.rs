@@ -2,16 +2,19 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixListener;
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
+use pollux_tests::frontend::{Driver, Frontend, TWO_QUEUES};
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Ready, Server, pollux_binary, pollux_command};
 use pollux_tests::subject::{Disk, Subject};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -77,6 +80,33 @@ fn sigterm_in_the_middle_of_io_is_a_clean_end() {
 #[test]
 fn sigint_in_the_middle_of_io_is_a_clean_end() {
     ends_cleanly_by(Signal::INT);
+}
+
+/// A frontend whose daemon is told to end sees the end of its connection only after the last of its requests has
+/// ended: else it would hand those to the next daemon while this one still works on them.
+#[test]
+fn requests_end_before_the_connection_does() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    fcntl_setfd(&theirs, FdFlags::empty()).unwrap(); // no close-on-exec
+    let mut command = Command::new(pollux_binary());
+    let disk = "fault:delay=500ms,op=write,on=memory:size=1M";
+    let fd = theirs.as_raw_fd().to_string();
+    command.args(["serve", "--num-queues", "2", "--disk", disk, "--fd", &fd]);
+    let server = Server::start(&mut command, Path::new(""), Ready::LogLine).unwrap();
+    drop(theirs);
+    let mut end = ours.try_clone().unwrap();
+    let mut driver = Driver::over(Frontend::over(ours).unwrap(), TWO_QUEUES).unwrap();
+    let queue = &mut driver.queues[0];
+    queue.write(0, 0, 7);
+    queue.read(1, 8);
+    queue.publish_and_kick();
+    // The read is not held up: so the write before it was taken.
+    eventually(|| queue.used() == 1, || "the read has not ended".into());
+    let ending = std::thread::spawn(|| server.terminate().unwrap());
+    assert_eq!(end.read(&mut [0]).unwrap(), 0, "nothing but the end comes");
+    assert_eq!(queue.used(), 2, "the write goes on behind our back");
+    let (status, log) = ending.join().unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
 }
 
 /// A memory disk on `socket`, by Pollux alone: these are promises about its command line.

@@ -23,6 +23,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use pollux_memory::Interruptible;
+use pollux_threads::{Birth, Kind};
 
 /// How often it looks, and so for how long a thread can be held.
 const TICK: Duration = Duration::from_millis(10);
@@ -83,7 +84,11 @@ pub fn start() -> io::Result<()> {
     let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if KEEPER.get().is_none() {
         let builder = thread::Builder::new().name("watchdog".to_owned());
-        let keeper = builder.spawn(keep)?;
+        let birth = Birth::of(Kind::Watchdog);
+        let keeper = builder.spawn(move || {
+            birth.happens();
+            keep();
+        })?;
         KEEPER
             .set(keeper.thread().clone())
             .expect("nobody else starts it");

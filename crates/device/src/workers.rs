@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
 use pollux_disk::WaitPoint;
+use pollux_threads::{Birth, Kind};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::tuning::Tuning;
@@ -61,8 +62,12 @@ impl Workers {
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let (pinned, is_pinned) = crossbeam_channel::bounded(1);
             let builder = std::thread::Builder::new().name(format!("worker-{number}"));
+            let birth = Birth::of(Kind::Worker);
             joins.push(builder.spawn(move || {
-                let _ = pinned.send(pin(cpu));
+                // First: a sandbox does not let a worker choose its CPU.
+                let is_pinned = pin(cpu);
+                birth.happens();
+                let _ = pinned.send(is_pinned);
                 worker.run();
             })?);
             handles.push(Handle { commands, point });

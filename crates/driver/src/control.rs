@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pollux_blk::Config;
+use pollux_threads::{Birth, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -65,9 +66,13 @@ impl Control {
             absence: None,
             told,
         };
+        let birth = Birth::of(Kind::DriverControl);
         let thread = thread::Builder::new()
             .name("driver-control".to_owned())
-            .spawn(move || watch.run())?;
+            .spawn(move || {
+                birth.happens();
+                watch.run();
+            })?;
         Ok(Self {
             connection,
             end,

@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use pollux_threads::{Birth, Kind};
+
 /// Did it end by itself?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -31,13 +33,17 @@ pub(crate) fn bounded<T>(
 ) -> io::Result<(T, Ended)> {
     thread::scope(|scope| {
         let (asking, end) = mpsc::channel::<()>();
+        let birth = Birth::of(Kind::DriverPatience);
         let watch = thread::Builder::new().name("driver-patience".to_owned());
-        let watch = watch.spawn_scoped(scope, move || match end.recv_timeout(patience) {
-            Err(RecvTimeoutError::Timeout) => {
-                shut_down();
-                Ended::TooLate
+        let watch = watch.spawn_scoped(scope, move || {
+            birth.happens();
+            match end.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) => {
+                    shut_down();
+                    Ended::TooLate
+                }
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => Ended::InTime,
             }
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ended::InTime,
         })?;
         let answer = ask();
         drop(asking);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pollux_device::{Kicks, Policy, Polling, Signal, Tuning};
+use pollux_sandbox::Level;
 use rustix::thread::CpuSet;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -127,6 +128,19 @@ pub struct ProcessArgs {
     /// off-while-awake]
     #[arg(long, value_enum)]
     pub kicks: Option<KicksWhen>,
+
+    /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,
+    /// not at all, or not to start where it cannot [default: on]
+    #[arg(long, value_enum)]
+    pub sandbox: Option<Sandbox>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    On,
+    Off,
+    Require,
 }
 
 fn threads<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
@@ -185,6 +199,7 @@ impl ProcessArgs {
             poll_max_us: self.poll_max_us.or(other.poll_max_us),
             signal: self.signal.or(other.signal),
             kicks: self.kicks.or(other.kicks),
+            sandbox: self.sandbox.or(other.sandbox),
         }
     }
 
@@ -206,6 +221,14 @@ impl ProcessArgs {
                 None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
                 Some(KicksWhen::PerTurn) => Kicks::PerTurn,
             },
+        }
+    }
+
+    pub fn sandbox(&self) -> Level {
+        match self.sandbox {
+            None | Some(Sandbox::On) => Level::On,
+            Some(Sandbox::Off) => Level::Off,
+            Some(Sandbox::Require) => Level::Require,
         }
     }
 

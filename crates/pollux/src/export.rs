@@ -12,6 +12,8 @@ use serde::Deserialize;
 
 use crate::Drivers;
 use crate::log::chain;
+use crate::passed::Passed;
+use crate::rights::Rights;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -29,6 +31,11 @@ pub struct ExportArgs {
     /// Use this inherited socket: one that listens, or one that is connected
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub fd: Option<i32>,
+
+    /// Use the socket of this name that the service manager passes: systemd's FileDescriptorName=. Without
+    /// any of these three, one disk is served on the one socket that is passed
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["fd", "socket_path"])]
+    pub fd_name: Option<String>,
 
     /// Serve this file or block device: short for --disk file:path=PATH
     #[arg(long, value_name = "PATH", conflicts_with = "disk")]
@@ -64,15 +71,35 @@ pub struct ExportArgs {
     /// Permissions of the socket, in octal [default: 0660]
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<String>,
+
+    /// Who owns the socket, by name or number [default: who runs this; and that user's group]
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub socket_owner: Option<String>,
+
+    /// The group of the socket, by name or number
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<String>,
 }
 
 /// Where frontends come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A socket of our own, with these permissions.
-    Path(PathBuf, u32),
+    /// A socket of our own.
+    Path {
+        /// Where it is made.
+        path: PathBuf,
+        /// Who may connect.
+        rights: Rights,
+    },
     /// A socket we inherited.
     Fd(i32),
+    /// One that the service manager passed.
+    Passed {
+        /// What it calls it.
+        name: String,
+        /// Its number.
+        fd: i32,
+    },
 }
 
 impl Endpoint {
@@ -80,30 +107,40 @@ impl Endpoint {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Path(path, _) => path.display().to_string(),
+            Self::Path { path, .. } => path.display().to_string(),
             Self::Fd(fd) => format!("fd {fd}"),
+            Self::Passed { name, .. } => name.clone(),
         }
     }
 }
 
 const DEFAULT_QUEUES: u16 = 16;
 const MOST_ENTRIES: u16 = 1024;
-const DEFAULT_MODE: u32 = 0o660;
 
 impl ExportArgs {
-    /// Where to listen.
-    pub fn endpoint(&self) -> Result<Endpoint, Error> {
-        let mode = self
-            .socket_mode
-            .as_deref()
-            .map_or(Ok(DEFAULT_MODE), parse_mode)?;
-        match (&self.socket_path, self.fd) {
-            (Some(path), None) => Ok(Endpoint::Path(path.clone(), mode)),
-            (None, Some(fd)) => Ok(Endpoint::Fd(fd)),
-            (None, None) => {
-                Err("where to listen is missing: give --socket-path PATH or --fd N".into())
-            }
-            (Some(_), Some(_)) => Err("--socket-path and --fd exclude each other".into()),
+    /// Where to listen: that may be on a socket that was `passed`, which is taken from there.
+    pub fn endpoint(&self, passed: &mut Passed) -> Result<Endpoint, Error> {
+        let rights = Rights::new(
+            self.socket_mode.as_deref(),
+            self.socket_owner.as_deref(),
+            self.socket_group.as_deref(),
+        )?;
+        if self.socket_path.is_none() && rights != Rights::default() {
+            return Err(
+                "--socket-mode, --socket-owner and --socket-group are for --socket-path: who passes a \
+                 socket decides who may connect to it"
+                    .into(),
+            );
+        }
+        match (&self.socket_path, self.fd, &self.fd_name) {
+            (Some(path), None, None) => Ok(Endpoint::Path {
+                path: path.clone(),
+                rights,
+            }),
+            (None, Some(fd), None) => Ok(Endpoint::Fd(fd)),
+            (None, None, Some(name)) => Ok(passed.named(name)?),
+            (None, None, None) => Ok(passed.only()?),
+            _ => Err("--socket-path, --fd and --fd-name exclude each other".into()),
         }
     }
 
@@ -165,9 +202,7 @@ impl ExportArgs {
 
     /// Opens the disk.
     pub fn open(&self, name: String) -> Result<Arc<Device>, Error> {
-        let Offer { disk, how, options } = self.offer(name)?;
-        let disk = disk.open_with(&how, &Drivers)?;
-        Ok(Arc::new(Device::new(disk, options)))
+        self.offer(name)?.open()
     }
 }
 
@@ -182,32 +217,15 @@ pub struct Offer {
     pub options: Options,
 }
 
-fn parse_mode(text: &str) -> Result<u32, String> {
-    let bad = || format!("--socket-mode {text:?}: write permissions in octal, for example 0660");
-    u32::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777)
-        .ok_or_else(bad)
+impl Offer {
+    /// Opens the disk.
+    pub fn open(self) -> Result<Arc<Device>, Error> {
+        let disk = self.disk.open_with(&self.how, &Drivers)?;
+        Ok(Arc::new(Device::new(disk, self.options)))
+    }
 }
 
 /// The absolute form of `path`, for what is printed for other programs.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_octal() {
-        assert_eq!(parse_mode("0660"), Ok(0o660));
-        assert_eq!(parse_mode("600"), Ok(0o600));
-        for bad in ["", "9", "rw", "-1", "10000"] {
-            assert!(
-                parse_mode(bad).unwrap_err().contains("--socket-mode"),
-                "{bad:?}"
-            );
-        }
-    }
 }

@@ -72,6 +72,7 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
 mod tests {
     use super::*;
     use crate::cli::Poll;
+    use crate::passed::Passed;
 
     #[test]
     fn the_example_in_dist_is_valid() {
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(file.process.poll, Some(Poll::Adaptive));
         assert_eq!(file.disk.len(), 2);
         for disk in file.disk {
-            disk.endpoint().unwrap();
+            disk.endpoint(&mut Passed::default()).unwrap();
         }
     }
 

@@ -23,11 +23,14 @@
 mod attach;
 mod bench;
 mod cli;
+mod confine;
 mod elsewhere;
 mod export;
 mod file;
 mod log;
+mod passed;
 mod program;
+mod rights;
 mod serve;
 mod socket;
 

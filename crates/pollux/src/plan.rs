@@ -5,6 +5,7 @@ use std::path::Path;
 pub use crate::export::{Endpoint, Offer};
 use crate::file;
 use crate::log::chain;
+use crate::passed::Passed;
 
 /// All that a configuration says, checked.
 #[derive(Debug)]
@@ -28,7 +29,9 @@ pub fn plan(text: &str, path: &Path) -> Result<Plan, String> {
     let file = file::parse(text, path).map_err(|error| chain(&error))?;
     let process = file.process;
     let disks = file.disk.iter().map(|disk| {
-        let endpoint = disk.endpoint().map_err(|error| chain(&*error))?;
+        let endpoint = disk
+            .endpoint(&mut Passed::default())
+            .map_err(|error| chain(&*error))?;
         let offer = disk.offer(endpoint.name());
         Ok((endpoint, offer.map_err(|error| chain(&*error))?))
     });

@@ -5,19 +5,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pollux_device::{Device, Tuning, Workers};
+use pollux_sandbox::{Plan, Sandbox};
+use pollux_threads::{Birth, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::attach;
 use crate::cli::ServeArgs;
-use crate::export::{Endpoint, ExportArgs, absolute};
+use crate::confine;
+use crate::export::{Endpoint, ExportArgs, Offer, absolute};
 use crate::file;
 use crate::log::{Format, chain};
+use crate::passed::Passed;
 use crate::socket::Socket;
 
 type Error = Box<dyn std::error::Error>;
@@ -44,10 +50,27 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     // Before anything can be interrupted.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
     raise_descriptor_limit();
-    let exports = exports
+    let mut passed = Passed::to_us()?;
+    let wanted = exports
         .iter()
-        .map(Export::open)
+        .map(|args| Wanted::new(args, &mut passed))
         .collect::<Result<Vec<_>, _>>()?;
+    passed.complain_of_the_rest();
+    let mut plan = Plan::default();
+    for disk in &wanted {
+        confine::add(&mut plan, &disk.offer.disk, &disk.endpoint);
+    }
+    // From here on, every thread confines itself as it is born.
+    let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
+    let exports = wanted
+        .into_iter()
+        .map(Wanted::open)
+        .collect::<Result<Vec<_>, _>>()?;
+    // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
+    if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
+        tracing::warn!(%error, "the service manager cannot be told that this is ready");
+    }
+    sandbox.enter()?;
     let workers = Workers::start(threads, &cpus, tuning).map_err(|error| match &process.cpus {
         Some(list) => format!("--cpus {list}: {error}"),
         None => format!("cannot start the workers: {error}"),
@@ -55,7 +78,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let workers = Arc::new(workers);
     if args.show_attach {
         for export in &exports {
-            if let Endpoint::Path(path, _) = &export.endpoint {
+            if let Endpoint::Path { path, .. } = &export.endpoint {
                 println!("{}", attach::hints(&absolute(path)));
             }
         }
@@ -73,26 +96,40 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// One disk with its socket.
-struct Export {
+/// One disk that is to be served.
+struct Wanted {
+    offer: Offer,
     endpoint: Endpoint,
-    socket: Socket,
-    device: Arc<Device>,
-    stop: Arc<Stop>,
 }
 
-impl Export {
-    fn open(args: &ExportArgs) -> Result<Self, Error> {
-        let endpoint = args.endpoint()?;
-        let device = args.open(endpoint.name())?;
-        let socket = Socket::open(&endpoint)?;
+impl Wanted {
+    fn new(args: &ExportArgs, passed: &mut Passed) -> Result<Self, Error> {
+        let endpoint = args.endpoint(passed)?;
         Ok(Self {
+            offer: args.offer(endpoint.name())?,
+            endpoint,
+        })
+    }
+
+    fn open(self) -> Result<Export, Error> {
+        let endpoint = self.endpoint;
+        let device = self.offer.open()?;
+        let socket = Socket::open(&endpoint)?;
+        Ok(Export {
             endpoint,
             socket,
             device,
             stop: Arc::new(Stop::new()?),
         })
     }
+}
+
+/// One disk with its socket.
+struct Export {
+    endpoint: Endpoint,
+    socket: Socket,
+    device: Arc<Device>,
+    stop: Arc<Stop>,
 }
 
 /// Ends the sessions of one disk from another thread.
@@ -121,8 +158,10 @@ impl Stop {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
         {
+            // The session sees the end of it, lets everything end that it has taken, and only then does the
+            // frontend see it: who came back before would hand the same requests to the next process.
             // Fails only where the frontend has gone.
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(std::net::Shutdown::Read);
         }
     }
 
@@ -158,14 +197,14 @@ fn serve_all(
         .map(|export| Arc::clone(&export.stop))
         .collect();
     let ending = signals.handle();
-    let watching = std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || watch_signals(&mut signals, &devices, &stops, format))?;
+    let watching = start("signals", Kind::Signals, move || {
+        watch_signals(&mut signals, &devices, &stops, format);
+    })?;
     let mut threads = Vec::new();
     for export in exports {
         let workers = Arc::clone(workers);
-        let builder = std::thread::Builder::new().name("session".to_owned());
-        threads.push(builder.spawn(move || serve_one(export, &workers, tuning))?);
+        let serve = move || serve_one(export, &workers, tuning);
+        threads.push(start("session", Kind::Session, serve)?);
     }
     for thread in threads {
         thread.join().map_err(|_| "a session thread panicked")?;
@@ -173,6 +212,19 @@ fn serve_all(
     ending.close();
     watching.join().map_err(|_| "the signal thread panicked")?;
     Ok(())
+}
+
+fn start(
+    name: &str,
+    kind: Kind,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let birth = Birth::of(kind);
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(move || {
+        birth.happens();
+        body();
+    })
 }
 
 fn watch_signals(

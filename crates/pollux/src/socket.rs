@@ -1,11 +1,11 @@
 //! The socket on which frontends connect.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, chmod, fchmod};
+use rustix::fs::{AtFlags, Mode, OFlags, chmod, chownat, fchmod, open};
 use rustix::io::{Errno, fcntl_getfd};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 use rustix::net::{
@@ -13,6 +13,7 @@ use rustix::net::{
 };
 
 use crate::export::Endpoint;
+use crate::rights::Rights;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,19 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
         /// What it said.
+        source: io::Error,
+    },
+    /// Its rights cannot be set.
+    #[error(
+        "--socket-path {path}: cannot give it {to}; only root gives sockets to others, and others only to \
+         groups that they are in"
+    )]
+    Rights {
+        /// The path.
+        path: PathBuf,
+        /// What was asked for.
+        to: String,
+        /// What the system said.
         source: io::Error,
     },
     /// The descriptor is nothing to serve on.
@@ -66,8 +80,8 @@ impl Drop for OwnPath {
 impl Socket {
     pub fn open(endpoint: &Endpoint) -> Result<Self, SocketError> {
         match endpoint {
-            Endpoint::Path(path, mode) => listen_at(path, *mode),
-            Endpoint::Fd(fd) => inherit(*fd),
+            Endpoint::Path { path, rights } => listen_at(path, rights),
+            Endpoint::Fd(fd) | Endpoint::Passed { fd, .. } => inherit(*fd),
         }
     }
 }
@@ -81,13 +95,14 @@ impl AsFd for Socket {
     }
 }
 
-fn listen_at(path: &Path, mode: u32) -> Result<Socket, SocketError> {
+/// Makes a socket at `path`. Nobody can connect before `listen`, and by then the rights are as they shall be:
+/// whatever the umask, they are never wider.
+fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
     remove_stale(path)?;
     let failed = |error: Errno| SocketError::Listen {
         path: path.to_owned(),
         source: error.into(),
     };
-    let mode = Mode::from_raw_mode(mode);
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -95,15 +110,53 @@ fn listen_at(path: &Path, mode: u32) -> Result<Socket, SocketError> {
         None,
     )
     .map_err(failed)?;
-    // Before the path exists, so that nobody slips in while it is open to all; and once more after,
-    // without the umask.
-    fchmod(&socket, mode).map_err(failed)?;
+    // Only what is asked for in the end, and less by the umask.
+    fchmod(&socket, rights.mode).map_err(failed)?;
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     bind(&socket, &address).map_err(failed)?;
     let own = OwnPath(path.to_owned());
-    chmod(path, mode).map_err(failed)?;
+    grant(path, rights)?;
     listen(&socket, 16).map_err(failed)?;
     Ok(Socket::Listening(UnixListener::from(socket), Some(own)))
+}
+
+/// Gives the socket at `path` its owner, group and permissions.
+fn grant(path: &Path, rights: &Rights) -> Result<(), SocketError> {
+    let failed = |error: Errno| SocketError::Rights {
+        path: path.to_owned(),
+        to: told(rights),
+        source: error.into(),
+    };
+    // It is held while it is changed, and not looked for again: whoever can write its folder could have put
+    // a link to something else in its place.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = open(path, flags, Mode::empty()).map_err(failed)?;
+    if rights.owner.is_some() || rights.group.is_some() {
+        chownat(
+            &socket,
+            c"",
+            rights.owner,
+            rights.group,
+            AtFlags::EMPTY_PATH,
+        )
+        .map_err(failed)?;
+    }
+    let held = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    match chmod(held, rights.mode) {
+        // Without /proc, by its name.
+        Err(Errno::NOENT) => chmod(path, rights.mode).map_err(failed),
+        result => result.map_err(failed),
+    }
+}
+
+fn told(rights: &Rights) -> String {
+    let mode = format!("mode {:04o}", rights.mode.as_raw_mode());
+    let user = rights.owner.map(|user| format!("user {}", user.as_raw()));
+    let group = rights
+        .group
+        .map(|group| format!("group {}", group.as_raw()));
+    let parts: Vec<_> = [Some(mode), user, group].into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 /// Removes a socket at `path` on which nobody listens any more.
@@ -174,7 +227,10 @@ mod tests {
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.sock");
-        let endpoint = Endpoint::Path(path.clone(), 0o640);
+        let endpoint = Endpoint::Path {
+            path: path.clone(),
+            rights: Rights::new(Some("0640"), None, None).unwrap(),
+        };
         drop(UnixListener::bind(&path).unwrap());
         let first = Socket::open(&endpoint).unwrap();
         assert_eq!(
@@ -189,7 +245,10 @@ mod tests {
     #[test]
     fn a_file_in_the_way_is_left_alone() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let endpoint = Endpoint::Path(file.path().to_owned(), 0o600);
+        let endpoint = Endpoint::Path {
+            path: file.path().to_owned(),
+            rights: Rights::default(),
+        };
         assert!(matches!(
             Socket::open(&endpoint),
             Err(SocketError::NotASocket(_))

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use pollux_threads::{Birth, Kind};
 use tracing::warn;
 
 /// Threads that work off `J`s.
@@ -89,9 +90,11 @@ impl<J: Send + 'static> Pool<J> {
 
     fn start(&self) -> io::Result<JoinHandle<()>> {
         let shared = Arc::clone(&self.shared);
+        let birth = Birth::of(Kind::Pool);
         thread::Builder::new()
             .name("pollux-file".into())
             .spawn(move || {
+                birth.happens();
                 while let Some(job) = shared.next() {
                     (shared.work)(job);
                 }

@@ -1,0 +1,76 @@
+//! What the configured disks need of the sandbox.
+
+use std::path::{Path, PathBuf};
+
+use pollux_disk::Spec;
+use pollux_disk::file::Engine;
+use pollux_sandbox::Plan;
+
+use crate::export::{Endpoint, absolute};
+
+/// Adds what serving a disk as `spec` says at `endpoint` needs to `plan`.
+pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
+    if let Endpoint::Path { path, .. } = endpoint {
+        plan.removes_in.push(folder(path));
+    }
+    add_disk(plan, spec);
+}
+
+fn add_disk(plan: &mut Plan, spec: &Spec) {
+    match spec {
+        Spec::File { settings, .. } => {
+            plan.needs.files = true;
+            plan.needs.io_uring |= settings.engine != Engine::Threads;
+        }
+        Spec::VhostUser(disk) => {
+            plan.needs.driver = true;
+            plan.connects_in.push(folder(&disk.path));
+        }
+        Spec::Fault { on, .. } => add_disk(plan, on),
+        Spec::Linear { legs } | Spec::Striped { legs, .. } => add_all(plan, legs),
+        Spec::Table(table) => add_all(plan, &table.legs),
+        // Whatever is new here has to say what it needs, or is stopped by the first test of it.
+        _ => {}
+    }
+}
+
+fn add_all(plan: &mut Plan, legs: &[Spec]) {
+    for leg in legs {
+        add_disk(plan, leg);
+    }
+}
+
+fn folder(path: &Path) -> PathBuf {
+    let path = absolute(path);
+    path.parent()
+        .map_or_else(|| PathBuf::from("/"), Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use pollux_sandbox::Needs;
+
+    use super::*;
+
+    fn plan(spec: &str) -> Plan {
+        let mut plan = Plan::default();
+        add(&mut plan, &spec.parse().unwrap(), &Endpoint::Fd(3));
+        plan
+    }
+
+    #[test]
+    fn a_disk_below_another_is_planned_for() {
+        let files = Needs {
+            files: true,
+            ..Needs::default()
+        };
+        assert_eq!(plan("memory:size=1M").needs, Needs::default());
+        let threads = plan("fault:delay=1ms,on=file:path=a.img,engine=threads");
+        assert_eq!(threads.needs, files);
+        assert!(plan("file:path=a.img").needs.io_uring);
+        assert!(plan("linear:memory:size=1M+file:path=a.img").needs.files);
+        let elsewhere = plan("vhost-user:path=/run/a/b.sock");
+        assert!(elsewhere.needs.driver);
+        assert_eq!(elsewhere.connects_in, [Path::new("/run/a")]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Sockets that the service manager has made and passes on: systemd's socket activation (`sd_listen_fds`).
+//!
+//! They stay open in the service manager while one process ends and the next begins, so that a frontend which
+//! connects meanwhile waits instead of being turned away.
+
+use std::io;
+
+use crate::export::Endpoint;
+
+/// What was passed and is not in use yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Passed(Vec<(String, i32)>);
+
+/// There is no such socket.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
+pub enum NotPassed {
+    #[error("LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES do not say which sockets were passed")]
+    Nonsense(#[source] io::Error),
+    #[error(
+        "--fd-name {name}: no socket of that name was passed (systemd's FileDescriptorName=); {}", there(.passed)
+    )]
+    NoName { name: String, passed: Vec<String> },
+    #[error("where to listen is missing: give --socket-path PATH or --fd N")]
+    Nothing,
+    #[error(
+        "several sockets were passed: say by --fd-name, for each disk, which is its own; {}", there(.passed)
+    )]
+    Several { passed: Vec<String> },
+}
+
+fn there(names: &[String]) -> String {
+    if names.is_empty() {
+        "none is left".to_owned()
+    } else {
+        format!("there is {}", names.join(", "))
+    }
+}
+
+impl Passed {
+    /// What the environment tells this process of.
+    pub fn to_us() -> Result<Self, NotPassed> {
+        // Names without sockets are meant for somebody else, as is all of it then.
+        if sd_notify::listen_fds().map_err(NotPassed::Nonsense)?.len() == 0 {
+            return Ok(Self::default());
+        }
+        let passed = sd_notify::listen_fds_with_names().map_err(NotPassed::Nonsense)?;
+        Ok(Self(passed.map(|(fd, name)| (name, fd)).collect()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes the socket of that name.
+    pub fn named(&mut self, name: &str) -> Result<Endpoint, NotPassed> {
+        match self.0.iter().position(|(passed, _)| passed == name) {
+            Some(place) => Ok(self.take(place)),
+            None => Err(NotPassed::NoName {
+                name: name.to_owned(),
+                passed: self.names(),
+            }),
+        }
+    }
+
+    /// Takes the only one, whatever its name.
+    pub fn only(&mut self) -> Result<Endpoint, NotPassed> {
+        match self.0.len() {
+            0 => Err(NotPassed::Nothing),
+            1 => Ok(self.take(0)),
+            _ => Err(NotPassed::Several {
+                passed: self.names(),
+            }),
+        }
+    }
+
+    fn take(&mut self, place: usize) -> Endpoint {
+        let (name, fd) = self.0.remove(place);
+        Endpoint::Passed { name, fd }
+    }
+
+    /// Says what nobody has taken: a frontend that connects there would wait for ever.
+    pub fn complain_of_the_rest(&self) {
+        for (name, fd) in &self.0 {
+            tracing::warn!(name, fd, "a socket was passed that no disk is served on");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(names: &[&str]) -> Passed {
+        let owned = names.iter().map(ToString::to_string);
+        Passed(owned.zip(3..).collect())
+    }
+
+    #[test]
+    fn sockets_are_found_by_name_and_used_once() {
+        let mut two = passed(&["root", "scratch"]);
+        let endpoint = two.named("scratch").unwrap();
+        let name = "scratch".to_owned();
+        assert_eq!(endpoint, Endpoint::Passed { name, fd: 4 });
+        let again = two.named("scratch").unwrap_err().to_string();
+        assert!(again.contains("there is root"), "{again}");
+    }
+
+    #[test]
+    fn the_only_socket_needs_no_name() {
+        assert!(passed(&["whatever"]).only().is_ok());
+        assert!(matches!(passed(&[]).only(), Err(NotPassed::Nothing)));
+        let several = passed(&["a", "b"]).only().unwrap_err().to_string();
+        assert!(several.contains("there is a, b"), "{several}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Files, ports and processes: what is out of reach from now on, by Landlock.
+//!
+//! Images, sockets and devices are open by then, and what is open stays so. So no file at all can be opened,
+//! made or changed; all that is left is to remove the daemon's own sockets, and to connect to other daemons
+//! again. Anonymous pipes and memory lie outside of any folder, and are not restricted.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use crate::plan::Plan;
+
+/// The newest Landlock that was looked at. Of an older one, all that it can do is used.
+const NEWEST: ABI = ABI::V9;
+
+/// What `plan` leaves.
+pub fn ruleset(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    for folder in &plan.removes_in {
+        ruleset = allow(ruleset, folder, AccessFs::RemoveFile)?;
+    }
+    for folder in &plan.connects_in {
+        ruleset = allow(ruleset, folder, AccessFs::ResolveUnix)?;
+    }
+    Ok(ruleset)
+}
+
+fn allow(
+    ruleset: RulesetCreated,
+    folder: &Path,
+    access: AccessFs,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(folder) {
+        Ok(folder) => ruleset.add_rule(PathBeneath::new(folder, access)),
+        // Whoever needs that folder will say so.
+        Err(_) => Ok(ruleset),
+    }
+}
+
+/// What the kernel made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landlock {
+    /// It is in force, in this version.
+    InForce { abi: u32 },
+    /// It was before this thread began.
+    Inherited,
+    /// It is not, for this reason.
+    Missing { why: &'static str },
+}
+
+impl From<RestrictionStatus> for Landlock {
+    fn from(status: RestrictionStatus) -> Self {
+        let why = match status.landlock {
+            LandlockStatus::Available { effective_abi, .. } => {
+                if status.ruleset != RulesetStatus::NotEnforced {
+                    let abi = (effective_abi as i32).unsigned_abs();
+                    return Self::InForce { abi };
+                }
+                "the kernel did not take the rules"
+            }
+            LandlockStatus::NotEnabled => "it is switched off (see the kernel's `lsm=`)",
+            LandlockStatus::NotImplemented => "this kernel has none (Linux 5.13 has)",
+        };
+        Self::Missing { why }
+    }
+}
+
+impl Landlock {
+    /// What it keeps away.
+    pub fn reach(abi: u32) -> &'static str {
+        match abi {
+            ..4 => "files",
+            4..6 => "files, TCP",
+            _ => "files, TCP, signals and abstract sockets of others",
+        }
+    }
+}

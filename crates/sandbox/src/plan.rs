@@ -1,0 +1,37 @@
+//! What a daemon will need once it serves.
+
+use std::path::PathBuf;
+
+/// How much of a sandbox is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// None.
+    Off,
+    /// What the kernel can do; what it cannot is said.
+    #[default]
+    On,
+    /// All of `no_new_privs`, Landlock and seccomp, or the daemon does not start.
+    Require,
+}
+
+/// What threads do beyond serving queues: only that is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Files and block devices are served.
+    pub files: bool,
+    /// `io_uring` may be used for them.
+    pub io_uring: bool,
+    /// Disks of other daemons are served.
+    pub driver: bool,
+}
+
+/// What the daemon will need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Calls.
+    pub needs: Needs,
+    /// Folders from which sockets of its own are removed in the end.
+    pub removes_in: Vec<PathBuf>,
+    /// Folders with sockets on which other daemons serve.
+    pub connects_in: Vec<PathBuf>,
+}

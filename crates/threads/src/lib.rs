@@ -1,0 +1,177 @@
+//! What kinds of threads there are, and who is told when one is born.
+//!
+//! A sandbox allows each kind what that kind needs. It belongs to the program, but most threads are
+//! started by libraries, which must not depend on it: so whoever starts a thread says what kind it is,
+//! and the thread, before it does anything else, tells whoever asked to be [told](tell).
+//!
+//! ```
+//! use pollux_threads::{Birth, Kind};
+//!
+//! let birth = Birth::of(Kind::Pool);
+//! let thread = std::thread::spawn(move || {
+//!     birth.happens();
+//!     // … its work
+//!     pollux_threads::kind()
+//! });
+//! assert_eq!(thread.join().unwrap(), Kind::Pool);
+//! ```
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What a thread is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The one that the process began with, and any that nobody named.
+    Main,
+    /// Waits for signals to the process.
+    Signals,
+    /// Talks with one frontend.
+    Session,
+    /// Serves queues.
+    Worker,
+    /// Gets workers out of calls in which a frontend holds them.
+    Watchdog,
+    /// Does for a disk what would block.
+    Pool,
+    /// Watches the connection of a driver.
+    DriverControl,
+    /// Ends a driver's question that is not answered.
+    DriverPatience,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Main,
+        Self::Signals,
+        Self::Session,
+        Self::Worker,
+        Self::Watchdog,
+        Self::Pool,
+        Self::DriverControl,
+        Self::DriverPatience,
+    ];
+
+    /// What people call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Signals => "signals",
+            Self::Session => "session",
+            Self::Worker => "worker",
+            Self::Watchdog => "watchdog",
+            Self::Pool => "pool",
+            Self::DriverControl => "driver-control",
+            Self::DriverPatience => "driver-patience",
+        }
+    }
+}
+
+thread_local! {
+    // `const` and without a destructor: it may be read in a signal handler.
+    static KIND: Cell<Kind> = const { Cell::new(Kind::Main) };
+}
+
+/// Told by a new thread what it is.
+type Told = Box<dyn Fn(Kind) + Send + Sync>;
+
+static TOLD: OnceLock<Told> = OnceLock::new();
+
+/// Has `told` called by each thread that is born from now on, with its kind. What the kernel remembers of a
+/// thread it hands down, so a thread does not call it when its parent is of its own kind.
+///
+/// # Panics
+///
+/// When somebody is told already.
+pub fn tell(told: impl Fn(Kind) + Send + Sync + 'static) {
+    let first = TOLD.set(Box::new(told)).is_ok();
+    assert!(first, "one is told of threads, once for a process");
+}
+
+/// What the calling thread is.
+#[must_use]
+pub fn kind() -> Kind {
+    KIND.get()
+}
+
+/// How many threads are about to be started, or have not told yet.
+static UNBORN: Mutex<usize> = Mutex::new(0);
+static BORN: Condvar = Condvar::new();
+
+fn unborn() -> MutexGuard<'static, usize> {
+    UNBORN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until every thread that was about to be started has told what it is.
+pub fn settle() {
+    let all_told = BORN.wait_while(unborn(), |unborn| *unborn > 0);
+    drop(all_told.unwrap_or_else(PoisonError::into_inner));
+}
+
+/// A thread that is about to be started: made by its parent, and used up by the new thread.
+#[derive(Debug)]
+#[must_use = "the new thread is to call `happens` before anything else"]
+pub struct Birth {
+    parent: Kind,
+    child: Kind,
+}
+
+impl Birth {
+    /// The calling thread is about to start one of that kind.
+    pub fn of(child: Kind) -> Self {
+        *unborn() += 1;
+        let parent = kind();
+        Self { parent, child }
+    }
+
+    /// The calling thread is the new one.
+    pub fn happens(self) {
+        KIND.set(self.child);
+        if self.parent != self.child
+            && let Some(told) = TOLD.get()
+        {
+            told(self.child);
+        }
+    }
+}
+
+/// It has happened, or the thread could not be started.
+impl Drop for Birth {
+    fn drop(&mut self) {
+        *unborn() -= 1;
+        BORN.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn only_a_thread_whose_parent_is_something_else_tells() {
+        static SEEN: Mutex<Vec<Kind>> = Mutex::new(Vec::new());
+        tell(|kind| SEEN.lock().unwrap().push(kind));
+        let birth = Birth::of(Kind::Session);
+        let session = thread::spawn(|| {
+            birth.happens();
+            for kind in [Kind::Session, Kind::Pool] {
+                let birth = Birth::of(kind);
+                thread::spawn(|| birth.happens()).join().unwrap();
+            }
+            kind()
+        });
+        settle();
+        assert_eq!(SEEN.lock().unwrap().first(), Some(&Kind::Session));
+        assert_eq!(session.join().unwrap(), Kind::Session);
+        drop(Birth::of(Kind::Worker));
+        settle();
+        assert_eq!(*SEEN.lock().unwrap(), [Kind::Session, Kind::Pool]);
+        assert_eq!(kind(), Kind::Main);
+    }
+}
