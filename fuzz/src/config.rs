@@ -45,8 +45,8 @@ fn bounds(plan: &Plan) {
     );
     assert!(!plan.disks.is_empty(), "disks");
     for (endpoint, offer) in &plan.disks {
-        if let Endpoint::Path(_, mode) = endpoint {
-            assert!(*mode <= 0o777, "permissions");
+        if let Endpoint::Path { rights, .. } = endpoint {
+            assert!(rights.mode.bits() <= 0o777, "permissions");
         }
         let options = &offer.options;
         assert!((1..=256).contains(&options.num_queues), "queues");

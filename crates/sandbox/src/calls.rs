@@ -117,6 +117,8 @@ const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_rt_sigreturn),
     any(libc::SYS_sched_getaffinity),
     any(libc::SYS_sched_yield),
+    // A handler's as well: of memory that its owner has truncated, whose session it ends.
+    any(libc::SYS_shutdown),
     only(libc::SYS_sendto, When::Is(4, NOBODY)),
     any(libc::SYS_sigaltstack),
     only(libc::SYS_tgkill, When::IsThisProcess(0)),
@@ -151,11 +153,7 @@ const TABLE: &[Row] = &[
             any(libc::SYS_sched_setaffinity),
         ],
     ),
-    row(
-        &[Signals],
-        Need::Always,
-        &[any(libc::SYS_recvfrom), any(libc::SYS_shutdown)],
-    ),
+    row(&[Signals], Need::Always, &[any(libc::SYS_recvfrom)]),
     row(
         &[Session],
         Need::Always,
@@ -177,7 +175,6 @@ const TABLE: &[Row] = &[
             any(libc::SYS_readlinkat),
             any(libc::SYS_recvmsg),
             any(libc::SYS_sendmsg),
-            any(libc::SYS_shutdown),
             any(libc::SYS_statx),
             any(libc::SYS_timerfd_create),
             // Its own socket, in the end: Landlock sees to it that nothing else goes.
@@ -223,6 +220,8 @@ const TABLE: &[Row] = &[
         Need::Files,
         &[any(libc::SYS_fcntl)],
     ),
+    // Before its file is another's: `lock=running`.
+    row(&[Session], Need::Files, &[any(libc::SYS_fdatasync)]),
     row(
         &[Session],
         Need::IoUring,
@@ -250,10 +249,8 @@ const TABLE: &[Row] = &[
             any(libc::SYS_ppoll),
             any(libc::SYS_recvmsg),
             any(libc::SYS_sendmsg),
-            any(libc::SYS_shutdown),
         ],
     ),
-    row(&[DriverPatience], Need::Driver, &[any(libc::SYS_shutdown)]),
     // A server that comes back: a new connection, with the memory and the descriptors of the old one.
     row(
         &[Main, DriverControl],
