@@ -4,7 +4,7 @@
 #   fuzz/run.sh [TARGET...]     those, or all
 #   FUZZ_SECONDS=60             for how long each
 #   FUZZ_JOBS=N                 how many at a time (default: as many as there are CPUs)
-#   FUZZ_SANITIZER=none         or address: a quarter of the speed, needs a C++ library of sanitizers
+#   FUZZ_SANITIZER=none         or address: finds uses of freed memory as well, several times slower
 #   FUZZ_RUNS=N                 stop a target after so many executions
 #
 # It starts from fuzz/corpus-seed and keeps what is new in fuzz/corpus. A find lies in fuzz/artifacts/TARGET;

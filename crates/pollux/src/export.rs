@@ -219,6 +219,10 @@ pub struct Offer {
 
 impl Offer {
     /// Opens the disk.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
     pub fn open(self) -> Result<Arc<Device>, Error> {
         let disk = self.disk.open_with(&self.how, &Drivers)?;
         Ok(Arc::new(Device::new(disk, self.options)))
