@@ -1,8 +1,8 @@
 //! What the threads of a daemon may still do once it serves.
 //!
 //! Three things of the kernel's, none of which asks for privileges: `no_new_privs`, so that no program that is
-//! started gains rights; [Landlock](files), which puts files, ports and other processes out of reach; and
-//! seccomp, which lets each [kind of thread](pollux_threads::Kind) make [the system calls](calls) that it makes
+//! started gains rights; Landlock, which puts files, ports and other processes out of reach; and
+//! seccomp, which lets each [kind of thread](pollux_threads::Kind) make the system calls that it makes
 //! anyway.
 //!
 //! A thread is confined as it is born, and the main thread once all that has to be opened is open. Threads share
