@@ -63,7 +63,7 @@ impl Waiter {
     /// One that waits in that way.
     ///
     /// To sleep and be woken costs its thread some microseconds of its own (arming, two system calls, two
-    /// switches between threads). So even [`Waiting::Call`] looks for [`Look::OWN_COST`], unless that has
+    /// switches between threads). So even [`Waiting::Call`] looks for 3 µs, unless that has
     /// failed lately: it cannot lose more by that than it would by sleeping.
     ///
     /// # Errors
