@@ -11,7 +11,7 @@ export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-driver -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
-PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --release --locked -p pollux-tests
+PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --profile peers-tests --locked -p pollux-tests
 LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
 
 .PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices clean

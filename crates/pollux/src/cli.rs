@@ -60,6 +60,11 @@ A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,
   F          a file to which each request is appended before it reaches the disk below
   pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
 
+Disks made of disks, to any depth; a LEG is a path, MAJOR:MINOR, or any SPEC, in brackets if it holds what would end it
+  --disk linear:LEG+LEG...               one after the other
+  --disk striped:chunk=64K:LEG,LEG...    in chunks, by turns
+  --disk 'table:0 6291456 striped 3 128 a.img 0 b.img 0 c.img 0'    device-mapper's language; lines end by ;
+
 Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not
 wait. SIGUSR1 prints the counters of all queues to the log; with --log-format json, as one line of JSON
 for each queue. POLLUX_LOG=debug makes the log longer.";

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pollux_device::{Device, Options};
-use pollux_disk::Spec;
 use pollux_disk::file::Settings;
 use pollux_disk::spec::SpecError;
+use pollux_disk::{PollScope, Spec};
 use serde::Deserialize;
 
 use crate::Drivers;
@@ -42,9 +42,20 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G | file:path=F[,cache=none][,OPTION]... |
-    /// vhost-user:path=SOCKET, the disk of another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one (see below for both)
+    /// vhost-user:path=SOCKET, the disk of another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one |
+    /// linear:LEG+LEG... | striped:chunk=64K:LEG,LEG... | table:LINE, disks made of disks (see below)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
+
+    /// Serve the disk that this file describes in device-mapper's language, as `dmsetup table` prints it:
+    /// short for --disk table:
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["disk", "blk_file"])]
+    pub table: Option<PathBuf>,
+
+    /// Which legs of a disk made of disks are looked at: those that work for whoever looks, or all of them,
+    /// to measure against [default: own-in-flight]
+    #[arg(long, value_enum, value_name = "SCOPE")]
+    pub poll_scope: Option<Scope>,
 
     /// Refuse everything that would change the disk
     #[arg(long)]
@@ -79,6 +90,16 @@ pub struct ExportArgs {
     /// The group of the socket, by name or number
     #[arg(long, value_name = "GROUP")]
     pub socket_group: Option<String>,
+}
+
+/// Which legs of a stacked disk are looked at.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Those with sub-requests of one's own.
+    OwnInFlight,
+    /// All of them.
+    EveryQueue,
 }
 
 /// Where frontends come from.
@@ -145,20 +166,28 @@ impl ExportArgs {
     }
 
     fn spec(&self) -> Result<Spec, Error> {
-        match (&self.disk, &self.blk_file) {
-            (Some(spec), None) => spec
+        match (&self.disk, &self.blk_file, &self.table) {
+            (Some(spec), None, None) => spec
                 .parse()
                 .map_err(|error: SpecError| format!("--disk {spec:?}: {}", chain(&error)).into()),
-            (None, Some(path)) => Ok(Spec::File {
+            (None, Some(path), None) => Ok(Spec::File {
                 path: path.clone(),
                 settings: Settings::default(),
             }),
-            (None, None) => Err(
-                "what to serve is missing: give --blk-file PATH or --disk SPEC, for example \
+            (None, None, Some(path)) => {
+                let named = |error: &dyn std::error::Error| {
+                    format!("--table {}: {}", path.display(), chain(error)).into()
+                };
+                let table = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+                let spec = format!("table:{table}").parse();
+                spec.map_err(|error: SpecError| named(&error))
+            }
+            (None, None, None) => Err(
+                "what to serve is missing: give --blk-file PATH, --disk SPEC or --table FILE, for example \
                                  --disk memory:size=1G"
                     .into(),
             ),
-            (Some(_), Some(_)) => Err("--disk and --blk-file exclude each other".into()),
+            _ => Err("--disk, --blk-file and --table exclude each other".into()),
         }
     }
 
@@ -189,7 +218,10 @@ impl ExportArgs {
             how: pollux_disk::Options {
                 read_only: self.read_only,
                 block_size: self.block_size,
-                ..pollux_disk::Options::default()
+                poll_scope: match self.poll_scope {
+                    None | Some(Scope::OwnInFlight) => PollScope::OwnInFlight,
+                    Some(Scope::EveryQueue) => PollScope::EveryQueue,
+                },
             },
             options: Options {
                 name,

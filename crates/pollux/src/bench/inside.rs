@@ -29,6 +29,7 @@ impl Inside {
         let export = ExportArgs {
             disk: Some(spec.to_owned()),
             num_queues: Some(queues),
+            poll_scope: args.poll_scope,
             ..ExportArgs::default()
         };
         let device = export.open(spec.to_owned())?;

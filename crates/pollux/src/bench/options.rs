@@ -8,6 +8,7 @@ use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux_disk::spec::Size;
 
 use crate::cli::ProcessArgs;
+use crate::export::Scope;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,6 +43,16 @@ pub struct BenchArgs {
     /// SPEC see `pollux serve --help`
     #[arg(long, value_name = "SPEC", help_heading = "Which disk")]
     pub disk: Option<String>,
+
+    /// Which legs of a disk made of disks its server looks at
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SCOPE",
+        requires = "disk",
+        help_heading = "The server of --disk"
+    )]
+    pub poll_scope: Option<Scope>,
 
     /// What to do
     #[arg(long, value_enum, default_value_t = Rw::Read, help_heading = "Load")]
