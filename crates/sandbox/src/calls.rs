@@ -76,6 +76,8 @@ const PR_SET_NAME: u32 = 15;
 const PR_SET_NO_NEW_PRIVS: u32 = 38;
 /// `_IO(0x12, 119)`: what is asked of a device itself.
 const BLKDISCARD: u32 = 0x1277;
+/// Whether a connection is waited for.
+const FIONBIO: u32 = 0x5421;
 /// How many bytes of a message are there.
 const FIONREAD: u32 = 0x541b;
 /// `O_WRONLY | O_NONBLOCK | O_CLOEXEC`, and the same with `O_LARGEFILE`, which some libraries add: how the pipe is
@@ -166,6 +168,7 @@ const TABLE: &[Row] = &[
             any(libc::SYS_fstatfs),
             any(libc::SYS_ftruncate),
             any(libc::SYS_getsockopt),
+            only(libc::SYS_ioctl, When::Is(1, FIONBIO)),
             only(libc::SYS_ioctl, When::Is(1, FIONREAD)),
             any(libc::SYS_memfd_create),
             any(libc::SYS_ppoll),
