@@ -72,6 +72,7 @@ const PROT_EXEC: u32 = 4;
 const CLONE_THREAD: u32 = 0x1_0000;
 const AF_UNIX: u32 = 1;
 const NOBODY: u32 = 0;
+const F_GETFD: u32 = 1;
 const PR_SET_NAME: u32 = 15;
 const PR_SET_NO_NEW_PRIVS: u32 = 38;
 /// `_IO(0x12, 119)`: what is asked of a device itself.
@@ -99,6 +100,8 @@ const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_close),
     any(libc::SYS_exit),
     any(libc::SYS_exit_group),
+    // A build with assertions looks whether what it closes is open.
+    only(libc::SYS_fcntl, When::Is(1, F_GETFD)),
     any(libc::SYS_futex),
     any(libc::SYS_getpid),
     any(libc::SYS_getrandom),
@@ -161,6 +164,7 @@ const TABLE: &[Row] = &[
         Need::Always,
         &[
             any(libc::SYS_accept4),
+            any(libc::SYS_epoll_create1),
             any(libc::SYS_epoll_ctl),
             any(libc::SYS_eventfd2),
             any(libc::SYS_fcntl),
