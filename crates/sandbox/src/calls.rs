@@ -164,8 +164,10 @@ const TABLE: &[Row] = &[
         Need::Always,
         &[
             any(libc::SYS_accept4),
+            // It sleeps until all of a message is there.
             any(libc::SYS_epoll_create1),
             any(libc::SYS_epoll_ctl),
+            any(libc::SYS_epoll_pwait),
             any(libc::SYS_eventfd2),
             any(libc::SYS_fcntl),
             any(libc::SYS_fstat),
