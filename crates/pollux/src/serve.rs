@@ -1,6 +1,7 @@
 //! `pollux serve`: sockets, sessions and signals around the device end.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,8 +161,13 @@ impl Stop {
         {
             // The session sees the end of it, lets everything end that it has taken, and only then does the
             // frontend see it: who came back before would hand the same requests to the next process.
-            // Fails only where the frontend has gone.
-            let _ = stream.shutdown(std::net::Shutdown::Read);
+            // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
+            // where the frontend has gone.
+            let _ = stream.shutdown(if takes_answers(stream) {
+                Shutdown::Read
+            } else {
+                Shutdown::Both
+            });
         }
     }
 
@@ -179,6 +185,12 @@ impl Stop {
             self.stop();
         }
     }
+}
+
+/// Is there room for an answer?
+fn takes_answers(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 fn serve_all(

@@ -158,7 +158,11 @@ const TABLE: &[Row] = &[
             any(libc::SYS_sched_setaffinity),
         ],
     ),
-    row(&[Signals], Need::Always, &[any(libc::SYS_recvfrom)]),
+    row(
+        &[Signals],
+        Need::Always,
+        &[any(libc::SYS_ppoll), any(libc::SYS_recvfrom)],
+    ),
     row(
         &[Session],
         Need::Always,
