@@ -277,6 +277,9 @@ const TABLE: &[Row] = &[
             any(libc::SYS_setsockopt),
             any(libc::SYS_statx),
             only(libc::SYS_socket, When::Is(0, AF_UNIX)),
+            only(libc::SYS_socketpair, When::Is(0, AF_UNIX)),
+            // A connection that waits, or does not.
+            only(libc::SYS_ioctl, When::Is(1, FIONBIO)),
         ],
     ),
 ];

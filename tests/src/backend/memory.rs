@@ -80,6 +80,11 @@ impl Memory {
         self.0.len() < before
     }
 
+    /// Where its regions are.
+    pub fn extents(&self) -> Vec<&Extent> {
+        self.0.iter().map(|region| &region.extent).collect()
+    }
+
     /// The `len` bytes that a descriptor calls `address`, where all of them are known.
     pub fn guest(&self, address: u64, len: usize) -> Option<Place<'_>> {
         self.find(address, len, |extent| extent.guest)
