@@ -186,7 +186,11 @@ fn what_stacks_over_a_driver_survives_as_well() {
                 server = below.pollux(&["--num-queues", "4"]);
                 let back = || middle.log().matches("the disk is back").count() as u64 >= kill;
                 eventually(|| back() || load.is_finished(), || middle.log());
-                assert!(!load.is_finished(), "it has failed after {kill} kills");
+                assert!(
+                    !load.is_finished(),
+                    "it has failed after {kill} kills: {}",
+                    middle.log()
+                );
             }
             over.store(true, Ordering::Relaxed);
             load.join().expect("its message is above");

@@ -274,6 +274,7 @@ const TABLE: &[Row] = &[
             any(libc::SYS_ftruncate),
             any(libc::SYS_getsockopt),
             any(libc::SYS_memfd_create),
+            any(libc::SYS_recvfrom),
             any(libc::SYS_setsockopt),
             any(libc::SYS_statx),
             only(libc::SYS_socket, When::Is(0, AF_UNIX)),

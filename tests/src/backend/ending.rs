@@ -16,8 +16,11 @@ impl Session<'_> {
             return Ok(());
         }
         let (count, wrong) = self.queues[index].take(&self.memory)?;
-        for complaint in wrong {
-            self.shared.complain(&complaint);
+        // Who has hung up is not told of memory any more, and the driver stages for whoever comes next.
+        if self.is_connected() {
+            for complaint in wrong {
+                self.shared.complain(&complaint);
+            }
         }
         self.shared.tell(|seen| seen.requests += count);
         // After the look: whoever has said how requests are to end before it submitted one is heard.

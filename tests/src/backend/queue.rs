@@ -200,7 +200,10 @@ impl Queue {
                     .guest(found.address, usize::try_from(found.len).expect("32 bits"))
                     .is_none()
             {
-                return Err(wrong(&format!("{found:x?} is nowhere in {:x?}", memory.extents())));
+                return Err(wrong(&format!(
+                    "{found:x?} is nowhere in {:x?}",
+                    memory.extents()
+                )));
             }
             let part = Part {
                 address: found.address,

@@ -111,6 +111,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Is there somebody at the other end?
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
     fn run(&mut self) -> io::Result<Flow> {
         loop {
             let talks = self.wait()?;
