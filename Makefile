@@ -58,7 +58,7 @@ peers-full: build ## The full set on a second kernel, and with files from either
 	    POLLUX_TEST_FILE=engine=$$engine $(PEERS) --test 'blkio_*' --test 'session_*' --test guest_linux61 \
 	        -- --test-threads=1 --skip files_of_every_kind; \
 	done
-	POLLUX_TEST_KILLS=100 $(PEERS) --test recovery -- --test-threads=1
+	POLLUX_TEST_KILLS=100 $(PEERS) --test recovery --test driver_reconnect -- --test-threads=1
 	# Threads of the kernel, which reads of tmpfs need then, cannot be watched, and end when they like.
 	POLLUX_TEST_FILE=engine=io_uring,inline=off,buffers=registered $(PEERS) --test 'blkio_*' --test 'session_*' \
 	    -- --test-threads=1 --skip an_idle_session
@@ -67,7 +67,7 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS (60), as many at a time as there are
 	./tests/setup.sh build
 	./fuzz/run.sh
 
-bench: build ## Pollux beside its peers, on a quiet machine (35 minutes; BENCH=--help); writes bench/RESULTS.md
+bench: build ## Pollux beside its peers, on a quiet machine (an hour; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
 	cargo run --release --locked -p pollux-bench -- $(BENCH)
 

@@ -25,14 +25,19 @@ pub enum Disk {
     Cached,
     /// A file of a disk's file system past the page cache (`O_DIRECT`).
     Direct,
+    /// Memory, each of whose answers comes [`DELAY_US`] late: asynchronous, without a limit of its own.
+    Delayed,
 }
+
+/// How late the answers of [`Disk::Delayed`] come, in microseconds.
+pub const DELAY_US: u64 = 100;
 
 impl Disk {
     /// Bytes of it: more than any processor's cache holds of the machines that we measure on.
     pub const fn size(self) -> u64 {
         match self {
             Self::Null => 2 << 30,
-            Self::Memory => 256 << 20,
+            Self::Memory | Self::Delayed => 256 << 20,
             Self::Tmpfs | Self::Cached | Self::Direct => 1 << 30,
         }
     }
@@ -44,6 +49,7 @@ impl Disk {
             Self::Tmpfs => "tmpfs",
             Self::Cached => "cached",
             Self::Direct => "direct",
+            Self::Delayed => "delayed",
         }
     }
 }
@@ -54,14 +60,16 @@ impl fmt::Display for Disk {
     }
 }
 
-/// What is asked of the disk, at random offsets.
+/// What is asked of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
-    /// Reads.
+    /// Reads at random offsets.
     RandRead,
-    /// Writes.
+    /// Writes at random offsets.
     RandWrite,
+    /// Reads, one after the other.
+    Read,
 }
 
 impl fmt::Display for Work {
@@ -69,6 +77,7 @@ impl fmt::Display for Work {
         f.pad(match self {
             Self::RandRead => "randread",
             Self::RandWrite => "randwrite",
+            Self::Read => "read",
         })
     }
 }
@@ -181,26 +190,7 @@ impl Cell {
         } = self;
         Job { work, block, depth }
     }
-
-    /// What SPDK's vhost target was measured at in this cell, on a machine like ours and one client
-    /// like ours, in thousands a second: fixed figures, not measured in the same run.
-    pub fn spdk_kilo_iops(self) -> Option<f64> {
-        let Contest::Servers(Waiting::Polling) = self.contest else {
-            return None;
-        };
-        let (depths, figures): (&[u16], &[f64]) = match (self.disk, self.work) {
-            (Disk::Tmpfs, Work::RandRead) => (&BAR_DEPTHS, &[336.0, 435.0, 485.0, 530.0, 516.0]),
-            (Disk::Tmpfs, Work::RandWrite) => (&BAR_DEPTHS, &[334.0, 425.0, 433.0, 448.0, 475.0]),
-            (Disk::Direct, Work::RandRead) => (&[1, 16, 128], &[16.3, 81.0, 124.0]),
-            _ => return None,
-        };
-        let at = depths.iter().position(|&depth| depth == self.depth)?;
-        Some(figures[at])
-    }
 }
-
-/// The depths at which SPDK was measured on tmpfs.
-pub const BAR_DEPTHS: [u16; 5] = [1, 4, 16, 64, 128];
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 fn by_name<S: Serializer>(contest: &Contest, to: S) -> Result<S::Ok, S::Error> {

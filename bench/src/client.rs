@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use blkio::ReqFlags;
@@ -86,25 +87,45 @@ pub trait Requests {
     fn end(self, in_flight: usize) -> io::Result<()>;
 }
 
-/// Crate `blkio`.
+/// A queue of crate `blkio`.
 pub struct Blkio {
     queue: libblkio::Queue,
-    memory: Memory,
+    /// That of all queues of the connection.
+    memory: Arc<Memory>,
+    /// Where this queue's part of it begins.
+    from: usize,
     job: Job,
 }
 
 impl Blkio {
-    /// Connects to `socket`.
+    /// Connects to `socket` with one queue.
     pub fn connect(socket: &Path, waiting: libblkio::Waiting, job: Job) -> io::Result<Self> {
+        let mut queues = Self::connect_all(socket, waiting, job, 1)?;
+        Ok(queues.pop().expect("one queue was asked for"))
+    }
+
+    /// Connects to `socket` with so many queues, each for a job like this.
+    pub fn connect_all(
+        socket: &Path,
+        waiting: libblkio::Waiting,
+        job: Job,
+        queues: u16,
+    ) -> io::Result<Vec<Self>> {
         let shape = Shape {
             waiting,
-            ..Shape::blocking(1, job.queue_size())
+            ..Shape::blocking(queues, job.queue_size())
         };
-        let (client, mut queues) = Connection::connect(socket, shape)?;
-        let queue = queues.pop().expect("one queue was asked for");
-        let memory = client.memory(usize::from(job.depth) * job.block)?;
+        let (client, queues) = Connection::connect(socket, shape)?;
+        let part = usize::from(job.depth) * job.block;
+        let memory = Arc::new(client.memory(queues.len() * part)?);
         memory.fill(0..memory.len(), 0xee); // so that no page is new to either side
-        Ok(Self { queue, memory, job })
+        let one = |(number, queue)| Self {
+            queue,
+            memory: Arc::clone(&memory),
+            from: number * part,
+            job,
+        };
+        Ok(queues.into_iter().enumerate().map(one).collect())
     }
 }
 
@@ -112,9 +133,10 @@ impl Requests for Blkio {
     #[inline]
     fn queue(&mut self, token: usize, offset: u64) {
         let Job { work, block, .. } = self.job;
-        let range = token * block..(token + 1) * block;
+        let from = self.from + token * block;
+        let range = from..from + block;
         match work {
-            Work::RandRead => self.queue.read(offset, &self.memory, range, token),
+            Work::RandRead | Work::Read => self.queue.read(offset, &self.memory, range, token),
             Work::RandWrite => {
                 let flags = ReqFlags::empty();
                 self.queue.write(offset, &self.memory, range, token, flags);
@@ -134,7 +156,10 @@ impl Requests for Blkio {
     }
 
     fn end(self, _in_flight: usize) -> io::Result<()> {
-        self.memory.abandon();
+        // Once no queue can have requests in flight there any more.
+        if let Some(memory) = Arc::into_inner(self.memory) {
+            memory.abandon();
+        }
         Ok(())
     }
 }
@@ -261,7 +286,7 @@ impl Buffers {
         Request {
             ticket: Ticket(token as u64),
             op: match self.work {
-                Work::RandRead => Op::Read {
+                Work::RandRead | Work::Read => Op::Read {
                     at: offset,
                     into: spans,
                 },

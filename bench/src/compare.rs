@@ -8,7 +8,7 @@ use pollux_tests::server::{Ready, Server};
 use rustix::process::Signal;
 
 use crate::cell::{Cell, Server as Which, Side};
-use crate::contender::Contender;
+use crate::contender::{Contender, Exports};
 use crate::images::{Images, TMPFS};
 use crate::interrupt::Interrupt;
 use crate::load;
@@ -16,6 +16,7 @@ use crate::measure::{self, Plan, Sample};
 use crate::options::Options;
 use crate::quiet::{self, Disturbance};
 use crate::results::Outcome;
+use crate::studies;
 
 /// What all cells share.
 #[derive(Clone, Copy)]
@@ -45,15 +46,14 @@ impl Comparison<'_> {
         let cells = sets.iter().flat_map(|all| &all.list);
         for cell in cells {
             for side in cell.contest.sides() {
-                if let Some(refusal) = self.contender(side.server).refuses(cell.disk) {
-                    return Err(io::Error::other(refusal));
-                }
+                self.contender(side.server).check(cell.disk)?;
             }
         }
-        Ok(())
+        studies::check(self)
     }
 
-    const fn contender(&self, server: Which) -> &Contender {
+    /// That one of the two.
+    pub const fn contender(&self, server: Which) -> &Contender {
         let [ours, peer] = self.contenders;
         match server {
             Which::Ours => ours,
@@ -117,7 +117,8 @@ impl Comparison<'_> {
         self.images.prepare(cell.disk)?;
         let folder = tempfile::tempdir_in(TMPFS)?;
         let cpu = self.options.server_cpu;
-        let server = contender.start(cell.disk, self.images, folder.path(), cpu)?;
+        let exports = Exports::one(cell.disk);
+        let server = contender.start(exports, self.images, folder.path(), cpu)?;
         if contender.starts_empty(cell.disk) {
             load::fill(server.socket(), cell.disk)?;
         }

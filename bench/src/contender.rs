@@ -1,5 +1,6 @@
 //! The servers that are compared, and how each is started.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use pollux_tests::server::{
     Ready, Server, pollux_binary, pollux_command, qemu_storage_daemon_command,
 };
 
-use crate::cell::Disk;
+use crate::cell::{DELAY_US, Disk};
 use crate::images::Images;
 use crate::machine::first_line;
 use crate::pinned::Pinned;
@@ -69,6 +70,37 @@ pub enum Looper {
     Main,
     /// An iothread.
     Iothread,
+}
+
+/// What a server serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Exports {
+    /// The disk.
+    pub disk: Disk,
+    /// Its queues.
+    pub queues: u16,
+    /// Such disks, each on a socket of its own: of Pollux alone more than one.
+    pub count: usize,
+}
+
+impl Exports {
+    /// One `disk` with one queue.
+    pub const fn one(disk: Disk) -> Self {
+        Self {
+            disk,
+            queues: 1,
+            count: 1,
+        }
+    }
+
+    /// Where each disk is served when the first is on `socket`.
+    pub fn sockets(self, socket: &Path) -> Vec<PathBuf> {
+        let one = |number| match number {
+            0 => socket.to_owned(),
+            later => socket.with_extension(format!("{later}.sock")),
+        };
+        (0..self.count).map(one).collect()
+    }
 }
 
 impl FromStr for Contender {
@@ -144,17 +176,25 @@ impl Contender {
         first_line(Command::new(program).arg("--version"))
     }
 
+    /// Can it serve `disk`?
+    pub fn check(&self, disk: Disk) -> io::Result<()> {
+        self.refuses(disk)
+            .map_or(Ok(()), |refusal| Err(io::Error::other(refusal)))
+    }
+
     /// Why it cannot serve `disk`, if so.
-    pub fn refuses(&self, disk: Disk) -> Option<String> {
+    fn refuses(&self, disk: Disk) -> Option<String> {
         let name = &self.name;
         match (&self.program, disk) {
-            (Program::Pollux { disk, .. }, Disk::Null | Disk::Memory) if !disk.is_empty() => {
+            (Program::Pollux { disk: more, .. }, Disk::Null | Disk::Memory | Disk::Delayed)
+                if !more.is_empty() =>
+            {
                 Some(format!(
-                    "`{name}`: `disk:` is for files, and null and memory are none; add --set file"
+                    "`{name}`: `disk:` is for files, and {disk} is none; add --set file"
                 ))
             }
-            (Program::Command(_), Disk::Null) => Some(format!(
-                "`{name}` serves files, and the null disk is none; add --set file"
+            (Program::Command(_), Disk::Null | Disk::Delayed) => Some(format!(
+                "`{name}` serves files, and {disk} is none; add --set file"
             )),
             _ => None,
         }
@@ -180,7 +220,7 @@ impl Contender {
     pub const fn starts_empty(&self, disk: Disk) -> bool {
         matches!(
             (&self.program, disk),
-            (Program::Pollux { .. }, Disk::Memory)
+            (Program::Pollux { .. }, Disk::Memory | Disk::Delayed)
         )
     }
 
@@ -193,36 +233,31 @@ impl Contender {
         }
     }
 
-    /// The command that serves `disk` with one queue on `socket`.
-    pub fn command(&self, disk: Disk, images: &Images, socket: &Path) -> Command {
+    /// The command that serves `exports` on `socket`.
+    ///
+    /// # Errors
+    /// When a file that it is to read cannot be written beside the socket.
+    pub fn command(&self, exports: Exports, images: &Images, socket: &Path) -> io::Result<Command> {
+        let Exports { disk, queues, .. } = exports;
         let file = images.path(disk).display().to_string();
         let size = disk.size();
-        match &self.program {
+        Ok(match &self.program {
             Program::Pollux {
                 disk: more,
                 options,
             } => {
-                let mut spec = match disk {
-                    Disk::Null => format!("null:size={size}"),
-                    Disk::Memory => format!("memory:size={size}"),
-                    Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
-                    Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
-                };
-                for option in more {
-                    spec.push(',');
-                    spec.push_str(option);
-                }
-                let mut args = vec!["--disk", &spec, "--num-queues", "1", "--log-format", "json"];
-                args.extend(options.iter().map(String::as_str));
-                pollux_command(socket, &args)
+                let spec = spec(disk, &file, more);
+                let mut command = pollux(exports, &spec, socket)?;
+                command.args(["--log-format", "json"]).args(options);
+                command
             }
             Program::QemuStorageDaemon { path, looper, aio } => {
-                let export = match looper {
-                    Looper::Main => "num-queues=1,writable=on",
-                    Looper::Iothread => "num-queues=1,writable=on,iothread=loop",
-                };
+                let mut export = format!("num-queues={queues},writable=on");
+                if *looper == Looper::Iothread {
+                    export.push_str(",iothread=loop");
+                }
                 let blockdev = blockdev(disk, &file, aio.as_deref());
-                let command = qemu_storage_daemon_command(path, socket, &blockdev, export);
+                let command = qemu_storage_daemon_command(path, socket, &blockdev, &export);
                 with_iothread(command, *looper)
             }
             Program::Command(words) => {
@@ -232,19 +267,19 @@ impl Contender {
                 command.args(words);
                 command
             }
-        }
+        })
     }
 
-    /// Starts it on `cpu` with one queue of `disk`; its socket is made in `folder`.
+    /// Starts it on `cpu`; its socket is made in `folder`.
     pub fn start(
         &self,
-        disk: Disk,
+        exports: Exports,
         images: &Images,
         folder: &Path,
         cpu: usize,
     ) -> io::Result<Server> {
         let socket = folder.join("disk.sock");
-        let mut command = self.command(disk, images, &socket);
+        let mut command = self.command(exports, images, &socket)?;
         // A child inherits the affinity of the thread that starts it.
         let _pinned = Pinned::to(cpu)?;
         Server::start(&mut command, &socket, self.ready())
@@ -262,11 +297,52 @@ fn filled_in(words: &[String], socket: &str, file: &str, size: u64) -> Vec<Strin
     words.iter().map(word).collect()
 }
 
+/// `pollux serve` of disks like `spec`: several are described by a file beside the socket.
+fn pollux(exports: Exports, spec: &str, socket: &Path) -> io::Result<Command> {
+    let queues = exports.queues.to_string();
+    if exports.count == 1 {
+        let args = ["--disk", spec, "--num-queues", &queues];
+        return Ok(pollux_command(socket, &args));
+    }
+    let one = |socket: &PathBuf| {
+        let socket = socket.display().to_string();
+        format!("[[disk]]\nsocket-path = {socket:?}\ndisk = {spec:?}\nnum-queues = {queues}\n")
+    };
+    let all: String = exports.sockets(socket).iter().map(one).collect();
+    let file = socket.with_extension("toml");
+    fs::write(&file, all)?;
+    let mut command = Command::new(pollux_binary());
+    command.args(["serve", "--config"]).arg(file);
+    Ok(command)
+}
+
+/// The SPEC of a disk of Pollux, with what `more` adds to it.
+fn spec(disk: Disk, file: &str, more: &[String]) -> String {
+    let size = disk.size();
+    let mut spec = match disk {
+        Disk::Null => format!("null:size={size}"),
+        Disk::Memory => format!("memory:size={size}"),
+        Disk::Delayed => format!("fault:delay={DELAY_US}us,on=memory:size={size}"),
+        Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
+        Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
+    };
+    for option in more {
+        spec.push(',');
+        spec.push_str(option);
+    }
+    spec
+}
+
 /// The block device of `qemu-storage-daemon`; `aio` if it shall not be what was the fastest.
 fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
     let file = file.replace(',', ",,");
     match disk {
         Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
+        Disk::Delayed => format!(
+            "driver=null-co,size={},read-zeroes=off,latency-ns={}",
+            disk.size(),
+            1000 * DELAY_US
+        ),
         Disk::Memory | Disk::Tmpfs | Disk::Cached => {
             format!(
                 "driver=file,aio={},filename={file}",
@@ -303,6 +379,25 @@ mod tests {
         assert_eq!(ours.program, Program::Pollux { disk, options });
         assert!(ours.refuses(Disk::Tmpfs).is_none());
         assert!(ours.refuses(Disk::Null).unwrap().contains("--set file"));
+    }
+
+    #[test]
+    fn several_disks_have_a_socket_each_and_a_file_that_names_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let exports = Exports {
+            count: 2,
+            ..Exports::one(Disk::Memory)
+        };
+        let first = folder.path().join("disk.sock");
+        let sockets = exports.sockets(&first);
+        assert_eq!(sockets, [first.clone(), folder.path().join("disk.1.sock")]);
+        pollux(exports, "memory:size=1M", &first).unwrap();
+        let file = fs::read_to_string(folder.path().join("disk.toml")).unwrap();
+        for socket in sockets {
+            let socket = socket.display();
+            let line = format!("socket-path = \"{socket}\"\ndisk = \"memory:size=1M\"\n");
+            assert!(file.contains(&line), "{file}");
+        }
     }
 
     #[test]

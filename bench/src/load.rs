@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::random::Random;
 
-use crate::cell::Disk;
+use crate::cell::{Disk, Work};
 use crate::client::{Job, Requests};
 
 /// A connection with its requests in flight.
@@ -27,7 +27,14 @@ pub struct Load<R> {
 pub struct Offsets {
     blocks: u64,
     block: u64,
-    random: Random,
+    order: Order,
+}
+
+/// Which block is the next.
+enum Order {
+    Random(Random),
+    /// This one, then the one after it.
+    Sequential(u64),
 }
 
 impl Offsets {
@@ -47,14 +54,34 @@ impl Offsets {
         Self {
             blocks: bytes / block,
             block,
-            random: Random::new(seed),
+            order: Order::Random(Random::new(seed)),
+        }
+    }
+
+    /// In whole blocks of `disk`, in the order that `job` asks for.
+    fn for_job(disk: Disk, job: Job, seed: u64) -> Self {
+        let random = Self::seeded(disk, job.block, seed);
+        match job.work {
+            Work::RandRead | Work::RandWrite => random,
+            Work::Read => Self {
+                order: Order::Sequential(0),
+                ..random
+            },
         }
     }
 
     /// The next one.
     #[inline]
     pub fn next(&mut self) -> u64 {
-        self.random.below(self.blocks) * self.block
+        let block = match &mut self.order {
+            Order::Random(random) => random.below(self.blocks),
+            Order::Sequential(next) => {
+                let block = *next;
+                *next = (block + 1) % self.blocks;
+                block
+            }
+        };
+        block * self.block
     }
 }
 
@@ -80,10 +107,24 @@ pub fn record(took: Duration, latencies: &mut Latencies) {
     latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST_NS));
 }
 
+/// Times the requests of one load.
+pub struct Timer {
+    /// When each request in flight was sent, if that was noted.
+    submitted: Vec<Option<Instant>>,
+    /// How long those took that have come back.
+    pub latencies: Latencies,
+}
+
 impl<R: Requests> Load<R> {
     /// Queues the first requests of `job`.
     pub fn start(requests: R, disk: Disk, job: Job) -> Self {
+        Self::seeded(requests, disk, job, 1)
+    }
+
+    /// The same, at other offsets with each seed.
+    pub fn seeded(requests: R, disk: Disk, job: Job, seed: u64) -> Self {
         let mut load = Self::new(requests, disk, job);
+        load.offsets = Offsets::for_job(disk, job, seed);
         (0..load.depth).for_each(|token| load.queue(token));
         load
     }
@@ -92,7 +133,7 @@ impl<R: Requests> Load<R> {
     pub fn new(requests: R, disk: Disk, job: Job) -> Self {
         Self {
             requests,
-            offsets: Offsets::of(disk, job.block),
+            offsets: Offsets::for_job(disk, job, 1),
             depth: usize::from(job.depth),
         }
     }
@@ -109,7 +150,7 @@ impl<R: Requests> Load<R> {
         let mut count = 0;
         let mut look_at_clock = 0;
         loop {
-            count += self.turn()?;
+            count += self.turn(1)?;
             if count >= look_at_clock {
                 look_at_clock = count + 64;
                 if Instant::now() >= end {
@@ -119,11 +160,11 @@ impl<R: Requests> Load<R> {
         }
     }
 
-    /// Sends what was queued, waits for at least one request, and queues another for each that has come
-    /// back; returns how many.
+    /// Sends what was queued, waits for so many requests at least, and queues another for each that has
+    /// come back; returns how many.
     #[inline]
-    pub fn turn(&mut self) -> io::Result<u32> {
-        self.requests.wait(1, None)?;
+    pub fn turn(&mut self, at_least: usize) -> io::Result<u32> {
+        self.requests.wait(at_least, None)?;
         let mut count = 0;
         while let Some(token) = self.requests.take() {
             self.queue(token?);
@@ -136,24 +177,33 @@ impl<R: Requests> Load<R> {
     /// buffer free until the look that found it back. One look at the clock serves a whole batch for
     /// both.
     pub fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
-        let mut latencies = latencies();
-        // Those in flight were submitted at a time that nobody noted.
-        let mut submitted = vec![None; self.depth];
+        let mut timer = self.timer();
         let end = Instant::now() + time;
-        loop {
-            self.requests.wait(1, None)?;
-            let now = Instant::now();
-            while let Some(token) = self.requests.take() {
-                let token = token?;
-                if let Some(since) = submitted[token].replace(now) {
-                    record(now.saturating_duration_since(since), &mut latencies);
-                }
-                self.queue(token);
-            }
-            if now >= end {
-                return Ok(latencies);
-            }
+        while self.turn_timed(1, &mut timer)? < end {}
+        Ok(timer.latencies)
+    }
+
+    /// For [`Load::turn_timed`].
+    pub fn timer(&self) -> Timer {
+        Timer {
+            // Those in flight were submitted at a time that nobody noted.
+            submitted: vec![None; self.depth],
+            latencies: latencies(),
         }
+    }
+
+    /// A turn whose requests are timed; returns when that was.
+    pub fn turn_timed(&mut self, at_least: usize, timer: &mut Timer) -> io::Result<Instant> {
+        self.requests.wait(at_least, None)?;
+        let now = Instant::now();
+        while let Some(token) = self.requests.take() {
+            let token = token?;
+            if let Some(since) = timer.submitted[token].replace(now) {
+                record(now.saturating_duration_since(since), &mut timer.latencies);
+            }
+            self.queue(token);
+        }
+        Ok(now)
     }
 
     /// Sends what was queued, waits for all of it, and queues as many requests again.
@@ -214,4 +264,32 @@ pub fn fill(socket: &Path, disk: Disk) -> io::Result<()> {
         queues[0].finish()??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_one_after_the_other_begin_again_at_the_end() {
+        let job = Job {
+            work: Work::Read,
+            block: 1 << 30,
+            depth: 1,
+        };
+        let mut offsets = Offsets::for_job(Disk::Null, job, 1);
+        assert_eq!([(); 3].map(|()| offsets.next()), [0, 1 << 30, 0]);
+    }
+
+    #[test]
+    fn each_seed_has_offsets_of_its_own_within_the_disk() {
+        let of_seed = |seed| {
+            let mut offsets = Offsets::seeded(Disk::Memory, 4096, seed);
+            [(); 64].map(|()| offsets.next())
+        };
+        assert_eq!(of_seed(1), of_seed(1));
+        assert_ne!(of_seed(1), of_seed(2));
+        let inside = |at: &u64| at.is_multiple_of(4096) && *at < Disk::Memory.size();
+        assert!(of_seed(3).iter().all(inside));
+    }
 }

@@ -21,6 +21,7 @@ mod prices;
 mod quiet;
 mod results;
 mod set;
+mod spdk;
 mod statistics;
 mod studies;
 
@@ -167,6 +168,13 @@ fn write(options: &Options, results: &Results) -> io::Result<()> {
     }
     if let Some(path) = options.results() {
         fs::write(&path, results.markdown())?;
+        for plot in results
+            .studies
+            .iter()
+            .filter_map(|study| study.plot.as_ref())
+        {
+            fs::write(path.with_file_name(plot.file), plot.svg()?)?;
+        }
         println!("written to {}", path.display());
     }
     Ok(())

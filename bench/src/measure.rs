@@ -183,10 +183,18 @@ fn run<R: Requests>(
 ) -> io::Result<Sample> {
     load.run_for(plan.runtime / 4)?;
 
-    let throughput = throughput(&mut load, Process::new(process), plan.runtime)?;
-    let latency = latency(&mut load, plan.runtime / 4)?;
+    let quarter = plan.runtime / 4;
+    let throughput = throughput(Process::new(process), || {
+        load.run_for(plan.runtime).map(f64::from)
+    })?;
+    let latency = latency(&mut load, quarter)?;
     let system_calls = match plan.syscalls {
-        Syscalls::Counted => Some(system_calls(&mut load, process, folder, plan.runtime / 4)?),
+        Syscalls::Counted => Some(system_calls(
+            process,
+            Target::Thread(thread_id()),
+            folder,
+            || load.run_for(quarter).map(f64::from),
+        )?),
         Syscalls::NotCounted => None,
     };
     load.end()?;
@@ -235,16 +243,16 @@ fn thread_id() -> u32 {
     gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-fn throughput<R: Requests>(
-    load: &mut Load<R>,
+/// What `run` costs this thread and the server `process`; it says how many requests it has made.
+pub fn throughput(
     process: Process,
-    time: Duration,
+    run: impl FnOnce() -> io::Result<f64>,
 ) -> io::Result<Throughput> {
     let usage = Usage::now(Some(process))?;
     let server = Spent::by_server(process)?;
     let client = Spent::by_this_thread()?;
     let start = Instant::now();
-    let requests = f64::from(load.run_for(time)?);
+    let requests = run()?;
     let elapsed = start.elapsed();
     let client = client.until(&Spent::by_this_thread()?, requests);
     let server = server.until(&Spent::by_server(process)?, requests);
@@ -270,11 +278,13 @@ fn latency<R: Requests>(load: &mut Load<R>, time: Duration) -> io::Result<Latenc
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-fn system_calls<R: Requests>(
-    load: &mut Load<R>,
+/// What `run` asks of the kernel, in the process `server` and in `client` of this one; it says how many
+/// requests it has made.
+pub fn system_calls(
     server: u32,
+    client: Target,
     folder: &Path,
-    time: Duration,
+    run: impl FnOnce() -> io::Result<f64>,
 ) -> io::Result<SystemCalls> {
     let shared = perf::shared_eventfds(server, std::process::id())?;
     let [servers, clients] = match &shared {
@@ -282,10 +292,10 @@ fn system_calls<R: Requests>(
         None => [None, None],
     };
     let mut server = Counting::attach(Target::Process(server), servers, folder)?;
-    let mut client = Counting::attach(Target::Thread(thread_id()), clients, folder)?;
+    let mut client = Counting::attach(client, clients, folder)?;
     server.enable()?;
     client.enable()?;
-    let requests = f64::from(load.run_for(time)?);
+    let requests = run()?;
     client.disable()?;
     server.disable()?;
     let (server, client) = (server.finish()?, client.finish()?);

@@ -4,7 +4,8 @@ use clap::ValueEnum;
 use pollux_driver as driver;
 use pollux_tests::client::Waiting;
 
-use crate::cell::{BAR_DEPTHS, BLOCK, Cell, Contest, Disk, Server, Work};
+use crate::cell::{BLOCK, Cell, Contest, Disk, Server, Work};
+use crate::spdk;
 
 /// What belongs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -17,6 +18,12 @@ pub enum Set {
     Driver,
     /// The driver's ways to wait, beside each other.
     Waits,
+    /// Mechanisms of the server on and off, and off beside the peer.
+    Mechanisms,
+    /// The server's processor time and latency at 100 to 100,000 requests a second.
+    Load,
+    /// Idle queues, busy disks, and the client, on the server's worker or processor.
+    Sharing,
     /// The driver at a few requests a second.
     Rates,
     /// Polled and call-driven requests on one queue.
@@ -65,7 +72,15 @@ impl Set {
                 0.3,
                 waits(),
             ),
-            Self::Rates | Self::Mix | Self::Lock | Self::Stack => return None,
+            Self::Mechanisms
+            | Self::Load
+            | Self::Sharing
+            | Self::Rates
+            | Self::Mix
+            | Self::Lock
+            | Self::Stack => {
+                return None;
+            }
         };
         let of_group = |(disk, work, block, contest, depths): Group<'static>| {
             depths.iter().map(move |&depth| Cell {
@@ -92,7 +107,7 @@ fn ring() -> Vec<Group<'static>> {
     for disk in [Disk::Null, Disk::Memory] {
         for waiting in [Waiting::Blocking, Waiting::Polling] {
             let contest = Contest::Servers(waiting);
-            groups.push((disk, Work::RandRead, BLOCK, contest, DEPTHS));
+            groups.push((disk, Work::RandRead, BLOCK, contest, &spdk::DEPTHS[..]));
         }
     }
     groups
@@ -103,11 +118,13 @@ fn files() -> Vec<Group<'static>> {
         Contest::Servers(Waiting::Blocking),
         Contest::Servers(Waiting::Polling),
     );
+    let all = &spdk::DEPTHS;
     vec![
-        (Disk::Tmpfs, Work::RandRead, BLOCK, blocking, DEPTHS),
-        (Disk::Tmpfs, Work::RandRead, BLOCK, polling, &BAR_DEPTHS),
-        (Disk::Tmpfs, Work::RandWrite, BLOCK, polling, &BAR_DEPTHS),
-        (Disk::Cached, Work::RandRead, BLOCK, polling, &BAR_DEPTHS),
+        (Disk::Tmpfs, Work::RandRead, BLOCK, blocking, all),
+        (Disk::Tmpfs, Work::RandRead, BLOCK, polling, all),
+        (Disk::Tmpfs, Work::RandWrite, BLOCK, polling, all),
+        (Disk::Cached, Work::RandRead, BLOCK, polling, all),
+        (Disk::Direct, Work::RandRead, BLOCK, blocking, DEPTHS),
         (Disk::Direct, Work::RandRead, BLOCK, polling, DEPTHS),
         (Disk::Direct, Work::RandWrite, BLOCK, polling, DEPTHS),
     ]
@@ -166,7 +183,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 36 + 36 + 16);
+        assert_eq!(selected(""), 20 + 29 + 36 + 16);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);
@@ -180,14 +197,6 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), before);
-    }
-
-    #[test]
-    fn spdk_has_a_figure_where_it_was_measured_and_nowhere_else() {
-        let known = all().filter(|cell| cell.spdk_kilo_iops().is_some());
-        let known: Vec<String> = known.map(|cell| cell.to_string()).collect();
-        assert_eq!(known.len(), 13, "{known:?}");
-        assert!(known.iter().all(|name| name.contains("/polling/")));
     }
 
     #[test]

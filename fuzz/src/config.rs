@@ -40,9 +40,13 @@ fn bounds(plan: &Plan) {
         "CPUs that a set can hold"
     );
     assert!(
-        plan.tuning.poll_max.as_secs() <= 1,
+        plan.tuning
+            .poll_bounds
+            .max
+            .is_none_or(|max| max.as_secs() <= 1),
         "a time to look in vain"
     );
+    assert!(plan.tuning.poll_bounds.cpu <= 100, "a share of the time");
     assert!(!plan.disks.is_empty(), "disks");
     for (endpoint, offer) in &plan.disks {
         if let Endpoint::Path { rights, .. } = endpoint {

@@ -409,8 +409,10 @@ fn a_disk_is_tried_out_and_then_served() {
         let socket = folder.path().join("a disk.sock");
         let mut command =
             Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/try.sh"));
+        // The path is relative, as that of `make run` is.
         command
-            .arg(&socket)
+            .current_dir(folder.path())
+            .arg("a disk.sock")
             .arg(disk)
             .env("POLLUX", pollux_binary());
         let mut child = command

@@ -40,6 +40,9 @@ const EVERYBODY: [Who; 7] = [
     Who::Own(Waiting::Polled),
 ];
 
+/// In this time everybody is told that the device is gone.
+const BOUND: Duration = Duration::from_secs(1);
+
 /// Whoever closes the connection is gone for good.
 fn never() -> Options {
     Options {
@@ -78,10 +81,9 @@ fn lose(socket: &Path, who: Who, kill: impl FnOnce() + Send + 'static) -> Lost {
             let ends = threads.map(|thread| thread.join().expect("its message is above"));
             ends.map(|end| end.saturating_duration_since(killed))
         });
-        println!(
-            "{who:?}: the last request ended after {:?}",
-            after.iter().max()
-        );
+        let last = after.into_iter().max().expect("three threads");
+        println!("{who:?}: the last request ended after {last:?}");
+        assert!(last <= BOUND, "{who:?}: {last:?}");
         assert_eq!(events.recv().unwrap(), Event::Lost);
         drop(subscription);
         // Nothing waits for a device that is gone.
@@ -142,7 +144,9 @@ fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static
             let begin = Instant::now();
             wrong(&backend);
             thread.join().expect("its message is above");
-            println!("{who:?}: all had ended after {:?}", begin.elapsed());
+            let took = begin.elapsed();
+            println!("{who:?}: all had ended after {took:?}");
+            assert!(took <= BOUND, "{who:?}: {took:?}");
         });
         let why = driver.lost().expect("it is gone");
         println!("{why}");

@@ -133,30 +133,28 @@ fn counter(driver: &Driver, wanted: &str) -> u64 {
     all.iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 
-#[test]
-fn pollux_is_killed_again_and_again() {
-    patiently(|| {
-        let place = Place::new(SIZE);
-        killed_at_random(&place.socket(), &|| place.pollux(&["--num-queues", "4"]));
-    });
+/// How a server of one make is started.
+type Start = Box<dyn Fn(&Place) -> Server + Send>;
+
+/// Of every make that is here.
+fn makes() -> Vec<Start> {
+    let pollux: Start = Box::new(|place| place.pollux(&["--num-queues", "4"]));
+    let daemons = [
+        peers::installed("qemu-storage-daemon"),
+        peers::fetched("qemu10/bin/qemu-storage-daemon"),
+    ];
+    let daemon =
+        |program: PathBuf| -> Start { Box::new(move |place| place.storage_daemon(&program)) };
+    let daemons = daemons.into_iter().flatten().map(daemon);
+    std::iter::once(pollux).chain(daemons).collect()
 }
 
 #[test]
-fn qemu_storage_daemon_7_is_killed_again_and_again() {
-    if let Some(program) = peers::installed("qemu-storage-daemon") {
+fn servers_of_every_make_are_killed_again_and_again() {
+    for start in makes() {
         patiently(move || {
             let place = Place::new(SIZE);
-            killed_at_random(&place.socket(), &|| place.storage_daemon(&program));
-        });
-    }
-}
-
-#[test]
-fn qemu_storage_daemon_10_is_killed_again_and_again() {
-    if let Some(program) = peers::fetched("qemu10/bin/qemu-storage-daemon") {
-        patiently(move || {
-            let place = Place::new(SIZE);
-            killed_at_random(&place.socket(), &|| place.storage_daemon(&program));
+            killed_at_random(&place.socket(), &|| start(&place));
         });
     }
 }

@@ -6,13 +6,14 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::frontend::{
-    Code, Driver, GuestMemory, PAGE, SLOTS, Status, TWO_QUEUES, count, new_eventfd,
+    Code, DirtyLog, Driver, GuestMemory, Logs, PAGE, SLOTS, Status, TWO_QUEUES, count, new_eventfd,
 };
 use pollux_tests::process::{Process, eventually};
 use pollux_tests::server::{Ready, Server, pollux_binary};
@@ -122,11 +123,7 @@ fn data_buffers_are_truncated() {
 /// Memory of the rings goes, from `from` on.
 fn rings_are_truncated(from: u64) {
     Two::start().survives_as_ever(MEMORY_LOST, |driver| {
-        let queue = &mut driver.queues[0];
-        for slot in 0..SLOTS {
-            queue.write(slot, u64::from(slot) * BLOCK, 7);
-        }
-        queue.publish_and_kick();
+        write_all(driver);
         truncate(&driver.memory, from);
         // From here on this process must not touch it either.
         rustix::io::write(&driver.queues[0].kick, &1u64.to_ne_bytes()).unwrap();
@@ -146,6 +143,47 @@ fn the_available_ring_is_truncated() {
 #[test]
 fn the_used_ring_is_truncated() {
     rings_are_truncated(0x1_0000);
+}
+
+/// All of queue 0's slots, to be written.
+fn write_all(driver: &mut Driver) {
+    let queue = &mut driver.queues[0];
+    for slot in 0..SLOTS {
+        queue.write(slot, u64::from(slot) * BLOCK, 7);
+    }
+    queue.publish_and_kick();
+}
+
+/// A copy of the one that the server has made: that is sealed, and nobody can truncate it.
+#[test]
+fn the_record_of_what_is_in_flight_is_truncated() {
+    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+        let made = driver.keep_record().unwrap();
+        made.file.set_len(0).unwrap_err();
+        let mut blank = vec![];
+        (&made.file).read_to_end(&mut blank).unwrap();
+        let copy = GuestMemory::new(0, blank.len()).unwrap();
+        copy.put(0, &blank);
+        let (frontend, file) = (&driver.frontend, copy.region().fd);
+        frontend
+            .tell(Code::SetInflightFd, &made.description, &[file])
+            .unwrap();
+        driver.queues[0].round(1);
+        truncate(&copy, 0);
+        write_all(driver);
+    });
+}
+
+#[test]
+fn the_log_of_dirty_pages_is_truncated() {
+    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+        let log = DirtyLog::below(2 << 32).unwrap();
+        log.pass_to(&driver.frontend).unwrap();
+        driver.set_logging(Logs::Everything).unwrap();
+        driver.queues[0].round(1);
+        truncate(log.memory(), 0);
+        write_all(driver);
+    });
 }
 
 /// What the kernel copies raises no signal: the request fails, and that is all.

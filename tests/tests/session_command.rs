@@ -210,6 +210,8 @@ fn a_bad_option_is_refused_by_name() {
         ("--cpus", &["--cpus", "4000"]),
         ("--poll", &["--poll", "sometimes"]),
         ("--poll-max-us", &["--poll-max-us", "-1"]),
+        ("--poll-cpu", &["--poll-cpu", "25"]),
+        ("--poll-cpu", &["--poll", "always", "--poll-cpu", "25%"]),
         ("--signal", &["--signal", "never"]),
         ("--kicks", &["--kicks", "never"]),
         ("--socket-mode", &["--socket-mode", "0999"]),
@@ -243,6 +245,11 @@ fn a_bad_disk_is_refused_by_name() {
         refuses(&socket, &["--disk", spec], name);
     }
     refuses(&socket, &[], "--disk");
+    let table = ["--table", "/no/such/table"];
+    refuses(&socket, &table, "holds what `dmsetup table` prints");
+    let nowhere = folder.path().join("no/disk.sock");
+    let disk = ["--disk", "memory:size=1M"];
+    refuses(&nowhere, &disk, "its directory does not exist");
 }
 
 fn refuses(socket: &Path, args: &[&str], name: &str) {

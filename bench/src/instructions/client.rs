@@ -25,7 +25,7 @@ use serde::Serialize;
 use super::{TIMES, each, shown, total_of, under_callgrind};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Blkio, Job, Own, Requests};
-use crate::contender::Contender;
+use crate::contender::{Contender, Exports};
 use crate::images::{Images, TMPFS};
 use crate::load::Load;
 use crate::results::table::Table;
@@ -120,7 +120,7 @@ fn run(
     let folder = tempfile::tempdir_in(TMPFS)?;
     let socket = folder.path().join("disk.sock");
     let counts = folder.path().join("callgrind.out");
-    let mut command = contender.command(Disk::Null, images, &socket);
+    let mut command = contender.command(Exports::one(Disk::Null), images, &socket)?;
     let server = Server::start(&mut command, &socket, contender.ready())?;
     let counted = Counted {
         library,

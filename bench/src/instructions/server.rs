@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{TIMES, each, shown, total_of, under_callgrind};
 use crate::cell::{BLOCK, Cell, Contest, Disk, Work};
 use crate::client::Blkio;
-use crate::contender::Contender;
+use crate::contender::{Contender, Exports};
 use crate::images::{Images, TMPFS};
 use crate::load::{self, Load};
 use crate::results::table::Table;
@@ -41,7 +41,7 @@ pub fn rows(quiet: &Contender, images: &Images) -> io::Result<Vec<Row>> {
         (Disk::Tmpfs, Work::RandRead),
         (Disk::Tmpfs, Work::RandWrite),
     ] {
-        if quiet.refuses(disk).is_some() {
+        if quiet.check(disk).is_err() {
             continue;
         }
         let count = |_| per_request(quiet, disk, work, images);
@@ -79,7 +79,7 @@ fn run(contender: &Contender, cell: Cell, rounds: u32, images: &Images) -> io::R
     let folder = tempfile::tempdir_in(TMPFS)?;
     let socket = folder.path().join("disk.sock");
     let counts = folder.path().join("callgrind.out");
-    let command = contender.command(cell.disk, images, &socket);
+    let command = contender.command(Exports::one(cell.disk), images, &socket)?;
     let mut command = under_callgrind(&command, &counts, &[]);
     let server = Server::start(&mut command, &socket, contender.ready())?;
     if contender.starts_empty(cell.disk) {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::outcome::short;
+use super::plot::Plot;
 use super::table::Table;
 use crate::statistics::{Estimate, median};
 use crate::studies::Finding;
@@ -17,6 +18,9 @@ pub struct Section {
     pub explanation: &'static str,
     /// What was compared.
     pub rows: Vec<Row>,
+    /// A picture of it.
+    #[serde(skip)]
+    pub plot: Option<Plot>,
 }
 
 /// Two things that took turns.
@@ -117,7 +121,15 @@ impl Section {
         let Self {
             title, explanation, ..
         } = self;
-        format!("## {title}\n\n{explanation}\n{}", self.table().markdown())
+        let plot = self
+            .plot
+            .as_ref()
+            .map(|plot| format!("\n{}", plot.markdown()));
+        format!(
+            "## {title}\n\n{explanation}\n{}{}",
+            self.table().markdown(),
+            plot.unwrap_or_default()
+        )
     }
 }
 
@@ -146,6 +158,7 @@ mod tests {
             title: "Locks",
             explanation: "",
             rows: vec![row],
+            plot: None,
         };
         let text = section.plain();
         assert!(

@@ -2,6 +2,7 @@
 
 pub mod findings;
 mod outcome;
+pub mod plot;
 pub mod table;
 
 use std::fmt::Write;
@@ -88,12 +89,30 @@ impl Section {
         let [one, other] = self.sides;
         let lost = |outcome: &&Outcome| outcome.verdict() != Verdict::Won;
         format!(
-            "## {}\n\n{}\nRows that {one} does not win: {} of {}. For each request, {one} / {other}:\n\n{}",
+            "## {}\n\n{}\nRows that {one} does not win: {} of {}.{} For each request, {one} / {other}:\n\n{}",
             self.title,
             speeds.markdown(),
             self.outcomes.iter().filter(lost).count(),
             self.outcomes.len(),
+            self.beside_spdk(),
             costs.markdown()
+        )
+    }
+
+    /// How much of what is asked of us beside SPDK is missing; empty where nothing is.
+    fn beside_spdk(&self) -> String {
+        let asked = self
+            .outcomes
+            .iter()
+            .filter_map(Outcome::reaches_what_is_asked);
+        let reached: Vec<bool> = asked.collect();
+        if reached.is_empty() {
+            return String::new();
+        }
+        let missed = reached.iter().filter(|reached| !**reached).count();
+        format!(
+            " Rows that miss what is asked beside SPDK: {missed} of {}.",
+            reached.len()
         )
     }
 }
@@ -157,8 +176,10 @@ look that found its buffer free to the look that found it back, by one look at t
 all threads of the server, and of the client's one thread; a sleep is a voluntary context switch. System calls are counted from
 outside (`perf stat`), in a third phase; a kick is the client's write to an eventfd that it shares with the server, a call the
 server's. `-` is what could not be counted.\n
-SPDK's figures (k IOPS, and our median by them) are published ones of its vhost target from such a machine with such a client
-(tmpfs by its aio, `direct` by its uring back end), not measured in this run.\n
+SPDK's figures (k IOPS) are published ones of its vhost target from such a machine with such a client (*memory* by its malloc, tmpfs
+by its aio, `direct` by its uring back end), not measured in this run; beside them stands our median by them, and what is asked of
+it. How that machine compares, the storage daemon tells, whose figures with a polling client on `null` were 48 / 664 / 598 / 673 / 642 at 1 / 4
+/ 16 / 64 / 128 in flight there. Near 3.7 M a second the client is the limit: there the server's processor time counts.\n
 The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone: against it stands
 a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there, *cached* one of a disk that lies in
 the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by `aio=io_uring`: as

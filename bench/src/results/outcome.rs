@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::table::Table;
 use crate::cell::Cell;
 use crate::measure::Sample;
+use crate::spdk::{Beside, Published};
 use crate::statistics::{Estimate, median, range};
 
 /// All samples of one cell, pair by pair.
@@ -18,8 +19,8 @@ pub struct Outcome {
     ratio: Estimate,
     /// Processor time of our client by theirs, for each request of each pair.
     client_cpu: Estimate,
-    /// Our median by SPDK's published figure, where there is one.
-    ratio_to_spdk: Option<f64>,
+    /// Our median beside SPDK's published figure, where there is one.
+    beside_spdk: Option<Beside>,
     /// Measurements that others disturbed, and that were made again.
     repeated: usize,
     /// Measurements that were disturbed every time, and are among the samples all the same.
@@ -55,9 +56,10 @@ impl Outcome {
             cell,
             ratio: ratio(iops),
             client_cpu: ratio(|sample| sample.throughput.client.cpu_us),
-            ratio_to_spdk: cell
-                .spdk_kilo_iops()
-                .map(|figure| median_of(&ours, iops) / 1000.0 / figure),
+            beside_spdk: Published::of(cell).map(|published| Beside {
+                ratio: median_of(&ours, iops) / 1000.0 / published.kilo_iops,
+                asked: published.asked,
+            }),
             repeated,
             disturbed: disturbed.count(),
             ours,
@@ -76,6 +78,12 @@ impl Outcome {
         }
     }
 
+    /// Beside SPDK, where anything was asked of us there: was it reached?
+    pub fn reaches_what_is_asked(&self) -> Option<bool> {
+        let beside = self.beside_spdk?;
+        beside.asked.map(|_| beside.suffices())
+    }
+
     /// The table of speeds, without rows.
     pub fn speeds([one, other]: [&str; 2]) -> Table {
         Table::new(&[
@@ -86,7 +94,7 @@ impl Outcome {
             "",
             "client CPU (95 %)",
             "SPDK",
-            "ours/SPDK",
+            "ours/SPDK, asked",
             "p50 µs",
             "p99 µs",
             "redone/noisy",
@@ -101,7 +109,7 @@ impl Outcome {
             Verdict::Lost => "LOST",
         };
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        let figure = self.cell.spdk_kilo_iops();
+        let figure = Published::of(self.cell).map(|published| published.kilo_iops);
         let same_server = self.cell.contest.server().is_some();
         to.add([
             self.cell.to_string(),
@@ -111,7 +119,7 @@ impl Outcome {
             verdict.to_owned(),
             or_none(same_server.then(|| self.client_cpu.to_string())),
             or_none(figure.map(|figure| figure.to_string())),
-            or_none(self.ratio_to_spdk.map(|ratio| format!("{ratio:.2}"))),
+            or_none(self.beside_spdk.map(|beside| beside.to_string())),
             self.both(|sample| Some(sample.latency.p50_us)),
             self.both(|sample| Some(sample.latency.p99_us)),
             format!("{}/{}", self.repeated, self.disturbed),

@@ -2,20 +2,22 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use pollux_driver::{Completion, Driver, KickLock, Options, Queue};
 
-use super::{Case, Finding, Study, only};
+use super::site::{Setup, Site};
+use super::{Case, Finding, Study, count, only};
 use crate::cell::{BLOCK, Disk};
 use crate::load::{Offsets, microseconds};
 use crate::quiet::own_cpu;
 
 /// The study.
 pub struct Lock;
+
+const DISK: Disk = Disk::Null;
 
 /// When to kick, and whether the lock is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +48,6 @@ Eight threads read through one queue, each one request at a time that it sleeps 
 own. It sleeps whenever it has nothing to do and takes kicks between turns (`--poll never --kicks per-turn`). *one / other* are kicks\n\
 after the lock was released and while it is held; in the last row, a recorded lock and one that is not. Hold and wait are of one\n\
 taking, the total wait of one request; takings during which the thread was preempted are told apart, and in none of these.\n";
-    const OPTIONS: &'static [&'static str] = &["--poll", "never", "--kicks", "per-turn"];
-    const DISK: Disk = Disk::Null;
     const RATIOS: &'static [&'static str] =
         &["hold p99.9 µs", "total wait µs", "k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 1.0;
@@ -72,16 +72,23 @@ taking, the total wait of one request; takings during which the thread was preem
         }]
     }
 
-    fn run(trial: Trial, socket: &Path, time: Duration) -> io::Result<Vec<Finding>> {
+    fn setup(_: Trial) -> Setup {
+        Setup {
+            options: &["--poll", "never", "--kicks", "per-turn"],
+            ..Setup::ours(DISK)
+        }
+    }
+
+    fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let options = Options {
             kick_lock: trial.kick,
             record_lock: trial.recorded,
             ..Options::default()
         };
-        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let queue = driver.queue(0)?;
         let (cpu, start) = (own_cpu(), Instant::now());
-        let requests = count(all_threads(&driver, &queue, start + time)?);
+        let requests = count(all_threads(&driver, &queue, start + site.time)?);
         let elapsed = start.elapsed();
         let cpu_us = own_cpu().saturating_sub(cpu).as_secs_f64() * 1e6;
         let counters = queue.counters();
@@ -106,11 +113,6 @@ taking, the total wait of one request; takings during which the thread was preem
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-const fn count(number: u64) -> f64 {
-    number as f64
-}
-
 fn total_ns(times: &Histogram<u64>) -> f64 {
     times.mean() * count(times.len())
 }
@@ -130,7 +132,7 @@ fn all_threads(driver: &Driver, queue: &Queue, end: Instant) -> io::Result<u64> 
 
 fn one_thread(driver: &Driver, queue: &Queue, seed: u64, end: Instant) -> io::Result<u64> {
     let mut buffer = driver.allocate(BLOCK)?;
-    let mut offsets = Offsets::seeded(Lock::DISK, BLOCK, seed);
+    let mut offsets = Offsets::seeded(DISK, BLOCK, seed);
     let mut requests = 0;
     while Instant::now() < end {
         let pending = queue.read(offsets.next(), buffer, Completion::Call);

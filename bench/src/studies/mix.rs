@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use pollux_disk::{Completion as Done, WaitPoint};
 use pollux_driver::{Completion, Driver, Hybrid, Mixed, Options, Waiter, Waiting};
 use pollux_tests::random::Random;
 
+use super::site::{Setup, Site};
 use super::{Case, Finding, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Job, on_its_way, token};
@@ -18,6 +18,8 @@ use crate::load::{Latencies, Offsets, latencies, microseconds, record};
 
 /// The study.
 pub struct Mix;
+
+const DISK: Disk = Disk::Memory;
 
 /// Who has the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +66,6 @@ Each kind among both, beside a run of that kind alone at the same total depth, a
 request, looks while it has a polled one in flight, and sleeps else; *two* threads share the queue, one polling and one sleeping,\n\
 both on the client's processor. `suspended` is the policy by which calls are off while polled requests are in flight, for at most\n\
 50 µs. Latencies are those of a look at the clock for each batch.\n";
-    const OPTIONS: &'static [&'static str] = &[];
-    const DISK: Disk = Disk::Memory;
     const RATIOS: &'static [&'static str] = &["p99 µs"];
     const SHARE_OF_RUNTIME: f64 = 0.3;
     const PINNED: bool = true;
@@ -102,12 +102,17 @@ both on the client's processor. `suspended` is the policy by which calls are off
         cases
     }
 
-    fn run(trial: Trial, socket: &Path, time: Duration) -> io::Result<Vec<Finding>> {
+    fn setup(_: Trial) -> Setup {
+        Setup::ours(DISK)
+    }
+
+    fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
+        let time = site.time;
         let options = Options {
             mixed: trial.mixed,
             ..Options::default()
         };
-        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let [polled, call] = match trial.owners {
             Owners::One => one_owner(&driver, trial, time)?,
             Owners::Two => two_owners(&driver, trial, time)?,
@@ -229,7 +234,7 @@ impl<C: Hybrid> Owner<C> {
             channel,
             waiters,
             buffers: Buffers::new(driver, job)?,
-            offsets: Offsets::of(Mix::DISK, BLOCK),
+            offsets: Offsets::of(DISK, BLOCK),
             random: Random::new(seed),
             kinds,
             in_flight: vec![None; depth.into()],

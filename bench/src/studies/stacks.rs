@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use pollux_disk::{Channel, Disk as _, PollScope, Stack, WaitPoint, linear, striped};
 use pollux_driver::{Driver, Options, Waiter, Waiting};
 
+use super::site::{Setup, Site};
 use super::{Case, Finding, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Client, Job, on_its_way, token};
@@ -80,8 +81,6 @@ impl Study for Stacks {
 One thread and one channel of a stacked disk, whose legs are queues of our driver to one server (three, or sixteen of which one is\n\
 used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
 legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
-    const OPTIONS: &'static [&'static str] = &[];
-    const DISK: Disk = Disk::Null;
     const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 0.5;
     const PINNED: bool = true;
@@ -126,8 +125,13 @@ legs with requests of its own with one that looks at all. Polls are looks at a l
         cases
     }
 
-    fn run(trial: Trial, socket: &Path, time: Duration) -> io::Result<Vec<Finding>> {
-        let mut client = Stacked::connect(socket, trial)?;
+    fn setup(_: Trial) -> Setup {
+        Setup::ours(Disk::Null)
+    }
+
+    fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
+        let time = site.time;
+        let mut client = Stacked::connect(site.socket(), trial)?;
         client.run_for(time / 4)?;
         let (before, polls) = (Spent::by_this_thread()?, client.polls());
         let began = Instant::now();

@@ -4,29 +4,28 @@
 //! guest's descriptors are never walked twice, and whoever must know which guest memory a request
 //! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
 
+mod publish;
+mod take;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollux_blk::{Kind, SERIAL_BYTES, Status};
 use pollux_disk::{Channel, Durability, Failure, Op, Queued, Request, Ticket};
 use pollux_memory::{Memory, Span, Spans};
-use pollux_ring::{Armed, Chain, DeviceEnd, Head, Notify, PeerFault};
+use pollux_ring::{Armed, Chain, DeviceEnd, Head, PeerFault};
 use pollux_stats::{Outcome, QueueStats};
 
 use crate::call::{Call, KickFd};
 use crate::dirty::Dirty;
 use crate::inflight::Record;
-use crate::poll::Progress;
 use crate::request::{Parsed, Range, Rules, parse};
 use crate::tuning::Signal;
+use publish::Unpublished;
 
-/// How many chains one turn takes from one queue: a driver that recycles heads for ever must not
-/// hold the worker, nor a deep queue its neighbours.
-const BUDGET: u16 = 64;
-
-/// How many requests that ended at once are staged before the driver sees them: it works on these
-/// while the device copies the next.
-const PUBLISH_EVERY: u16 = 8;
+/// How many chains one turn takes from the queues of a session: a driver that recycles heads for ever must
+/// not hold the worker, nor deep queues those of another disk.
+pub const BUDGET: u16 = 64;
 
 /// What a frontend set up and a worker needs to run a queue.
 pub struct Setup {
@@ -97,7 +96,9 @@ pub struct Queue {
     slots: Box<[Slot]>,
     free: Vec<u16>,
     ranges: Vec<Range>,
-    publish_every: u16,
+    unpublished: Unpublished,
+    /// Is the driver shown what has ended in the middle of a turn?
+    shows: bool,
 }
 
 impl Queue {
@@ -111,10 +112,8 @@ impl Queue {
             free: (0..size).rev().collect(),
             ranges: Vec::with_capacity(setup.rules.max_ranges as usize),
             state: State::Running,
-            publish_every: match signal {
-                Signal::CompletionsFirst => PUBLISH_EVERY,
-                Signal::AfterSubmissions => u16::MAX,
-            },
+            unpublished: Unpublished::default(),
+            shows: signal == Signal::CompletionsFirst,
             setup,
         };
         queue.log_ring();
@@ -128,92 +127,6 @@ impl Queue {
 
     pub fn stats(&self) -> &QueueStats {
         &self.setup.stats
-    }
-
-    /// Takes what the driver made available, up to the budget, and hands it to `channel` with tickets
-    /// of `position`.
-    pub fn take(&mut self, position: u16, channel: &mut dyn Channel) -> Progress {
-        if self.resumes() {
-            return self.resume(position, channel);
-        }
-        if self.state != State::Running {
-            return Progress::None;
-        }
-        let available = match self.setup.ring.look() {
-            Ok(available) => available,
-            Err(fault) => return self.broken(fault),
-        };
-        let room = u16::try_from(self.free.len()).unwrap_or(u16::MAX);
-        let batch = available.min(BUDGET).min(room);
-        if batch == 0 {
-            self.setup.stats.turns_idle.add(1);
-            return Progress::None;
-        }
-        for _ in 0..batch {
-            let Some(at) = self.free.pop() else { break };
-            let slot = &mut self.slots[usize::from(at)];
-            match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
-                Ok(Some(head)) => slot.head = head,
-                Ok(None) => {
-                    self.free.push(at);
-                    break;
-                }
-                Err(fault) => {
-                    self.free.push(at);
-                    return self.broken(fault);
-                }
-            }
-            if let Some(record) = &mut self.setup.record {
-                record.taken(slot.head);
-            }
-            self.begin(at, position, channel);
-            if self.setup.ring.staged() >= self.publish_every {
-                self.publish();
-            }
-        }
-        self.setup.stats.turns_busy.add(1);
-        self.setup.stats.chains_per_turn.record(u64::from(batch));
-        Progress::Made
-    }
-
-    /// Is there anything left that somebody before us took and did not end?
-    #[inline]
-    fn resumes(&self) -> bool {
-        let record = self.setup.record.as_ref();
-        record.is_some_and(|record| record.left() > 0)
-    }
-
-    /// As [`Queue::take`], with what somebody before us took and did not end. A queue that drains does it
-    /// as well: whoever stops a queue is told that nothing is in flight.
-    #[cold]
-    fn resume(&mut self, position: u16, channel: &mut dyn Channel) -> Progress {
-        let mut batch = 0;
-        while batch < BUDGET {
-            let again = self.setup.record.as_mut().and_then(Record::again);
-            let Some(head) = again else { break };
-            let at = self
-                .free
-                .pop()
-                .expect("no more are in flight than there are slots");
-            let slot = &mut self.slots[usize::from(at)];
-            slot.head = head;
-            let walked = self
-                .setup
-                .ring
-                .walk(head, &self.setup.memory, &mut slot.chain);
-            if let Err(fault) = walked {
-                self.free.push(at);
-                return self.broken(fault);
-            }
-            self.begin(at, position, channel);
-            if self.setup.ring.staged() >= self.publish_every {
-                self.publish();
-            }
-            batch += 1;
-        }
-        self.setup.stats.turns_busy.add(1);
-        self.setup.stats.chains_per_turn.record(u64::from(batch));
-        Progress::Made
     }
 
     /// Starts the request in slot `at`, or ends it where that can be done at once.
@@ -381,6 +294,7 @@ impl Queue {
         if let Some(record) = &mut self.setup.record {
             record.staged(slot.head);
         }
+        self.unpublished.add(slot.bytes);
         self.setup.ring.stage(slot.head, written);
         self.free.push(at);
     }
@@ -393,36 +307,6 @@ impl Queue {
         } else {
             Durability::Stable
         }
-    }
-
-    /// Shows the driver what is staged, and calls it if it asked for that.
-    #[inline]
-    pub fn publish(&mut self) {
-        let staged = self.setup.ring.staged();
-        if staged == 0 {
-            return;
-        }
-        let ring = &mut self.setup.ring;
-        let notify = match &mut self.setup.record {
-            None => ring.publish(),
-            Some(record) => record.publish(|| (ring.publish(), ring.used())),
-        };
-        self.log_ring();
-        let stats = &self.setup.stats;
-        match (notify, &self.setup.call) {
-            (Notify::Needed, Some(call)) => {
-                call.call();
-                stats.calls_sent.add(1);
-            }
-            _ => stats.calls_suppressed.add(1),
-        }
-        stats.completions_per_publish.record(u64::from(staged));
-    }
-
-    /// Is there anything staged that is not published?
-    #[inline]
-    pub fn staged(&self) -> bool {
-        self.setup.ring.staged() > 0
     }
 
     /// Asks for kicks, then looks once more.
@@ -453,14 +337,6 @@ impl Queue {
         self.log_ring();
     }
 
-    /// The used ring was written.
-    #[inline]
-    fn log_ring(&self) {
-        if let Some(dirty) = &self.setup.dirty {
-            dirty.used_ring();
-        }
-    }
-
     /// The descriptor that carries kicks.
     pub fn kick(&self) -> Option<&KickFd> {
         self.setup.kick.as_ref()
@@ -471,16 +347,6 @@ impl Queue {
         if let Some(kick) = &self.setup.kick {
             self.setup.stats.kicks.add(kick.drain());
         }
-    }
-
-    /// Uses `call` from now on. A descriptor that is newly installed is called once: what was
-    /// published before it came may be unseen.
-    pub fn set_call(&mut self, call: Option<Call>) {
-        if let Some(call) = &call {
-            call.call();
-            self.setup.stats.calls_sent.add(1);
-        }
-        self.setup.call = call;
     }
 
     /// Resolves addresses in `memory` from now on, which holds all that the old one held.
@@ -501,8 +367,9 @@ impl Queue {
         done.then(|| self.setup.ring.next().0)
     }
 
+    /// The ring is broken, which counts as one chain: the turn was not in vain.
     #[cold]
-    fn broken(&mut self, fault: PeerFault) -> Progress {
+    fn broken(&mut self, fault: PeerFault) -> u16 {
         tracing::warn!(queue = self.setup.index, %fault, "the driver broke the ring: the queue stops");
         self.setup.stats.peer_faults.add(1);
         if let Some(record) = &mut self.setup.record {
@@ -515,7 +382,7 @@ impl Queue {
         if let Some(error) = &self.setup.error {
             error.call();
         }
-        Progress::Made
+        1
     }
 }
 

@@ -10,7 +10,8 @@ use pollux_memory::Memory;
 
 use crate::call::Call;
 use crate::poll::Progress;
-use crate::queue::Queue;
+use crate::queue::{BUDGET, Queue};
+use crate::rota::Rota;
 use crate::tuning::{Kicks, Signal, Tuning};
 use crate::worker::SessionId;
 
@@ -22,6 +23,8 @@ pub struct Share {
     point: WaitPoint,
     /// By position, which tickets carry; a stopped queue leaves its place to the next.
     queues: Vec<Option<Box<Queue>>>,
+    /// Whose turn it is to be looked at.
+    rota: Rota,
     /// Positions with completions that are staged and not published.
     touched: Vec<u16>,
     /// Positions of queues that are to stop, and who waits for it.
@@ -35,6 +38,7 @@ impl Share {
             channel,
             point,
             queues: Vec::new(),
+            rota: Rota::default(),
             touched: Vec::new(),
             stopping: Vec::new(),
         }
@@ -51,20 +55,14 @@ impl Share {
     /// One turn: completions first, then new chains.
     pub fn turn(&mut self, tuning: Tuning) -> Progress {
         let early = tuning.signal == Signal::CompletionsFirst;
-        let mut progress = self.reap();
+        let completions = self.reap();
         if early {
             self.publish_touched();
         }
-        for (position, queue) in (0u16..).zip(&mut self.queues) {
-            let Some(queue) = queue else { continue };
-            if tuning.kicks == Kicks::PerTurn {
-                queue.disarm();
-            }
-            progress = progress.or(queue.take(position, &mut *self.channel));
-            if early {
-                queue.publish();
-            }
+        if tuning.kicks == Kicks::PerTurn {
+            self.disarm();
         }
+        let chains = self.take(early);
         // Even where nothing was taken: what was reaped may have a sequel.
         self.channel.submit();
         if !early {
@@ -77,14 +75,39 @@ impl Share {
         if !self.stopping.is_empty() {
             self.finish_stopping();
         }
-        progress
+        Progress {
+            chains,
+            completions,
+            commands: false,
+        }
     }
 
-    fn reap(&mut self) -> Progress {
-        let mut progress = Progress::None;
+    /// Takes new chains, as many as the turn allows; shows what has ended of a queue before the next one's
+    /// are taken, if that is `early`. Returns how many were taken.
+    fn take(&mut self, early: bool) -> u16 {
+        let (queues, channel) = (&mut self.queues, &mut *self.channel);
+        let mut left = BUDGET;
+        self.rota.turn(|position| {
+            if left == 0 {
+                return None;
+            }
+            let queue = queues[usize::from(position)].as_mut();
+            let queue = queue.expect("a place in the rota is taken");
+            let taken = queue.take(position, left, channel);
+            left -= taken.min(left);
+            if early {
+                queue.publish();
+            }
+            Some(taken)
+        })
+    }
+
+    /// Tells the queues what the disk has finished. Was there anything?
+    fn reap(&mut self) -> bool {
+        let mut any = false;
         let (queues, touched) = (&mut self.queues, &mut self.touched);
         self.channel.reap(&mut |Completion { ticket, result }| {
-            progress = Progress::Made;
+            any = true;
             let (position, slot) = Queue::of_ticket(ticket);
             let queue = queues[usize::from(position)]
                 .as_mut()
@@ -94,7 +117,7 @@ impl Share {
             }
             queue.complete(slot, result);
         });
-        progress
+        any
     }
 
     fn publish_touched(&mut self) {
@@ -123,6 +146,11 @@ impl Share {
         idle & (self.channel.arm() == Armed::Idle)
     }
 
+    /// Looks at all queues in the next turn: a sleep is over, or was to be.
+    pub fn rouse(&mut self) {
+        self.rota.rouse();
+    }
+
     /// Turns the kicks of all queues off.
     pub fn disarm(&mut self) {
         for queue in self.queues.iter_mut().flatten() {
@@ -147,6 +175,9 @@ impl Share {
             }
         }
         self.queues[position] = Some(queue);
+        let position =
+            u16::try_from(position).expect("a session has no more queues than a u16 counts");
+        self.rota.add(position);
     }
 
     /// Lets queue `index` end what it has taken; tells `stopped` the index of the next chain then.
@@ -162,7 +193,7 @@ impl Share {
     }
 
     fn finish_stopping(&mut self) {
-        let (queues, point) = (&mut self.queues, &self.point);
+        let (queues, point, rota) = (&mut self.queues, &self.point, &mut self.rota);
         self.stopping.retain(|(position, stopped)| {
             let place = &mut queues[usize::from(*position)];
             let queue = place
@@ -178,6 +209,7 @@ impl Share {
                 let _ = point.unwatch(kick.as_fd());
             }
             *place = None;
+            rota.remove(*position);
             // A session that has gone does not wait for the answer.
             let _ = stopped.send(next);
             false

@@ -1,8 +1,6 @@
 //! The mechanisms as values, so that each can be measured on and off in one run.
 
-use std::time::Duration;
-
-use crate::poll::{Policy, Polling};
+use crate::poll::{Bounds, Polling};
 
 /// When are completions shown to the driver?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,25 +23,14 @@ pub enum Kicks {
 }
 
 /// How a worker works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// When does it look in vain?
     pub polling: Polling,
-    /// For how long at most, when that is [`Polling::Adaptive`]?
-    pub poll_max: Duration,
+    /// How much at most, when that is [`Polling::Adaptive`]?
+    pub poll_bounds: Bounds,
     /// When are completions shown?
     pub signal: Signal,
     /// When are kicks on?
     pub kicks: Kicks,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self {
-            polling: Polling::default(),
-            poll_max: Policy::DEFAULT_MAX,
-            signal: Signal::default(),
-            kicks: Kicks::default(),
-        }
-    }
 }

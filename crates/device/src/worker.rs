@@ -15,7 +15,9 @@ use pollux_memory::Memory;
 
 use crate::call::Call;
 use crate::poll::{Policy, Progress, Wait};
+use crate::prices;
 use crate::queue::Queue;
+use crate::rota::Rota;
 use crate::share::{Share, queue_of};
 use crate::tuning::Tuning;
 
@@ -70,6 +72,8 @@ pub struct Worker {
     commands: Receiver<Command>,
     sleeper: Sleeper,
     shares: Vec<Share>,
+    /// Which share's turn it is.
+    rota: Rota,
     policy: Policy,
     tuning: Tuning,
     epoch: Instant,
@@ -86,7 +90,8 @@ impl Worker {
             commands,
             sleeper: Sleeper::new()?,
             shares: Vec::new(),
-            policy: Policy::new(tuning.polling, tuning.poll_max),
+            rota: Rota::default(),
+            policy: Policy::new(tuning.polling, tuning.poll_bounds, prices::of_a_sleep()),
             tuning,
             epoch: Instant::now(),
             turns: 0,
@@ -107,33 +112,48 @@ impl Worker {
                 return;
             }
             let wait = self.policy.after_turn(progress, || epoch.elapsed());
-            if wait == Wait::Block || self.shares.is_empty() {
-                self.rest();
-            } else if progress == Progress::None {
-                std::hint::spin_loop();
+            match wait {
+                _ if self.shares.is_empty() => self.rest(),
+                Wait::Block => self.rest(),
+                Wait::Yield => self.give_way(),
+                Wait::Spin if progress.any() => {}
+                Wait::Spin => std::hint::spin_loop(),
             }
         }
     }
 
     fn turn(&mut self) -> Progress {
-        let mut progress = Progress::None;
-        for share in &mut self.shares {
-            progress = progress.or(share.turn(self.tuning));
-        }
+        let mut progress = Progress::NONE;
+        let (shares, tuning) = (&mut self.shares, self.tuning);
+        self.rota.turn(|place| {
+            let turn = shares[usize::from(place)].turn(tuning);
+            progress = progress | turn;
+            Some(turn.chains.max(turn.any().into()))
+        });
         self.turns = self.turns.wrapping_add(1);
-        if progress == Progress::None || self.turns.is_multiple_of(COMMANDS_EVERY) {
-            progress = progress.or(self.obey());
+        if !progress.any() || self.turns.is_multiple_of(COMMANDS_EVERY) {
+            progress.commands = self.obey();
         }
         progress
     }
 
-    fn obey(&mut self) -> Progress {
-        let mut progress = Progress::None;
+    /// Does what it is told. Was it told anything?
+    fn obey(&mut self) -> bool {
+        let mut any = false;
         while let Ok(command) = self.commands.try_recv() {
-            progress = Progress::Made;
+            any = true;
             self.carry_out(command);
         }
-        progress
+        if any {
+            self.rouse();
+        }
+        any
+    }
+
+    /// Looks at everything in the next turn.
+    fn rouse(&mut self) {
+        self.rota.rouse();
+        self.shares.iter_mut().for_each(Share::rouse);
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -141,6 +161,7 @@ impl Worker {
             Command::Open { session, channel } => {
                 self.shares
                     .push(Share::new(session, channel, self.sleeper.point().clone()));
+                self.renew_rota();
             }
             Command::Start { session, queue } => self.share(session).start(queue),
             Command::Stop {
@@ -167,9 +188,18 @@ impl Worker {
             }
             Command::Close { session, done } => {
                 self.shares.retain(|share| share.session() != session);
+                self.renew_rota();
                 let _ = done.send(());
             }
             Command::End => self.ended = true,
+        }
+    }
+
+    /// Shares have other places now.
+    fn renew_rota(&mut self) {
+        self.rota = Rota::default();
+        for (place, _) in (0u16..).zip(&self.shares) {
+            self.rota.add(place);
         }
     }
 
@@ -179,6 +209,13 @@ impl Worker {
             .iter_mut()
             .find(|share| share.session() == session);
         share.expect("a session opens its share first and closes it last")
+    }
+
+    /// Lets others run who wait for this processor.
+    fn give_way(&mut self) {
+        let before = self.epoch.elapsed();
+        std::thread::yield_now();
+        self.policy.gave_way(before, self.epoch.elapsed());
     }
 
     /// Turns the kicks on, looks once more, and sleeps unless that look found something.
@@ -196,6 +233,7 @@ impl Worker {
         for share in &mut self.shares {
             share.disarm();
         }
+        self.rouse();
     }
 
     fn sleep(&mut self) {
@@ -210,7 +248,10 @@ impl Worker {
             tracing::error!(%error, "the wait point failed");
         }
         let now = self.epoch.elapsed();
-        self.policy.woke(now);
+        if let Some(late) = self.sleeper.late() {
+            prices::WOKEN.paid(late);
+        }
+        self.policy.woke(now, prices::of_a_sleep());
         for queue in self.shares.iter().flat_map(Share::queues) {
             queue.stats().sleeps.add(1);
             queue

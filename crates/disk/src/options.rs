@@ -1,7 +1,7 @@
 //! What is said when a disk is opened, and why opening fails.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::file::{Conflict, Holder};
 use crate::stack::{PollScope, StackError};
@@ -24,9 +24,7 @@ pub struct Options {
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OpenError {
     /// There is nothing of that name.
-    #[error(
-        "{path} does not exist; create it first, for example with `truncate --size=10G {path}`"
-    )]
+    #[error("{path} does not exist; {}", missing_remedy(.path))]
     Missing { path: PathBuf },
     /// It can hold no disk.
     #[error("{path} is {what}; a disk is a regular file or a block device")]
@@ -125,6 +123,15 @@ pub enum OpenError {
 
 fn who(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another program".to_owned(), ToString::to_string)
+}
+
+fn missing_remedy(path: &Path) -> String {
+    if path.starts_with("/dev") {
+        "`lsblk` lists the block devices that do".to_owned()
+    } else {
+        let path = path.display();
+        format!("create it first, for example with `truncate --size=10G {path}`")
+    }
 }
 
 fn access_verb(access: Access) -> &'static str {

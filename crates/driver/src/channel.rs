@@ -13,7 +13,6 @@ use crate::core::Core;
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::doorbell::Doorbell;
-use crate::error::Lost;
 use crate::options::Completion;
 use crate::place::Place;
 use crate::switch::Switch;
@@ -65,51 +64,23 @@ impl Channel {
         self.core.device()
     }
 
-    /// The ring is broken: the device goes.
-    #[cold]
-    fn broken(&mut self, fault: pollux_ring::PeerFault) {
-        let queue = self.place.index();
-        self.device().lose(Lost::Ring { queue, fault });
-    }
-
-    #[cold]
-    fn give_up(&mut self, done: &mut dyn FnMut(Done)) {
-        let switch = &mut self.switch;
-        self.core.give_up(&mut |(ticket, completion), result| {
-            switch.end(completion);
-            done(Done { ticket, result });
-        });
-    }
-
-    /// The server is gone: for good, or another one has taken its place.
-    #[cold]
-    fn follow(&mut self, done: &mut dyn FnMut(Done)) {
-        if self.device().is_lost() {
-            return self.give_up(done);
-        }
-        let switch = &mut self.switch;
-        let reaped = self.core.follow(&mut |(ticket, completion), result| {
-            switch.end(completion);
-            done(Done { ticket, result });
-        });
-        match reaped {
-            Ok(chains) => self.place.counts().looked(chains),
-            Err(fault) => {
-                self.broken(fault);
-                self.give_up(done);
-            }
-        }
-    }
-
     /// Turns calls on or off, as they are needed now. Whoever sleeps looks after this.
     #[inline]
     fn settle(&mut self) {
-        if !self.asleep && !self.switch.wanted() {
+        if self.asleep || self.switch.wanted() {
+            self.ask();
+        } else {
             self.core.disarm();
-        } else if !self.core.is_armed()
+        }
+    }
+
+    /// Asks for a call, unless that was done.
+    #[inline(never)]
+    fn ask(&mut self) {
+        if !self.core.is_armed()
             && let Err(fault) = self.core.arm()
         {
-            self.broken(fault);
+            self.core.broken(fault);
         }
     }
 }
@@ -154,24 +125,14 @@ impl pollux_disk::Channel for Channel {
         self.settle();
     }
 
-    #[inline]
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
         self.asleep = false;
-        if self.device().epoch() != self.core.epoch() {
-            return self.follow(done);
-        }
         let switch = &mut self.switch;
-        let reaped = self.core.reap(&mut |(ticket, completion), result| {
+        let chains = self.core.reap(&mut |(ticket, completion), result| {
             switch.end(completion);
             done(Done { ticket, result });
         });
-        match reaped {
-            Ok(chains) => self.place.counts().looked(chains),
-            Err(fault) => {
-                self.broken(fault);
-                self.give_up(done);
-            }
-        }
+        self.place.counts().looked(chains);
     }
 
     fn arm(&mut self) -> Armed {
@@ -193,7 +154,7 @@ impl pollux_disk::Channel for Channel {
                 return Armed::Idle;
             }
             Ok(RingArmed::Pending) => {}
-            Err(fault) => self.broken(fault),
+            Err(fault) => self.core.broken(fault),
         }
         Armed::Pending
     }

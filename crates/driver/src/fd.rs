@@ -38,14 +38,3 @@ pub(crate) fn listener(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     }
     Ok(u32::try_from(peer.pid).ok().filter(|&pid| pid != 0))
 }
-
-/// How often the kernel has taken the processor from this thread while it wanted to go on.
-pub(crate) fn preemptions() -> u64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel fills a `rusage`, and there is room for one.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    debug_assert_eq!(result, 0, "a thread may ask for its own usage");
-    // SAFETY: zeroed or filled by the kernel: plain numbers either way.
-    let usage = unsafe { usage.assume_init() };
-    u64::try_from(usage.ru_nivcsw).unwrap_or(0)
-}

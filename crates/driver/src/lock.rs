@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::doorbell::Holding;
-use crate::fd::preemptions;
 use crate::sync::{Mutex, MutexGuard, lock};
+use pollux_threads::preemptions;
 
 /// A mutex, recorded if that was asked for.
 pub struct Lock<T> {

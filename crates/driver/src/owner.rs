@@ -7,7 +7,6 @@ use pollux_disk::{Completion as Done, Failure, Ticket};
 use pollux_ring::{Armed, Notify, RingIndex};
 
 use crate::core::Core;
-use crate::error::Lost;
 use crate::options::Completion;
 use crate::shared::{Ends, Fate, Owner, Wakes};
 use crate::sight::Sight;
@@ -56,36 +55,13 @@ impl Owner for Waits {
 pub struct SharedEnds {
     /// The requests.
     pub core: Core<Waits>,
-    queue: u16,
     sight: Arc<Sight>,
 }
 
 impl SharedEnds {
-    /// Those of queue number `queue`, which others see by `sight`.
-    pub fn new(core: Core<Waits>, queue: u16, sight: Arc<Sight>) -> Self {
-        Self { core, queue, sight }
-    }
-
-    /// The server is gone: for good, or another one has taken its place.
-    #[cold]
-    fn follow(&mut self, done: &mut impl FnMut(Waits, Result<(), Failure>)) -> u16 {
-        if !self.core.device().is_lost() {
-            match self.core.follow(done) {
-                Ok(chains) => {
-                    self.sight.follow(&self.core);
-                    return chains;
-                }
-                Err(fault) => self.broken(fault),
-            }
-        }
-        self.core.give_up(done)
-    }
-
-    /// The ring is broken: the device goes.
-    #[cold]
-    fn broken(&self, fault: pollux_ring::PeerFault) {
-        let queue = self.queue;
-        self.core.device().lose(Lost::Ring { queue, fault });
+    /// Those of the queue of `core`, which others see by `sight`.
+    pub fn new(core: Core<Waits>, sight: Arc<Sight>) -> Self {
+        Self { core, sight }
     }
 }
 
@@ -103,16 +79,12 @@ impl Ends for SharedEnds {
 
     #[inline]
     fn reap(&mut self, done: &mut impl FnMut(Waits, Result<(), Failure>)) -> u16 {
-        if self.core.device().epoch() != self.core.epoch() {
-            return self.follow(done);
+        let before = self.core.epoch();
+        let chains = self.core.reap(done);
+        if self.core.epoch() != before {
+            self.sight.follow(&self.core);
         }
-        match self.core.reap(done) {
-            Ok(chains) => chains,
-            Err(fault) => {
-                self.broken(fault);
-                self.core.give_up(done)
-            }
-        }
+        chains
     }
 
     fn publish(&mut self) -> Notify {
@@ -129,7 +101,7 @@ impl Ends for SharedEnds {
             return Armed::Idle;
         }
         self.core.arm().unwrap_or_else(|fault| {
-            self.broken(fault);
+            self.core.broken(fault);
             Armed::Pending
         })
     }

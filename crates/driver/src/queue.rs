@@ -61,7 +61,7 @@ impl Queue {
         let edge = Edge::new(place, Arc::clone(&sight))?;
         let seat = CallSeat::new(&edge)?;
         let options = device.options();
-        let ends = SharedEnds::new(core, index, sight);
+        let ends = SharedEnds::new(core, sight);
         let mut board = Switchboard::new(ends, seat, edge, options.mixed, options.kick_lock);
         if options.record_lock {
             board.record();

@@ -90,6 +90,7 @@ impl View {
         self.find(known, span)
     }
 
+    #[cold]
     fn find(&mut self, known: &Known, span: Span) -> bool {
         let range = self.of(known).range(span);
         self.last = range.unwrap_or_default();

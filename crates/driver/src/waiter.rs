@@ -98,7 +98,7 @@ impl Waiter {
         &mut self,
         channel: &mut (impl Channel + ?Sized),
         timeout: Option<Duration>,
-        done: &mut dyn FnMut(Completion),
+        done: &mut (impl FnMut(Completion) + ?Sized),
     ) -> io::Result<usize> {
         let mut wait = Wait::default();
         loop {
@@ -173,7 +173,10 @@ impl Waiter {
 
 /// Reaps and submits; returns how many requests have ended.
 #[inline]
-fn reap(channel: &mut (impl Channel + ?Sized), done: &mut dyn FnMut(Completion)) -> usize {
+fn reap(
+    channel: &mut (impl Channel + ?Sized),
+    done: &mut (impl FnMut(Completion) + ?Sized),
+) -> usize {
     let mut count = 0;
     channel.reap(&mut |completion| {
         count += 1;

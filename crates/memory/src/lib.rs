@@ -12,6 +12,7 @@ pub mod io;
 mod loan;
 mod memfd;
 mod pages;
+mod prefetch;
 mod region;
 mod span;
 mod sparse;

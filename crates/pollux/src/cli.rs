@@ -3,10 +3,11 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pollux_device::{Kicks, Policy, Polling, Signal, Tuning};
+use pollux_device::{Bounds, Kicks, Polling, Signal, Tuning};
 use pollux_sandbox::Level;
 use rustix::thread::CpuSet;
 use serde::de::Error as _;
@@ -119,10 +120,16 @@ pub struct ProcessArgs {
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
 
-    /// The longest time to look in vain, in microseconds, with --poll adaptive [default: 250]
+    /// The longest time to look in vain at once, in microseconds, with --poll adaptive [default: four times
+    /// what a sleep costs on this machine, which is measured]
     #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
+
+    /// The share of each worker's time that may go into looking in vain, in percent of a core, with --poll
+    /// adaptive: 25% [default: 100%]
+    #[arg(long, value_name = "PERCENT")]
+    pub poll_cpu: Option<Percent>,
 
     /// Show completions to the driver before new requests are taken, or after [default:
     /// completions-first]
@@ -172,6 +179,35 @@ where
     )))
 }
 
+/// A share of the time: `25%`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Percent(u8);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text
+            .strip_suffix('%')
+            .and_then(|number| number.parse().ok());
+        match number {
+            Some(percent @ 0..=100) => Ok(Self(percent)),
+            _ => Err(format!(
+                "{text:?} is no share of a core; write for example 25%, and 100% at most"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Poll {
@@ -202,22 +238,33 @@ impl ProcessArgs {
             cpus: self.cpus.or(other.cpus),
             poll: self.poll.or(other.poll),
             poll_max_us: self.poll_max_us.or(other.poll_max_us),
+            poll_cpu: self.poll_cpu.or(other.poll_cpu),
             signal: self.signal.or(other.signal),
             kicks: self.kicks.or(other.kicks),
             sandbox: self.sandbox.or(other.sandbox),
         }
     }
 
-    pub fn tuning(&self) -> Tuning {
-        Tuning {
+    pub fn tuning(&self) -> Result<Tuning, Unbounded> {
+        if self.poll == Some(Poll::Always) {
+            let bounds = [
+                ("--poll-max-us", self.poll_max_us.is_some()),
+                ("--poll-cpu", self.poll_cpu.is_some()),
+            ];
+            if let Some((option, _)) = bounds.into_iter().find(|(_, set)| *set) {
+                return Err(Unbounded { option });
+            }
+        }
+        Ok(Tuning {
             polling: match self.poll {
                 None | Some(Poll::Adaptive) => Polling::Adaptive,
                 Some(Poll::Never) => Polling::Never,
                 Some(Poll::Always) => Polling::Always,
             },
-            poll_max: self
-                .poll_max_us
-                .map_or(Policy::DEFAULT_MAX, |us| Duration::from_micros(us.into())),
+            poll_bounds: Bounds {
+                max: self.poll_max_us.map(|us| Duration::from_micros(us.into())),
+                cpu: self.poll_cpu.map_or(100, |percent| percent.0),
+            },
             signal: match self.signal {
                 None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
                 Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,
@@ -226,7 +273,7 @@ impl ProcessArgs {
                 None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
                 Some(KicksWhen::PerTurn) => Kicks::PerTurn,
             },
-        }
+        })
     }
 
     pub fn sandbox(&self) -> Level {
@@ -241,6 +288,15 @@ impl ProcessArgs {
     pub fn cpu_list(&self) -> Result<Vec<usize>, BadCpus> {
         self.cpus.as_deref().map_or(Ok(Vec::new()), cpu_list)
     }
+}
+
+/// A bound on what is to have none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--poll always never sleeps, so {option} cannot bound it; leave one of them out, or say --poll adaptive"
+)]
+pub struct Unbounded {
+    option: &'static str,
 }
 
 /// `--cpus` is no list of CPUs.

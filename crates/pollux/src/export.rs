@@ -178,7 +178,10 @@ impl ExportArgs {
                 let named = |error: &dyn std::error::Error| {
                     format!("--table {}: {}", path.display(), chain(error)).into()
                 };
-                let table = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+                let table = std::fs::read_to_string(path).map_err(|error| {
+                    let named = named(&error);
+                    format!("{named}; it is to be a file that holds what `dmsetup table` prints")
+                })?;
                 let spec = format!("table:{table}").parse();
                 spec.map_err(|error: SpecError| named(&error))
             }

@@ -91,6 +91,33 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_the_time_is_a_percentage() {
+        let read = |value: &str| {
+            toml::from_str::<File>(&format!("disk = []\n[process]\npoll-cpu = {value:?}\n"))
+        };
+        for value in ["0%", "25%", "100%"] {
+            read(value).unwrap();
+        }
+        for value in ["25", "101%", "-1%", "%", "a quarter"] {
+            let error = read(value).unwrap_err().to_string();
+            assert!(
+                error.contains(value) && error.contains("for example 25%"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_never_sleeps_has_no_bounds() {
+        for (key, value) in [("poll-max-us", "10"), ("poll-cpu", "\"25%\"")] {
+            let text = format!("disk = []\n[process]\npoll = \"always\"\n{key} = {value}\n");
+            let file: File = toml::from_str(&text).unwrap();
+            let error = file.process.tuning().unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
     fn numbers_have_the_bounds_that_they_have_on_the_command_line() {
         for (key, good, bad) in [
             ("threads", ["1", "256"], ["0", "257"]),

@@ -38,7 +38,7 @@ pub fn plan(text: &str, path: &Path) -> Result<Plan, String> {
     Ok(Plan {
         threads: usize::from(process.threads.unwrap_or(1)),
         cpus: process.cpu_list().map_err(|error| chain(&error))?,
-        tuning: process.tuning(),
+        tuning: process.tuning().map_err(|error| chain(&error))?,
         disks: disks.collect::<Result<_, String>>()?,
     })
 }

@@ -45,7 +45,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         }
         None => (vec![args.export.clone()], args.process.clone()),
     };
-    let tuning = process.tuning();
+    let tuning = process.tuning()?;
     let cpus = process.cpu_list()?;
     let threads = usize::from(process.threads.unwrap_or(1));
     // Before anything can be interrupted.
@@ -71,12 +71,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
         tracing::warn!(%error, "the service manager cannot be told that this is ready");
     }
-    sandbox.enter()?;
-    let workers = Workers::start(threads, &cpus, tuning).map_err(|error| match &process.cpus {
-        Some(list) => format!("--cpus {list}: {error}"),
-        None => format!("cannot start the workers: {error}"),
-    })?;
-    let workers = Arc::new(workers);
+    // A relative path asks for the working directory, which serving does not.
     if args.show_attach {
         for export in &exports {
             if let Endpoint::Path { path, .. } = &export.endpoint {
@@ -84,6 +79,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             }
         }
     }
+    sandbox.enter()?;
+    let workers = Workers::start(threads, &cpus, tuning).map_err(|error| match &process.cpus {
+        Some(list) => format!("--cpus {list}: {error}"),
+        None => format!("cannot start the workers: {error}"),
+    })?;
+    let workers = Arc::new(workers);
     serve_all(exports, signals, &workers, tuning, args.log_format)
 }
 

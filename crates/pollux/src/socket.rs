@@ -28,6 +28,11 @@ pub enum SocketError {
         "--socket-path {0}: there is something at this path that is not a socket; remove it, or choose another path"
     )]
     NotASocket(PathBuf),
+    /// There is no such directory.
+    #[error(
+        "--socket-path {0}: its directory does not exist; make it first, or choose another path"
+    )]
+    NoDirectory(PathBuf),
     /// The system refused.
     #[error("--socket-path {path}: cannot listen there")]
     Listen {
@@ -113,7 +118,10 @@ fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
     // Only what is asked for in the end, and less by the umask.
     fchmod(&socket, rights.mode).map_err(failed)?;
     let address = SocketAddrUnix::new(path).map_err(failed)?;
-    bind(&socket, &address).map_err(failed)?;
+    bind(&socket, &address).map_err(|error| match error {
+        Errno::NOENT => SocketError::NoDirectory(path.to_owned()),
+        error => failed(error),
+    })?;
     let own = OwnPath(path.to_owned());
     grant(path, rights)?;
     listen(&socket, 16).map_err(failed)?;

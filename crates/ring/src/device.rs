@@ -109,6 +109,13 @@ impl DeviceEnd {
         self.used.staged()
     }
 
+    /// Shows the driver what is staged, if it looks. Whether it must be called is for
+    /// [`DeviceEnd::publish`] to tell, later, for all that was shown.
+    #[inline]
+    pub fn show(&mut self) {
+        self.used.show();
+    }
+
     /// Shows the driver what is staged; tells whether it must be called.
     #[inline]
     pub fn publish(&mut self) -> Notify {

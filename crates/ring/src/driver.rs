@@ -128,12 +128,12 @@ impl DriverEnd {
         self.free_count
     }
 
-    /// The head of the chain that is staged next, if the ring is not full: a driver that keeps memory
-    /// for each head (a header, a status byte) knows by it which to use.
+    /// The head of the chain that is staged next, if there is room for one of so many descriptors: a
+    /// driver that keeps memory for each head (a header, a status byte) knows by it which to use.
     #[inline]
     #[must_use]
-    pub fn next_head(&self) -> Option<u16> {
-        (self.free_count > 0).then_some(self.free)
+    pub fn next_head(&self, descriptors: usize) -> Option<u16> {
+        (usize::from(self.free_count) >= descriptors).then_some(self.free)
     }
 
     /// Stages a chain of buffers, the device-readable ones first. `token` comes back when it is done.
@@ -306,22 +306,22 @@ impl DriverEnd {
         let Some(UsedElem { id, len: written }) = self.used.take() else {
             return Ok(None);
         };
-        let head = u16::try_from(id).map_err(|_| PeerFault::NotInFlight { id })?;
+        let head = u16::try_from(id).map_err(|_| not_in_flight(id))?;
         let slot = self.slots.get_mut(usize::from(head));
         let Some(slot) = slot.filter(|slot| slot.length > 0) else {
-            return Err(PeerFault::NotInFlight { id });
+            return Err(not_in_flight(id));
         };
         let Slot { room, token, .. } = *slot;
         if u64::from(written) > room {
-            return Err(PeerFault::Overrun { id, written, room });
+            return Err(overrun(id, written, room));
         }
         let length = std::mem::take(&mut slot.length);
-        let mut last = head;
+        let mut last = slot;
         for _ in 1..length {
-            last = self.slots[usize::from(last)].link;
+            let next = usize::from(last.link);
+            last = &mut self.slots[next];
         }
-        self.slots[usize::from(last)].link = self.free;
-        self.free = head;
+        last.link = std::mem::replace(&mut self.free, head);
         self.free_count += length;
         Ok(Some(Completion { token, written }))
     }
@@ -361,4 +361,16 @@ impl DriverEnd {
     pub fn glance(&self) -> Glance<UsedElem> {
         self.used.glance()
     }
+}
+
+// Out of line: what a fault is made of would be put together for each completion.
+
+#[cold]
+fn not_in_flight(id: u32) -> PeerFault {
+    PeerFault::NotInFlight { id }
+}
+
+#[cold]
+fn overrun(id: u32, written: u32, room: u64) -> PeerFault {
+    PeerFault::Overrun { id, written, room }
 }

@@ -17,8 +17,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod preemptions;
+
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub use preemptions::preemptions;
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -21,6 +21,11 @@ impl DirtyLog {
         GuestMemory::new(0, len).map(Self)
     }
 
+    /// Its memory.
+    pub const fn memory(&self) -> &GuestMemory {
+        &self.0
+    }
+
     /// Gives it to the backend, and waits until that uses it.
     pub fn pass_to(&self, frontend: &Frontend) -> io::Result<()> {
         let region = self.0.region();

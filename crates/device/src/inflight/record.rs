@@ -34,7 +34,7 @@
 //! queue runs; what is read is bounded by the size of the ring, and a lie costs nobody but the liar.
 
 use pollux_memory::Word;
-use pollux_ring::{Head, Notify, RingIndex};
+use pollux_ring::{Head, RingIndex};
 
 use super::{ALIGNMENT, RecordError};
 
@@ -217,18 +217,18 @@ impl<S: Store> Record<S> {
 
     /// Lets `show` publish what was staged, which tells where the used ring stands then.
     #[inline]
-    pub fn publish(&mut self, show: impl FnOnce() -> (Notify, RingIndex)) -> Notify {
+    pub fn publish<R>(&mut self, show: impl FnOnce() -> (R, RingIndex)) -> R {
         for head in &self.batch {
             self.words.store(entry(*head) + NEXT, self.last.0);
             self.last = *head;
         }
         self.words.store(LAST_BATCH_HEAD, self.last.0);
-        let (notify, used) = show();
+        let (shown, used) = show();
         for head in self.batch.drain(..) {
             self.words.store(entry(head) + INFLIGHT, 0u8);
         }
         self.words.store(USED_IDX, used.0);
-        notify
+        shown
     }
 
     /// How many chains are to be done again.

@@ -294,9 +294,13 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.as_str() {
-            "" => write!(f, "process {}", self.pid),
-            name => write!(f, "process {} ({name})", self.pid),
+            "" => write!(f, "process {}", self.pid)?,
+            name => write!(f, "process {} ({name})", self.pid)?,
         }
+        if self.pid == std::process::id() {
+            f.write_str(", which is this one,")?;
+        }
+        Ok(())
     }
 }
 
@@ -348,7 +352,7 @@ mod tests {
             let who = format!("in use: process {} (", std::process::id());
             assert!(told.contains(&who), "{told}");
             assert!(
-                told.contains("has it open for writing; end that first"),
+                told.contains("which is this one, has it open for writing; end that first"),
                 "{told}"
             );
         }

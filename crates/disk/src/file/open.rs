@@ -289,7 +289,12 @@ mod tests {
     fn what_is_no_disk_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let missing = message(&folder.path().join("no.img"), Cache::Writeback);
-        assert!(missing.contains("no.img does not exist"), "{missing}");
+        assert!(
+            missing.contains("no.img does not exist; create"),
+            "{missing}"
+        );
+        let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
+        assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
         let directory = message(folder.path(), Cache::Writeback);
         assert!(directory.contains("is a directory"), "{directory}");
         let device = message(Path::new("/dev/null"), Cache::Writeback);

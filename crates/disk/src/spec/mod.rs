@@ -284,18 +284,15 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
     };
     match kind {
         "null" => {
-            let mut given = Given::parse("null", NULL, rest)?;
-            let size = given.size()?;
-            given.end(Spec::Null { size })
+            let size = Given::parse("null", NULL, rest)?.size()?;
+            Ok(Spec::Null { size })
         }
         "memory" => {
-            let mut given = Given::parse("memory", MEMORY, rest)?;
-            let size = given.size()?;
-            given.end(Spec::Memory { size })
+            let size = Given::parse("memory", MEMORY, rest)?.size()?;
+            Ok(Spec::Memory { size })
         }
         "file" => {
             let mut given = Given::parse("file", FILE, rest)?;
-            let path = given.required("path")?.into();
             let settings = Settings {
                 cache: given.choice("cache", &CACHES)?,
                 engine: given.choice("engine", &ENGINES)?,
@@ -303,13 +300,14 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
                 buffers: given.choice("buffers", &BUFFERS)?,
                 lock: given.choice("lock", &LOCKS)?,
             };
-            given.end(Spec::File { path, settings })
+            let path = given.last("path")?.into();
+            Ok(Spec::File { path, settings })
         }
         "vhost-user" => {
             let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
-            let path = given.required("path")?.into();
             let queues = given.queues()?;
-            given.end(Spec::VhostUser(VhostUser { path, queues }))
+            let path = given.last("path")?.into();
+            Ok(Spec::VhostUser(VhostUser { path, queues }))
         }
         "fault" => fault::parse(rest, depth + 1),
         "linear" => stack::linear(rest, depth + 1),
@@ -422,16 +420,20 @@ impl Given {
         Some(self.options.swap_remove(at).1)
     }
 
-    fn required(&mut self, key: &'static str) -> Result<String, SpecError> {
-        let example = self.example;
-        self.take(key)
-            .filter(|value| !value.is_empty())
-            .ok_or(SpecError::Missing { key, example })
+    /// The option that cannot be left out, asked for last: nobody knows what is still there by then, which may be
+    /// that option misspelt.
+    fn last(mut self, key: &'static str) -> Result<String, SpecError> {
+        let (kind, example) = (self.kind, self.example);
+        let value = self.take(key).filter(|value| !value.is_empty());
+        match self.options.pop() {
+            Some((key, _)) => Err(SpecError::UnknownKey { kind, key, example }),
+            None => value.ok_or(SpecError::Missing { key, example }),
+        }
     }
 
-    fn size(&mut self) -> Result<Size, SpecError> {
-        let value = self.required("size")?;
+    fn size(self) -> Result<Size, SpecError> {
         let example = self.example;
+        let value = self.last("size")?;
         value.parse().map_err(|source| SpecError::Size {
             key: "size",
             value,
@@ -470,18 +472,6 @@ impl Given {
             let values = format!("{} or {last}", others.join(", "));
             SpecError::Choice { key, value, values }
         })
-    }
-
-    /// `spec`, if nothing is left.
-    fn end(mut self, spec: Spec) -> Result<Spec, SpecError> {
-        match self.options.pop() {
-            None => Ok(spec),
-            Some((key, _)) => Err(SpecError::UnknownKey {
-                kind: self.kind,
-                key,
-                example: self.example,
-            }),
-        }
     }
 }
 

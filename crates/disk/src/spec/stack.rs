@@ -122,7 +122,9 @@ impl Reading {
                     stripes.push(stretch);
                 }
                 if stripes.is_empty() || stripes.len() as u64 != count {
-                    return Err(wrong("has not as many legs with offsets as it says"));
+                    return Err(wrong(
+                        "has not as many legs with offsets as it says, one at least",
+                    ));
                 }
                 Layout::Striped { chunk, stripes }
             }

@@ -83,6 +83,7 @@ fn every_mistake_is_named_with_its_remedy() {
         ),
         ("memory:size=1G,size=1G", "`size` is given twice"),
         ("null:size=1G,color=red", "the kind `null` has no `color`"),
+        ("memory:sise=1G", "the kind `memory` has no `sise`"),
         ("file:cache=none", "`path` is missing"),
         ("file:path=a,b", "`b` is not KEY=VALUE"),
         (

@@ -10,7 +10,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -43,6 +44,15 @@ struct Point {
     flag: Flag,
     event: OwnedFd,
     epoll: OwnedFd,
+    /// When the owner was woken last by [`WaitPoint::wake`], in nanoseconds since `epoch`.
+    woken_at: AtomicU64,
+    epoch: Instant,
+}
+
+impl Point {
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 /// A handle on a sleeper: wakes it, and lets descriptors wake it.
@@ -55,6 +65,8 @@ impl WaitPoint {
     /// What it is to find must be published before.
     pub fn wake(&self) {
         if self.0.flag.take() {
+            // Before the descriptor is written, which hands it to the owner.
+            self.0.woken_at.store(self.0.now(), Ordering::Relaxed);
             // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
@@ -99,6 +111,7 @@ impl AsFd for WaitPoint {
 #[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
+    late: Option<Duration>,
 }
 
 impl Sleeper {
@@ -120,8 +133,11 @@ impl Sleeper {
             flag: Flag::default(),
             event,
             epoll,
+            woken_at: AtomicU64::new(0),
+            epoch: Instant::now(),
         }));
-        Ok(Self { point })
+        let late = None;
+        Ok(Self { point, late })
     }
 
     /// A handle for others.
@@ -139,6 +155,13 @@ impl Sleeper {
     /// Takes [`Sleeper::arm`] back.
     pub fn disarm(&self) {
         self.point.0.flag.disarm();
+    }
+
+    /// How long it took from the [`WaitPoint::wake`] that ended the last sleep until the owner ran again.
+    /// `None`: something else ended it.
+    #[must_use]
+    pub fn late(&self) -> Option<Duration> {
+        self.late
     }
 
     /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to
@@ -159,6 +182,7 @@ impl Sleeper {
             Some(timeout) => self.wait_until(&timeout, &mut reports),
         };
         self.disarm();
+        self.late = None;
         let reported = match reported {
             Ok((reported, _)) => reported,
             Err(Errno::INTR) => return Ok(()),
@@ -169,6 +193,9 @@ impl Sleeper {
                 Watch::WAKE => {
                     // Non-blocking; `EAGAIN` only where a wake-up was read before.
                     let _ = rustix::io::read(&self.point.0.event, &mut [0; 8]);
+                    let point = &self.point.0;
+                    let since = point.woken_at.load(Ordering::Relaxed);
+                    self.late = Some(Duration::from_nanos(point.now().saturating_sub(since)));
                 }
                 Watch::CHANNEL => {}
                 name => woken(name),
@@ -260,9 +287,14 @@ mod tests {
     fn another_thread_ends_the_sleep() {
         let mut sleeper = Sleeper::new().unwrap();
         let point = sleeper.point().clone();
+        assert_eq!(sleeper.late(), None);
         sleeper.arm();
+        let began = Instant::now();
         let waker = std::thread::spawn(move || point.wake());
         sleep(&mut sleeper);
+        assert!(sleeper.late().is_some_and(|late| late <= began.elapsed()));
         waker.join().unwrap();
+        sleeper.sleep(Some(Duration::ZERO), |_| ()).unwrap();
+        assert_eq!(sleeper.late(), None, "nobody woke it");
     }
 }

@@ -1,33 +1,24 @@
 //! Another server has taken the place of one that is gone: it is handed what that one has not ended.
 
-use pollux_disk::{Failure, Op};
-use pollux_ring::PeerFault;
+use pollux_disk::Op;
 
-use super::{Core, Flight, Job};
+use super::staging::Job;
+use super::{Core, Flight};
 use crate::ask::{Ask, all};
 
 impl<T> Core<T> {
-    /// A server has come back, and runs the queue on fresh rings. What the one before has ended is told; what
-    /// it has not ended is handed to this one, all of it: flushes last, then what has waited for room. May
-    /// stage: publish after this.
+    /// Another server has come back, and runs the queue on fresh rings: it is handed what the one before has
+    /// not ended, all of it: flushes last, then what has waited for room.
     ///
     /// Nothing depends on the order beside that: no request in flight may rely on another one (VIRTIO 1.3,
     /// 5.2.6.2: a flush covers writes that were completed before it was submitted). The requests are as they
     /// were asked for, never as the device may have left them in the rings.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Core::reap`]: the server before had broken the ring.
     #[cold]
-    pub fn follow(
-        &mut self,
-        done: &mut impl FnMut(T, Result<(), Failure>),
-    ) -> Result<u16, PeerFault> {
-        let chains = self.reap(done)?;
+    pub(super) fn follow(&mut self) {
         let (epoch, rings) = self.device.claim(self.index);
         if epoch == self.epoch {
-            // Lost, and that for good, since the caller has looked.
-            return Ok(chains);
+            // Lost since then, and that for good.
+            return;
         }
         let mut again = self.unstage();
         again.sort_by_key(|job| matches!(job.ask, Ask::Op(Op::Flush)));
@@ -46,7 +37,6 @@ impl<T> Core<T> {
         again.extend(self.backlog.drain(..));
         self.backlog = again.into();
         self.refill();
-        Ok(chains)
     }
 
     /// Everything that is in flight, as it was before it was staged.

@@ -33,7 +33,7 @@ impl Inside {
             ..ExportArgs::default()
         };
         let device = export.open(spec.to_owned())?;
-        let tuning = args.process.tuning();
+        let tuning = args.process.tuning()?;
         let threads = usize::from(args.process.threads.unwrap_or(1));
         let workers = Workers::start(threads, cpus, tuning);
         let workers = Arc::new(workers.map_err(|error| match &args.process.cpus {

@@ -199,7 +199,7 @@ fn of_the_server(option: Arg) -> Arg {
             "CPUs for the jobs and then, with --disk, for the server's workers, one each in turn and \
              round again: 0,2-3 [default: wherever the kernel puts them]",
         ),
-        "threads" | "poll" | "poll_max_us" | "signal" | "kicks" => {
+        "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" => {
             option.help_heading("The server of --disk")
         }
         _ => option,

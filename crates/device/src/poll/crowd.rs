@@ -1,0 +1,93 @@
+//! Whether somebody else wants this processor.
+//!
+//! While a worker looks in vain for long it gives way now and then (`sched_yield`), which takes next to no time
+//! where nobody waits. Where somebody ran for longer than threads of the kernel do, looking delays more than
+//! it saves: one who looks waits for his turn like everybody else, and one who is woken comes before those who
+//! have just run.
+
+use std::time::Duration;
+
+/// What giving way has shown.
+#[derive(Clone, Debug, Default)]
+pub struct Crowd {
+    /// No looking before this.
+    until: Duration,
+    /// Others took long so many times in a row.
+    times: u32,
+}
+
+/// Threads of the kernel are believed to run for less than this at once, and others who want the processor for
+/// longer: a choice, not a measurement.
+const MOMENT: Duration = Duration::from_micros(200);
+/// How much longer one sleeps than others took, and the doublings of that.
+const PAUSE: u32 = 16;
+const MOST_DOUBLINGS: u32 = 6;
+
+/// Between two times that one gives way there are so many turns in vain: a choice, so that most drivers have
+/// answered by then.
+const EVERY: u32 = 2048;
+
+impl Crowd {
+    /// Is it time to give way, after so many turns in vain?
+    #[inline]
+    pub fn is_due(vain: u32) -> bool {
+        vain.is_multiple_of(EVERY)
+    }
+
+    /// It took until `now` to get the processor back.
+    pub fn gave_way(&mut self, now: Duration, took: Duration) {
+        if took < MOMENT {
+            self.times = 0;
+            return;
+        }
+        self.until = now + took * (PAUSE << self.times.min(MOST_DOUBLINGS));
+        self.times = self.times.saturating_add(1);
+    }
+
+    /// Are there others for whose sake one does not look at `now`?
+    #[inline]
+    pub fn is_there(&self, now: Duration) -> bool {
+        now < self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    #[test]
+    fn who_waits_for_a_moment_looks_on() {
+        let mut crowd = Crowd::default();
+        for n in 1..100 {
+            crowd.gave_way(us(100 * n), us(20));
+            assert!(!crowd.is_there(us(100 * n)));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_long_again_and_again_stops_looking() {
+        let mut crowd = Crowd::default();
+        let (mut now, mut waited, mut times) = (Duration::ZERO, Duration::ZERO, 0);
+        let slice = us(3000);
+        while now < Duration::from_secs(60) {
+            if crowd.is_there(now) {
+                now += us(1000);
+                continue;
+            }
+            (now, waited, times) = (now + slice, waited + slice, times + 1);
+            crowd.gave_way(now, slice);
+        }
+        assert!((20..40).contains(&times), "{times}");
+        assert!(waited * 100 < now, "{waited:?} of {now:?}");
+        crowd.gave_way(now, Duration::from_nanos(300));
+        crowd.gave_way(now, slice);
+        assert!(
+            !crowd.is_there(now + slice * 17),
+            "being alone once is a new beginning"
+        );
+    }
+}

@@ -1,0 +1,283 @@
+//! How long a worker looks before it sleeps: a machine without fd, thread or clock of its own.
+//!
+//! A sleep costs whoever ends it a system call and the sleeper a wake-up; looking costs this worker's
+//! time. So it looks for as long as looking has paid, by what a sleep costs on this machine: each source
+//! of work has a window ([`source`]) that follows what it brings, and the worker looks while any window is
+//! open. It gives way to others who want its processor ([`crowd`]), and keeps to the share of the time that it
+//! may spend ([`budget`]).
+//!
+//! ```text
+//!            work                    nothing, and no window is open
+//!   ┌────────────────────┐   ┌───────────────────────────────────┐
+//!   ▼                    │   │                                   ▼
+//! Busy ──nothing──▶ Looking since t                            Asleep
+//!   ▲                                                             │
+//!   └──── woken: the source that brings something learns ─────────┘
+//! ```
+
+mod budget;
+mod crowd;
+mod doubt;
+mod source;
+
+use std::ops::BitOr;
+use std::time::Duration;
+
+use budget::Budget;
+use crowd::Crowd;
+use source::Source;
+
+/// When does a worker look in vain?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Polling {
+    /// For as long as looking has paid lately.
+    #[default]
+    Adaptive,
+    /// Never: it sleeps once there is nothing to do.
+    Never,
+    /// Always: it does not sleep.
+    Always,
+}
+
+/// How much a worker may look in vain where that is [`Polling::Adaptive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest time at once; `None`: as long as pays by what a sleep costs.
+    pub max: Option<Duration>,
+    /// The share of the time, in percent.
+    pub cpu: u8,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            max: None,
+            cpu: 100,
+        }
+    }
+}
+
+/// What a turn of the loop has brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// So many chains.
+    pub chains: u16,
+    /// Completions.
+    pub completions: bool,
+    /// Commands.
+    pub commands: bool,
+}
+
+impl Progress {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        chains: 0,
+        completions: false,
+        commands: false,
+    };
+
+    /// Was there any?
+    #[inline]
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.chains > 0 || self.completions || self.commands
+    }
+}
+
+impl BitOr for Progress {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self {
+            chains: self.chains.saturating_add(other.chains),
+            completions: self.completions | other.completions,
+            commands: self.commands | other.commands,
+        }
+    }
+}
+
+/// What to do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Look again.
+    Spin,
+    /// Let others run who wait for this processor, if there are any, and look again.
+    Yield,
+    /// Arm, look once more, and sleep.
+    Block,
+}
+
+/// A time without work: looked through, or slept through.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// From when on looking is to be paid for.
+    looking: Duration,
+    /// Until when to look.
+    until: Duration,
+    /// The last look, or the end of a sleep.
+    last: Duration,
+    slept: bool,
+}
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    polling: Polling,
+    bound: Option<Duration>,
+    /// The longest time to look in vain.
+    max: Duration,
+    rings: Source,
+    completions: Source,
+    budget: Budget,
+    crowd: Crowd,
+    /// What has been brought since the last gap began.
+    brought: Progress,
+    /// Until when any source was to be looked at.
+    until: Duration,
+    /// Turns in a row that found nothing.
+    vain: u32,
+    gap: Option<Gap>,
+}
+
+/// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
+const CLOCK_EVERY: u32 = 8;
+
+/// How much longer than a sleep costs one looks in vain. A user waits for each microsecond of a sleep's
+/// price; of those spent looking, none are anybody's who wants them (see [`crowd`]), but they are not free.
+const PATIENCE: u32 = 4;
+
+/// Between these a sleep is believed to cost something: what was measured knows nothing of a processor whose caches
+/// and clock have gone down meanwhile, and something of chance.
+const COSTS: [Duration; 2] = [Duration::from_micros(25), Duration::from_micros(100)];
+
+impl Policy {
+    /// A machine of such bounds, where a sleep costs so much.
+    #[must_use]
+    pub fn new(polling: Polling, bounds: Bounds, sleep_costs: Duration) -> Self {
+        let max = longest(bounds.max, sleep_costs);
+        Self {
+            polling,
+            bound: bounds.max,
+            max,
+            rings: Source::new(max / 4),
+            completions: Source::new(max / 4),
+            budget: Budget::new(bounds.cpu),
+            crowd: Crowd::default(),
+            brought: Progress::NONE,
+            until: Duration::ZERO,
+            vain: 0,
+            gap: None,
+        }
+    }
+
+    /// A turn has ended. `clock` tells the time, since any moment; it is asked only when there was no
+    /// progress for some turns.
+    #[inline]
+    pub fn after_turn(&mut self, progress: Progress, clock: impl FnOnce() -> Duration) -> Wait {
+        if progress.any() {
+            if self.vain > 0 {
+                self.vain = 0;
+                self.found(progress);
+            }
+            self.brought = self.brought | progress;
+            return Wait::Spin;
+        }
+        match self.polling {
+            Polling::Always => Wait::Spin,
+            Polling::Never => Wait::Block,
+            Polling::Adaptive => {
+                self.vain = self.vain.wrapping_add(1);
+                if self.vain.is_multiple_of(CLOCK_EVERY) {
+                    self.look_on(clock())
+                } else {
+                    Wait::Spin
+                }
+            }
+        }
+    }
+
+    /// Nothing was found by `now`.
+    fn look_on(&mut self, now: Duration) -> Wait {
+        let gap = match self.gap {
+            Some(gap) => gap,
+            None => self.gap_from(now),
+        };
+        let ends = now >= gap.until;
+        if ends {
+            self.budget.spend(now.saturating_sub(gap.looking));
+        }
+        self.gap = Some(Gap {
+            looking: if ends { now } else { gap.looking },
+            last: now,
+            ..gap
+        });
+        if ends {
+            Wait::Block
+        } else if Crowd::is_due(self.vain) {
+            Wait::Yield
+        } else {
+            Wait::Spin
+        }
+    }
+
+    /// A gap begins: until when is it to be looked through?
+    fn gap_from(&mut self, now: Duration) -> Gap {
+        let looks = !self.crowd.is_there(now);
+        if self.brought.chains > 0 {
+            self.until = self.until.max(self.rings.quiet(now, looks));
+        }
+        if self.brought.completions {
+            self.until = self.until.max(self.completions.quiet(now, looks));
+        }
+        self.brought = Progress::NONE;
+        let within = now.saturating_add(self.budget.left(now));
+        Gap {
+            looking: now,
+            until: if looks { self.until.min(within) } else { now },
+            last: now,
+            slept: false,
+        }
+    }
+
+    /// A gap has ended, if it was long enough to be called one.
+    fn found(&mut self, progress: Progress) {
+        let Some(gap) = self.gap.take() else { return };
+        self.budget.spend(gap.last.saturating_sub(gap.looking));
+        if progress.chains > 0 {
+            self.rings.brings(gap.last, gap.slept, self.max);
+        }
+        if progress.completions {
+            self.completions.brings(gap.last, gap.slept, self.max);
+        }
+    }
+
+    /// Others were let run from `before` until `now`.
+    pub fn gave_way(&mut self, before: Duration, now: Duration) {
+        let took = now.saturating_sub(before);
+        self.crowd.gave_way(now, took);
+        if let Some(gap) = &mut self.gap {
+            // That was nobody's looking.
+            gap.looking += took;
+            if self.crowd.is_there(now) {
+                gap.until = now;
+            }
+        }
+    }
+
+    /// A sleep has ended at `now`. By now a sleep costs so much.
+    pub fn woke(&mut self, now: Duration, sleep_costs: Duration) {
+        self.max = longest(self.bound, sleep_costs);
+        if let Some(gap) = &mut self.gap {
+            (gap.looking, gap.last, gap.slept) = (now, now, true);
+        }
+    }
+}
+
+fn longest(bound: Option<Duration>, sleep_costs: Duration) -> Duration {
+    let [least, most] = COSTS;
+    bound.unwrap_or_else(|| sleep_costs.clamp(least, most) * PATIENCE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! One source of work, and for how long it pays to look for more of it.
+
+use std::time::Duration;
+
+use super::doubt::Doubt;
+
+/// Below this a window is not worth its bookkeeping and becomes 0.
+pub const LEAST: Duration = Duration::from_micros(4);
+
+/// What looking at one source has brought. Its *window* is how long after the last of its work one looks
+/// for more before one sleeps.
+#[derive(Clone, Debug)]
+pub struct Source {
+    window: Duration,
+    /// When it was found to bring nothing more.
+    since: Duration,
+    /// Is it looked for since then?
+    open: bool,
+    doubt: Doubt,
+}
+
+impl Source {
+    /// One that nothing is known of.
+    pub fn new(window: Duration) -> Self {
+        Self {
+            window,
+            since: Duration::ZERO,
+            open: false,
+            doubt: Doubt::default(),
+        }
+    }
+
+    /// It has brought something, and from `now` on nothing more. Until when is it to be looked at, where the
+    /// worker `looks` at all?
+    pub fn quiet(&mut self, now: Duration, looks: bool) -> Duration {
+        self.since = now;
+        self.open = looks && !self.window.is_zero() && self.doubt.tries();
+        if self.open { now + self.window } else { now }
+    }
+
+    /// It has brought something again, after a look until `now` or, `slept`, a sleep until then.
+    ///
+    /// Had it paid to look for longer, the window grows at once, and so covers nearly all gaps of a stream
+    /// that is uneven; it shrinks slowly, since a wide window costs nothing while the stream goes on. A gap
+    /// of `max` and more had better been slept through; one is chance, a dozen are a sparse stream.
+    pub fn brings(&mut self, now: Duration, slept: bool, max: Duration) {
+        let gap = now.saturating_sub(self.since);
+        if self.open && slept {
+            self.doubt.failed();
+        } else if self.open {
+            self.doubt.paid();
+        }
+        self.open = false;
+        self.window = if gap < max {
+            let covers = (gap * 2).max(LEAST);
+            covers.max(self.window * 255 / 256).min(max)
+        } else {
+            self.window * 7 / 8
+        };
+        if self.window < LEAST {
+            self.window = Duration::ZERO;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: Duration = us(200);
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// A gap of `gap` µs: was its end found by looking?
+    fn gap(source: &mut Source, gap: u64) -> bool {
+        let found = source.quiet(us(0), true) > us(gap);
+        source.brings(us(gap), !found, MAX);
+        found
+    }
+
+    #[test]
+    fn the_window_grows_over_gaps_that_are_short_enough() {
+        let mut source = Source::new(us(50));
+        assert!(!gap(&mut source, 80));
+        assert_eq!(source.window, us(160));
+        assert!(gap(&mut source, 80), "the second time, looking pays");
+    }
+
+    #[test]
+    fn the_window_closes_over_gaps_that_are_too_long_and_opens_again() {
+        let mut source = Source::new(us(50));
+        for _ in 0..30 {
+            assert!(!gap(&mut source, 10_000));
+        }
+        assert_eq!(source.window, Duration::ZERO);
+        assert!(!gap(&mut source, 1));
+        assert_eq!(source.window, LEAST);
+    }
+
+    #[test]
+    fn an_uneven_stream_is_covered() {
+        let mut source = Source::new(us(50));
+        gap(&mut source, 60);
+        for _ in 0..10 {
+            for common in [20, 21, 19, 25, 20] {
+                assert!(gap(&mut source, common));
+            }
+            assert!(
+                gap(&mut source, 60),
+                "the rare one is remembered for a while"
+            );
+        }
+    }
+
+    #[test]
+    fn what_comes_only_to_sleepers_is_hardly_looked_for() {
+        // The driver shares this processor: it runs while the worker sleeps, and then at once.
+        let mut source = Source::new(us(50));
+        let mut looked = 0;
+        for _ in 0..10_000 {
+            let until = source.quiet(us(0), true);
+            looked += u32::from(until > us(0));
+            source.brings(until + us(10), true, MAX);
+        }
+        assert!(looked < 30, "{looked} of 10000");
+    }
+}

@@ -1,0 +1,117 @@
+//! How chains come in.
+
+use pollux_disk::Channel;
+use pollux_ring::PeerFault;
+
+use super::{Queue, State};
+use crate::inflight::Record;
+
+/// How many chains are walked before the first of them is begun: what they point to comes from the driver's
+/// cache, in the time of one.
+const AT_ONCE: u16 = 8;
+
+impl Queue {
+    /// Takes what the driver made available, `most` chains at most, and hands it to `channel` with tickets
+    /// of `position`. Returns how many chains that were.
+    pub fn take(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
+        if self.resumes() {
+            return self.resume(position, most, channel);
+        }
+        if self.state != State::Running {
+            return 0;
+        }
+        let available = match self.setup.ring.look() {
+            Ok(available) => available,
+            Err(fault) => return self.broken(fault),
+        };
+        let room = u16::try_from(self.free.len()).unwrap_or(u16::MAX);
+        let batch = available.min(most).min(room);
+        if batch == 0 {
+            self.setup.stats.turns_idle.add(1);
+            return 0;
+        }
+        let mut left = batch;
+        while left > 0 {
+            let mut few = [0; AT_ONCE as usize];
+            let (walked, fault) = self.walk(&mut few, left);
+            for at in &few[..walked] {
+                self.begin(*at, position, channel);
+            }
+            if let Some(fault) = fault {
+                return self.broken(fault);
+            }
+            left = left.saturating_sub(AT_ONCE);
+            self.show_some(left);
+        }
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        batch
+    }
+
+    /// Walks the next few of `most` chains that the ring has shown, and has their headers and the places of their
+    /// statuses fetched meanwhile. Tells in which slots they are, how many, and what ended that early.
+    #[inline]
+    fn walk(&mut self, few: &mut [u16; AT_ONCE as usize], most: u16) -> (usize, Option<PeerFault>) {
+        let mut walked = 0;
+        for place in few.iter_mut().take(most.into()) {
+            let Some(&at) = self.free.last() else { break };
+            let slot = &mut self.slots[usize::from(at)];
+            match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
+                Ok(Some(head)) => slot.head = head,
+                Ok(None) => break,
+                Err(fault) => return (walked, Some(fault)),
+            }
+            if let Some(header) = slot.chain.readable().first() {
+                header.will_read();
+            }
+            if let Some(status) = slot.chain.writable().last() {
+                status.will_write_last();
+            }
+            if let Some(record) = &mut self.setup.record {
+                record.taken(slot.head);
+            }
+            self.free.pop();
+            *place = at;
+            walked += 1;
+        }
+        (walked, None)
+    }
+
+    /// Is there anything left that somebody before us took and did not end?
+    #[inline]
+    pub(super) fn resumes(&self) -> bool {
+        let record = self.setup.record.as_ref();
+        record.is_some_and(|record| record.left() > 0)
+    }
+
+    /// As [`Queue::take`], with what somebody before us took and did not end. A queue that drains does it
+    /// as well: whoever stops a queue is told that nothing is in flight.
+    #[cold]
+    fn resume(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
+        let mut batch = 0;
+        while batch < most {
+            let again = self.setup.record.as_mut().and_then(Record::again);
+            let Some(head) = again else { break };
+            let at = self
+                .free
+                .pop()
+                .expect("no more are in flight than there are slots");
+            let slot = &mut self.slots[usize::from(at)];
+            slot.head = head;
+            let walked = self
+                .setup
+                .ring
+                .walk(head, &self.setup.memory, &mut slot.chain);
+            if let Err(fault) = walked {
+                self.free.push(at);
+                return self.broken(fault);
+            }
+            self.begin(at, position, channel);
+            batch += 1;
+            self.show_some(most - batch);
+        }
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        batch
+    }
+}

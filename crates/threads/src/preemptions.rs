@@ -1,0 +1,8 @@
+use nix::sys::resource::{UsageWho, getrusage};
+
+/// How often the kernel has taken the processor from this thread while it wanted to go on. A system call.
+#[must_use]
+pub fn preemptions() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask for its own usage");
+    u64::try_from(usage.involuntary_context_switches()).unwrap_or(0)
+}
