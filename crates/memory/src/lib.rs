@@ -12,7 +12,6 @@ pub mod io;
 mod loan;
 mod memfd;
 mod pages;
-mod prefetch;
 mod region;
 mod span;
 mod sparse;

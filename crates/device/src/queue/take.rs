@@ -1,14 +1,9 @@
 //! How chains come in.
 
 use pollux_disk::Channel;
-use pollux_ring::PeerFault;
 
 use super::{Queue, State};
 use crate::inflight::Record;
-
-/// How many chains are walked before the first of them is begun: what they point to comes from the driver's
-/// cache, in the time of one.
-const AT_ONCE: u16 = 8;
 
 impl Queue {
     /// Takes what the driver made available, `most` chains at most, and hands it to `channel` with tickets
@@ -30,51 +25,24 @@ impl Queue {
             self.setup.stats.turns_idle.add(1);
             return 0;
         }
-        let mut left = batch;
-        while left > 0 {
-            let mut few = [0; AT_ONCE as usize];
-            let (walked, fault) = self.walk(&mut few, left);
-            for at in &few[..walked] {
-                self.begin(*at, position, channel);
-            }
-            if let Some(fault) = fault {
-                return self.broken(fault);
-            }
-            left = left.saturating_sub(AT_ONCE);
-            self.show_some(left);
-        }
-        self.setup.stats.turns_busy.add(1);
-        self.setup.stats.chains_per_turn.record(u64::from(batch));
-        batch
-    }
-
-    /// Walks the next few of `most` chains that the ring has shown, and has their headers and the places of their
-    /// statuses fetched meanwhile. Tells in which slots they are, how many, and what ended that early.
-    #[inline]
-    fn walk(&mut self, few: &mut [u16; AT_ONCE as usize], most: u16) -> (usize, Option<PeerFault>) {
-        let mut walked = 0;
-        for place in few.iter_mut().take(most.into()) {
+        for done in 0..batch {
             let Some(&at) = self.free.last() else { break };
             let slot = &mut self.slots[usize::from(at)];
             match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
                 Ok(Some(head)) => slot.head = head,
                 Ok(None) => break,
-                Err(fault) => return (walked, Some(fault)),
-            }
-            if let Some(header) = slot.chain.readable().first() {
-                header.will_read();
-            }
-            if let Some(status) = slot.chain.writable().last() {
-                status.will_write_last();
+                Err(fault) => return self.broken(fault),
             }
             if let Some(record) = &mut self.setup.record {
                 record.taken(slot.head);
             }
             self.free.pop();
-            *place = at;
-            walked += 1;
+            self.begin(at, position, channel);
+            self.show_some(batch - done - 1);
         }
-        (walked, None)
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        batch
     }
 
     /// Is there anything left that somebody before us took and did not end?
