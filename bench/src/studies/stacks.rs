@@ -14,6 +14,7 @@ use super::site::{Setup, Site};
 use super::{Case, Finding, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Client, Job, on_its_way, token};
+use crate::contender::Exports;
 use crate::load::Offsets;
 use crate::measure::Spent;
 
@@ -38,6 +39,8 @@ pub struct Trial {
     legs: usize,
     depth: u16,
     waiting: Waiting,
+    /// Does it sleep without a look before that?
+    at_once: bool,
     scope: PollScope,
 }
 
@@ -50,7 +53,8 @@ impl fmt::Display for Trial {
             PollScope::EveryQueue => " every-queue",
         };
         let waiting = Client::Driver(self.waiting).waiting();
-        write!(f, "{waiting}{scope} at {}", self.depth)
+        let at_once = if self.at_once { " at once" } else { "" };
+        write!(f, "{waiting}{at_once}{scope} at {}", self.depth)
     }
 }
 
@@ -61,6 +65,7 @@ impl Trial {
             legs: 3,
             depth,
             waiting,
+            at_once: false,
             scope: PollScope::OwnInFlight,
         }
     }
@@ -78,8 +83,9 @@ impl Study for Stacks {
 
     const TITLE: &'static str = "Stacked disks over queues of the driver";
     const EXPLANATION: &'static str = "\
-One thread and one channel of a stacked disk, whose legs are queues of our driver to one server (three, or sixteen of which one is\n\
-used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
+One thread and one channel of a stacked disk, whose legs are queues of our driver to one server, each its own (three, or sixteen of which one is\n\
+used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` looks for 3 µs before it sleeps where that pays, as it does by default; `at-once` never\n\
+looks, as a driver of interrupts does. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
 legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
     const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 0.5;
@@ -94,12 +100,19 @@ legs with requests of its own with one that looks at all. Polls are looks at a l
         let mut cases = vec![];
         for shape in [Shape::Linear, Shape::Striped] {
             for depth in [1, 4] {
+                let [polled, call] = [Waiting::Polled, Waiting::Call]
+                    .map(|waiting| Trial::new(shape, depth, waiting));
+                let at_once = Trial {
+                    at_once: true,
+                    ..call
+                };
                 cases.push(Case {
                     name: format!("stack/{}/{depth}", of(shape)),
-                    trials: [Waiting::Polled, Waiting::Call]
-                        .map(|waiting| Trial::new(shape, depth, waiting))
-                        .into(),
-                    rows: vec![("polled:call", [only(0), only(1)])],
+                    trials: vec![polled, call, at_once],
+                    rows: vec![
+                        ("polled:call", [only(0), only(1)]),
+                        ("polled:at-once", [only(0), only(2)]),
+                    ],
                 });
             }
             cases.push(Case {
@@ -125,8 +138,15 @@ legs with requests of its own with one that looks at all. Polls are looks at a l
         cases
     }
 
-    fn setup(_: Trial) -> Setup {
-        Setup::ours(Disk::Null)
+    fn setup(trial: Trial) -> Setup {
+        let queues = u16::try_from(trial.legs).expect("sixteen at most");
+        Setup {
+            exports: Exports {
+                queues,
+                ..Exports::one(Disk::Null)
+            },
+            ..Setup::ours(Disk::Null)
+        }
     }
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
@@ -182,7 +202,10 @@ impl Stacked {
             block: trial.block(),
             depth: trial.depth,
         };
-        let waiter = Waiter::new(trial.waiting)?;
+        let mut waiter = Waiter::new(trial.waiting)?;
+        if trial.at_once {
+            waiter = waiter.looking_for(Duration::ZERO);
+        }
         let point: &WaitPoint = waiter.point();
         let leg = driver.geometry().bytes;
         let (bytes, base) = match trial.shape {

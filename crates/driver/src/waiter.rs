@@ -81,6 +81,14 @@ impl Waiter {
         })
     }
 
+    /// Looks for `most` at most, where it is not [`Waiting::Polled`]: zero for who wants to sleep at once, whatever
+    /// that costs.
+    #[must_use]
+    pub fn looking_for(mut self, most: Duration) -> Self {
+        self.look = Look::new(most);
+        self
+    }
+
     /// What the channels are to be opened with.
     #[must_use]
     pub fn point(&self) -> &WaitPoint {
