@@ -99,6 +99,8 @@ pub struct Queue {
     unpublished: Unpublished,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
+    /// Does it kick with the next chain, of which nothing has been seen?
+    armed: bool,
 }
 
 impl Queue {
@@ -114,6 +116,7 @@ impl Queue {
             state: State::Running,
             unpublished: Unpublished::default(),
             shows: signal == Signal::CompletionsFirst,
+            armed: false,
             setup,
         };
         queue.log_ring();
@@ -309,8 +312,11 @@ impl Queue {
         }
     }
 
-    /// Asks for kicks, then looks once more.
+    /// Asks for kicks, then looks once more; where that still stands, the driver kicks, and nothing needs to be done.
     pub fn arm(&mut self) -> Armed {
+        if self.armed {
+            return Armed::Idle;
+        }
         if self.resumes() {
             return Armed::Pending;
         }
@@ -321,7 +327,10 @@ impl Queue {
         let armed = self.setup.ring.arm();
         self.log_ring();
         match armed {
-            Ok(armed) if self.setup.kick.is_some() => armed,
+            Ok(armed) if self.setup.kick.is_some() => {
+                self.armed = armed == Armed::Idle;
+                armed
+            }
             Ok(_) => Armed::Pending,
             Err(fault) => {
                 self.broken(fault);
@@ -330,9 +339,15 @@ impl Queue {
         }
     }
 
+    /// Does the driver kick with its next chain?
+    pub fn is_armed(&self) -> bool {
+        self.armed
+    }
+
     /// Asks for no kicks.
     #[inline]
     pub fn disarm(&mut self) {
+        self.armed = false;
         self.setup.ring.disarm();
         self.log_ring();
     }

@@ -2,21 +2,46 @@
 //!
 //! A look at a queue that is idle costs little, and at a hundred of them more than a request. So those that
 //! have brought something lately are looked at in each turn, and the others by turns: a few in each turn, by
-//! how much was found in it.
+//! how much was found in it. Those that have brought nothing for many sleeps are left alone by sleeps as well.
+//!
+//! ```text
+//!         64 looks in vain          8 sleeps in vain, and it kicks
+//!  awake ─────────────────▶ resting ──────────────────────────────▶ dormant
+//!    ▲ ▲       a sleep         │                                      │
+//!    │ └───────────────────────┘                                      │
+//!    └────────────────── it brings something, or kicks ───────────────┘
+//! ```
 
 use std::collections::VecDeque;
 
 /// Places, of which some are looked at in each turn.
 #[derive(Debug, Default)]
 pub struct Rota {
-    /// Looks in vain, by place.
-    vain: Vec<u8>,
+    /// What each place has not brought.
+    vain: Vec<Vain>,
     awake: Vec<u16>,
     resting: VecDeque<u16>,
+    dormant: VecDeque<u16>,
+    /// What the last turn has brought.
+    brought: u16,
+    turns: u32,
+}
+
+/// Looks and sleeps since a place has brought something.
+#[derive(Clone, Copy, Debug, Default)]
+struct Vain {
+    looks: u8,
+    sleeps: u8,
 }
 
 /// After so many looks in vain a place is looked at by turns.
 const PATIENCE: u8 = 64;
+
+/// After so many sleeps in vain a place that kicks is left alone by sleeps.
+const SLEEPS: u8 = 8;
+
+/// In so many turns one of those that are dormant is looked at: one in each was 7 % of a turn that brings one chain.
+const DORMANT_EVERY: u32 = 4;
 
 /// For so many that are found, one more of those that rest is looked at: this bounds how long they may be
 /// kept waiting by the others, and what looking at them costs.
@@ -27,78 +52,116 @@ impl Rota {
     pub fn add(&mut self, place: u16) {
         let at = usize::from(place);
         if self.vain.len() <= at {
-            self.vain.resize(at + 1, 0);
+            self.vain.resize(at + 1, Vain::default());
         }
-        self.vain[at] = 0;
-        if !self.awake.contains(&place) {
-            self.awake.push(place);
-        }
-        self.resting.retain(|other| *other != place);
+        self.remove(place);
+        self.vain[at] = Vain::default();
+        self.awake.push(place);
     }
 
     /// Nothing is in `place` any more.
     pub fn remove(&mut self, place: u16) {
         self.awake.retain(|other| *other != place);
         self.resting.retain(|other| *other != place);
+        self.dormant.retain(|other| *other != place);
     }
 
-    /// All are looked at in the next turn: a sleep is over, or something was found in a place that rests.
-    pub fn rouse(&mut self) {
-        for place in self.resting.drain(..) {
-            self.vain[usize::from(place)] = PATIENCE - 1;
+    /// Whatever is in `place` has kicked: it is looked at in the next turn, before anybody sleeps again.
+    pub fn kicked(&mut self, place: u16) {
+        self.vain[usize::from(place)] = Vain::default();
+        if let Some(at) = self.dormant.iter().position(|other| *other == place) {
+            self.dormant.remove(at);
             self.awake.push(place);
         }
+    }
+
+    /// All but those that are dormant are looked at in the next turn.
+    pub fn rouse(&mut self) {
+        for place in self.resting.drain(..) {
+            self.vain[usize::from(place)].looks = PATIENCE - 1;
+            self.awake.push(place);
+        }
+    }
+
+    /// A sleep is over. Those that have brought nothing for long, and of which `kicks` says that a kick is asked
+    /// for, become dormant; the others are looked at in the next turn.
+    pub fn slept(&mut self, mut kicks: impl FnMut(u16) -> bool) {
+        self.rouse();
+        let (vain, dormant) = (&mut self.vain, &mut self.dormant);
+        self.awake.retain(|&place| {
+            let sleeps = &mut vain[usize::from(place)].sleeps;
+            *sleeps = sleeps.saturating_add(1);
+            let stays = *sleeps < SLEEPS || !kicks(place);
+            if !stays {
+                dormant.push_back(place);
+            }
+            stays
+        });
+    }
+
+    /// All that are not dormant.
+    pub fn alert(&self) -> impl Iterator<Item = u16> {
+        self.awake.iter().chain(&self.resting).copied()
     }
 
     /// One turn: `look` tells how much it has found in a place, or `None` where this turn has brought enough
     /// without it; the next turn begins there. Returns how much was found in all.
     #[inline]
     pub fn turn(&mut self, mut look: impl FnMut(u16) -> Option<u16>) -> u16 {
-        let rested = self.resting.len();
         let mut total = 0u16;
+        if !self.resting.is_empty() || !self.dormant.is_empty() {
+            // First, as those that are awake may well bring enough in each turn.
+            total = self.by_turns(&mut look);
+        }
         let mut at = 0;
         while let Some(&place) = self.awake.get(at) {
             let Some(found) = look(place) else {
                 self.awake.rotate_left(at);
-                return total;
+                break;
             };
             total = total.saturating_add(found);
             let vain = &mut self.vain[usize::from(place)];
-            *vain = if found > 0 { 0 } else { *vain + 1 };
-            if *vain < PATIENCE {
+            if found > 0 {
+                *vain = Vain::default();
+            } else {
+                vain.looks += 1;
+            }
+            if vain.looks < PATIENCE {
                 at += 1;
             } else {
                 self.awake.swap_remove(at);
                 self.resting.push_back(place);
             }
         }
-        if rested == 0 {
-            return total;
-        }
-        let some = usize::from(1 + total / PER_REST).min(rested);
-        total.saturating_add(self.look_at_some(some, look))
+        self.brought = total;
+        total
     }
 
-    fn look_at_some(&mut self, some: usize, mut look: impl FnMut(u16) -> Option<u16>) -> u16 {
-        let mut more = 0u16;
-        for _ in 0..some {
-            let Some(place) = self.resting.pop_front() else {
-                break;
-            };
-            match look(place) {
-                None => {
-                    self.resting.push_front(place);
+    /// Looks at the next of those that wait for their turn.
+    fn by_turns(&mut self, look: &mut impl FnMut(u16) -> Option<u16>) -> u16 {
+        self.turns = self.turns.wrapping_add(1);
+        let (mut total, more) = (0u16, self.brought / PER_REST);
+        let one_dormant = u16::from(self.turns.is_multiple_of(DORMANT_EVERY));
+        for (waiting, one) in [(&mut self.resting, 1), (&mut self.dormant, one_dormant)] {
+            for _ in 0..usize::from(one + more).min(waiting.len()) {
+                let Some(place) = waiting.pop_front() else {
                     break;
-                }
-                Some(0) => self.resting.push_back(place),
-                Some(found) => {
-                    more = more.saturating_add(found);
-                    self.vain[usize::from(place)] = 0;
-                    self.awake.push(place);
+                };
+                match look(place) {
+                    None => {
+                        waiting.push_front(place);
+                        break;
+                    }
+                    Some(0) => waiting.push_back(place),
+                    Some(found) => {
+                        total = total.saturating_add(found);
+                        self.vain[usize::from(place)] = Vain::default();
+                        self.awake.push(place);
+                    }
                 }
             }
         }
-        more
+        total
     }
 }
 
@@ -165,6 +228,43 @@ mod tests {
     }
 
     #[test]
+    fn sleeps_leave_those_alone_that_are_dormant() {
+        let mut rota = rota(3);
+        let sleep = |rota: &mut Rota| {
+            for _ in 0..65 {
+                looked_at(rota, &[0]);
+            }
+            // The last place sends no kicks.
+            rota.slept(|place| place != 2);
+            let mut alert: Vec<_> = rota.alert().collect();
+            alert.sort_unstable();
+            alert
+        };
+        for _ in 1..SLEEPS {
+            assert_eq!(sleep(&mut rota), [0, 1, 2]);
+        }
+        assert_eq!(sleep(&mut rota), [0, 2]);
+        assert!(
+            (0..DORMANT_EVERY).any(|_| looked_at(&mut rota, &[0]).contains(&1)),
+            "it is looked at by turns"
+        );
+        for _ in 1..SLEEPS {
+            rota.kicked(1);
+            rota.slept(|place| place != 2);
+            assert!(
+                looked_at(&mut rota, &[0]).contains(&1),
+                "a sleep that it ended with a kick does not send it back"
+            );
+        }
+        while sleep(&mut rota).len() > 2 {}
+        while !looked_at(&mut rota, &[1]).contains(&1) {}
+        for _ in 1..SLEEPS {
+            assert_eq!(sleep(&mut rota), [0, 1, 2], "it has brought something");
+        }
+        assert_eq!(sleep(&mut rota), [0, 2]);
+    }
+
+    #[test]
     fn a_turn_that_has_brought_enough_goes_on_with_the_next() {
         let mut rota = rota(4);
         let mut served = [0u32; 4];
@@ -180,6 +280,26 @@ mod tests {
             });
         }
         assert_eq!(served, [25 * 64; 4]);
+    }
+
+    #[test]
+    fn one_that_brings_enough_in_each_turn_keeps_nobody_waiting() {
+        let mut rota = rota(32);
+        for _ in 0..64 {
+            looked_at(&mut rota, &[0]);
+        }
+        let mut seen = [false; 32];
+        for _ in 0..16 {
+            let mut enough = false;
+            rota.turn(|place| {
+                seen[usize::from(place)] = true;
+                (!enough).then(|| {
+                    enough = place == 0;
+                    if enough { 64 } else { 0 }
+                })
+            });
+        }
+        assert_eq!(seen, [true; 32]);
     }
 
     #[test]

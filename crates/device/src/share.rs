@@ -48,8 +48,11 @@ impl Share {
         self.session
     }
 
-    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
-        self.queues.iter().flatten().map(|queue| &**queue)
+    /// The queues that a sleep concerns: not those that are dormant.
+    pub fn alert_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.rota
+            .alert()
+            .filter_map(|position| self.queues[usize::from(position)].as_deref())
     }
 
     /// One turn: completions first, then new chains.
@@ -135,26 +138,49 @@ impl Share {
         }
     }
 
-    /// Turns the kicks of all queues on, and looks at them and at the channel once more. Is there
-    /// nothing?
+    /// Turns the kicks of all queues on, and looks at them and at the channel once more; not at those that are dormant,
+    /// whose kicks are on. Is there nothing?
     pub fn arm(&mut self) -> bool {
         let mut idle = true;
-        for queue in self.queues.iter_mut().flatten() {
-            idle &= queue.arm() == pollux_ring::Armed::Idle;
+        for position in self.rota.alert() {
+            if let Some(queue) = &mut self.queues[usize::from(position)] {
+                idle &= queue.arm() == pollux_ring::Armed::Idle;
+            }
         }
         // Queues that stop wait for their last completion, which the channel announces.
         idle & (self.channel.arm() == Armed::Idle)
     }
 
-    /// Looks at all queues in the next turn: a sleep is over, or was to be.
+    /// Looks at all queues in the next turn, but for those that are dormant.
     pub fn rouse(&mut self) {
         self.rota.rouse();
     }
 
-    /// Turns the kicks of all queues off.
-    pub fn disarm(&mut self) {
-        for queue in self.queues.iter_mut().flatten() {
-            queue.disarm();
+    /// The queue at `position` has kicked.
+    pub fn kicked(&mut self, position: u16) {
+        if let Some(Some(queue)) = self.queues.get(usize::from(position)) {
+            queue.drain_kicks();
+            self.rota.kicked(position);
+        }
+    }
+
+    /// A sleep is over, or was to be: turns the kicks of all queues off, and looks at them in the next turn. Those that
+    /// have brought nothing for long are left alone, with their kicks on.
+    pub fn slept(&mut self) {
+        let queues = &self.queues;
+        self.rota.slept(|position| {
+            let queue = queues[usize::from(position)].as_ref();
+            queue.is_some_and(|queue| queue.is_armed())
+        });
+        self.disarm();
+    }
+
+    /// Turns the kicks of all queues off, but for those that are dormant.
+    fn disarm(&mut self) {
+        for position in self.rota.alert() {
+            if let Some(queue) = &mut self.queues[usize::from(position)] {
+                queue.disarm();
+            }
         }
     }
 
@@ -239,11 +265,12 @@ fn watch_of(session: SessionId, position: usize) -> Watch {
     Watch(u64::from(session.0) << 16 | position as u64)
 }
 
-/// The queue whose kicks are called `watch`.
-pub fn queue_of(shares: &[Share], watch: Watch) -> Option<&Queue> {
+/// The queue has kicked whose kicks are called `watch`.
+pub fn kicked(shares: &mut [Share], watch: Watch) {
     let share = shares
-        .iter()
-        .find(|share| u64::from(share.session.0) == watch.0 >> 16)?;
-    let position = usize::try_from(watch.0 & 0xffff).ok()?;
-    share.queues.get(position)?.as_deref()
+        .iter_mut()
+        .find(|share| u64::from(share.session.0) == watch.0 >> 16);
+    if let (Some(share), Ok(position)) = (share, u16::try_from(watch.0 & 0xffff)) {
+        share.kicked(position);
+    }
 }

@@ -18,7 +18,7 @@ use crate::poll::{Policy, Progress, Wait};
 use crate::prices;
 use crate::queue::Queue;
 use crate::rota::Rota;
-use crate::share::{Share, queue_of};
+use crate::share::{Share, kicked};
 use crate::tuning::Tuning;
 
 /// Names one session's share of a worker.
@@ -230,20 +230,14 @@ impl Worker {
         } else {
             self.sleeper.disarm();
         }
-        for share in &mut self.shares {
-            share.disarm();
-        }
-        self.rouse();
+        self.rota.rouse();
+        self.shares.iter_mut().for_each(Share::slept);
     }
 
     fn sleep(&mut self) {
         let before = self.epoch.elapsed();
-        let shares = &self.shares;
-        let slept = self.sleeper.sleep(None, |watch| {
-            if let Some(queue) = queue_of(shares, watch) {
-                queue.drain_kicks();
-            }
-        });
+        let shares = &mut self.shares;
+        let slept = self.sleeper.sleep(None, |watch| kicked(shares, watch));
         if let Err(error) = slept {
             tracing::error!(%error, "the wait point failed");
         }
@@ -252,7 +246,7 @@ impl Worker {
             prices::WOKEN.paid(late);
         }
         self.policy.woke(now, prices::of_a_sleep());
-        for queue in self.shares.iter().flat_map(Share::queues) {
+        for queue in self.shares.iter().flat_map(Share::alert_queues) {
             queue.stats().sleeps.add(1);
             queue
                 .stats()

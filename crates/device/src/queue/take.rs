@@ -25,6 +25,9 @@ impl Queue {
             self.setup.stats.turns_idle.add(1);
             return 0;
         }
+        if self.armed {
+            self.disarm();
+        }
         for done in 0..batch {
             let Some(&at) = self.free.last() else { break };
             let slot = &mut self.slots[usize::from(at)];
