@@ -16,6 +16,8 @@
 
 use std::time::Duration;
 
+use pollux_disk::wait::Doubt;
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -29,18 +31,15 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Look {
     most: Duration,
-    /// Looks in vain since one paid.
-    failures: u32,
-    /// Waits that are still to sleep at once.
-    skips: u32,
+    doubt: Doubt,
     /// When the look of this wait began.
     since: Option<Duration>,
     /// How many requests a wait brings, in quarters: a mean of the last few.
     batch: u32,
 }
 
-/// How many looks may fail before some are skipped.
-const TOLERATED: u32 = 2;
+/// How many looks in a row may fail before some are skipped.
+const TOLERATED: u32 = 1;
 /// The most requests of a wait that make it look for longer.
 const MOST_BATCH: u32 = 8;
 /// The most waits that go without a look.
@@ -58,8 +57,7 @@ impl Look {
     pub const fn new(most: Duration) -> Self {
         Self {
             most,
-            failures: 0,
-            skips: 0,
+            doubt: Doubt::new(TOLERATED, MOST_SKIPS),
             since: None,
             batch: 4,
         }
@@ -76,8 +74,7 @@ impl Look {
     /// go without a look.
     #[inline]
     pub fn missed(&mut self, clock: impl FnOnce() -> Duration) -> Next {
-        if self.skips > 0 {
-            self.skips -= 1;
+        if self.since.is_none() && !self.doubt.tries() {
             return Next::Sleep;
         }
         let now = clock();
@@ -86,10 +83,7 @@ impl Look {
             return Next::Look;
         }
         self.since = None;
-        self.failures = self.failures.saturating_add(1);
-        if let Some(doublings) = self.failures.checked_sub(TOLERATED) {
-            self.skips = 2u32.saturating_pow(doublings + 1).min(MOST_SKIPS);
-        }
+        self.doubt.failed();
         Next::Sleep
     }
 
@@ -104,7 +98,7 @@ impl Look {
     pub fn found(&mut self) {
         // A look that began pays for all that failed; one that found something at once says nothing.
         if self.since.take().is_some() {
-            self.failures = 0;
+            self.doubt.paid();
         }
     }
 }
@@ -183,8 +177,7 @@ mod tests {
         for _ in 0..3 {
             wait(&mut look, 100);
         }
-        let before = look.failures;
         look.found();
-        assert_eq!(look.failures, before);
+        assert!(!wait(&mut look, 5), "looks are still skipped");
     }
 }

@@ -17,7 +17,6 @@
 
 mod budget;
 mod crowd;
-mod doubt;
 mod source;
 
 use std::ops::BitOr;

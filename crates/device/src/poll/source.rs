@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use super::doubt::Doubt;
+use pollux_disk::wait::Doubt;
 
 /// Below this a window is not worth its bookkeeping and becomes 0.
 pub const LEAST: Duration = Duration::from_micros(4);
+
+/// How many looks in a row may fail before some are skipped.
+const TOLERATED: u32 = 2;
+/// The most sleeps without a look before them.
+const MOST_SKIPS: u32 = 1024;
 
 /// What looking at one source has brought. Its *window* is how long after the last of its work one looks
 /// for more before one sleeps.
@@ -26,7 +31,7 @@ impl Source {
             window,
             since: Duration::ZERO,
             open: false,
-            doubt: Doubt::default(),
+            doubt: Doubt::new(TOLERATED, MOST_SKIPS),
         }
     }
 

@@ -4,6 +4,7 @@
 //! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to everybody who may wake it.
 //! Waking somebody who is awake costs a fence and a load: only sleepers are woken.
 
+mod doubt;
 mod flag;
 
 use std::io;
@@ -17,6 +18,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+pub use doubt::Doubt;
 pub use flag::Flag;
 
 /// What a watched descriptor is called when it ends a sleep.
