@@ -102,7 +102,7 @@ impl Bare {
 
     /// What the worker does when it wakes.
     pub fn disarm(&mut self) {
-        self.share.disarm();
+        self.share.slept();
     }
 
     /// What the queue has counted.
