@@ -20,6 +20,8 @@ pub struct Rota {
     /// What each place has not brought.
     vain: Vec<Vain>,
     awake: Vec<u16>,
+    /// Awake from the next turn on: in this one they were looked at.
+    risen: Vec<u16>,
     resting: VecDeque<u16>,
     dormant: VecDeque<u16>,
     /// What the last turn has brought.
@@ -133,6 +135,7 @@ impl Rota {
                 self.resting.push_back(place);
             }
         }
+        self.awake.append(&mut self.risen);
         self.brought = total;
         total
     }
@@ -156,7 +159,7 @@ impl Rota {
                     Some(found) => {
                         total = total.saturating_add(found);
                         self.vain[usize::from(place)] = Vain::default();
-                        self.awake.push(place);
+                        self.risen.push(place);
                     }
                 }
             }
@@ -280,6 +283,21 @@ mod tests {
             });
         }
         assert_eq!(served, [25 * 64; 4]);
+    }
+
+    #[test]
+    fn nobody_is_looked_at_twice_in_a_turn() {
+        let mut rota = rota(4);
+        for _ in 0..65 {
+            looked_at(&mut rota, &[0]);
+        }
+        for _ in 0..4 {
+            let mut looked = looked_at(&mut rota, &[0, 1, 2, 3]);
+            looked.sort_unstable();
+            let all = looked.len();
+            looked.dedup();
+            assert_eq!(looked.len(), all, "{looked:?}");
+        }
     }
 
     #[test]
