@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollux_disk::{Failure, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, Completion, Driver, Hybrid, Pending, Queue, Waiter, Waiting};
+use pollux_driver::{
+    Buffer, Completion, Driver, Hybrid, Options, Pending, Queue, Reconnect, Waiter, Waiting,
+};
 use pollux_memory::Spans;
+use pollux_tests::backend::{Backend, Conduct, Plan};
 use pollux_tests::drive::{self, PATIENCE};
 
 /// Requests that each has in flight.
@@ -180,4 +183,19 @@ fn by_channel(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, c
     let mut done = |one: pollux_disk::Completion| results.push(one.result);
     let ended = waiter.wait(channel, Some(PATIENCE), &mut done).unwrap();
     assert_eq!((ended, results), (1, vec![failed]));
+}
+
+/// Whoever closes the connection is gone for good.
+pub fn never() -> Options {
+    Options {
+        reconnect: Reconnect::Never,
+        ..Options::default()
+    }
+}
+
+/// A device by hand that has `count` requests in flight and ends none.
+pub fn holding(plan: Plan) -> Backend {
+    let backend = Backend::start(plan).unwrap();
+    backend.conduct(Conduct::Held);
+    backend
 }
