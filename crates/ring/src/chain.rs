@@ -163,11 +163,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Walks the table of `len` descriptors, which `get` reads, from `next`. A descriptor for another
     /// table, which ends this one, is returned where `indirect` ones may be.
-    #[expect(
-        clippy::inline_always,
-        reason = "of the device's instructions for a request, 6 % else pass the walk's state"
-    )]
-    #[inline(always)]
+    #[inline]
     fn table(
         &mut self,
         len: u32,
