@@ -221,7 +221,7 @@ fn writes_are_synced_where_the_driver_cannot_flush_or_switched_the_cache() {
         traced.args(["-D", "-f", "-e", "trace=fdatasync", "-o"]);
         traced.arg(&trace).arg(command.get_program());
         traced.args(command.get_args());
-        let _server = Server::start(&mut traced, &socket, Ready::LogLine).unwrap();
+        let server = Server::start(&mut traced, &socket, Ready::LogLine).unwrap();
         let mut before = 0;
         let mut syncs = || {
             let text = fs::read_to_string(&trace).unwrap();
@@ -229,7 +229,8 @@ fn writes_are_synced_where_the_driver_cannot_flush_or_switched_the_cache() {
             seen - std::mem::replace(&mut before, seen)
         };
 
-        let mut driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
+        let mut driver = Driver::connect(&socket, TWO_QUEUES)
+            .unwrap_or_else(|error| panic!("{error}\n{}", server.log()));
         write_ten(&mut driver);
         assert_eq!(syncs(), 0, "the driver flushes when it wants to");
         driver.queues[0].bare(0, FLUSH);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pollux_disk::wait::{Sleeper, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::ioctl_fionread;
+use rustix::io::{ioctl_fionread, retry_on_intr};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::refusal::Refusal;
@@ -76,7 +76,8 @@ impl Arrivals {
     fn is_ready(&self) -> io::Result<bool> {
         let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut fds = [PollFd::new(&self.stream, ends)];
-        if poll(&mut fds, Some(&Timespec::default()))? > 0 {
+        // Even one that does not wait ends early by a signal, or when a debugger stops the thread.
+        if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? > 0 {
             return Ok(true);
         }
         let there = ioctl_fionread(&self.stream)?;
@@ -95,7 +96,7 @@ impl Arrivals {
         let mut copies = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut header)];
         let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
-        let peeked = recvmsg(&self.stream, &mut parts, &mut copies, flags)?;
+        let peeked = retry_on_intr(|| recvmsg(&self.stream, &mut parts, &mut copies, flags))?;
         let given = |message| match message {
             RecvAncillaryMessage::ScmRights(fds) => fds.count(),
             _ => 0,
@@ -116,6 +117,8 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+
+    use pollux_memory::Interruptible;
 
     use super::*;
 
@@ -143,6 +146,34 @@ mod tests {
         assert_eq!(message, MESSAGE);
         drop(sender.join().unwrap());
         arrivals.next().unwrap();
+    }
+
+    #[test]
+    fn signals_do_no_harm() {
+        let (mut arrivals, mut theirs) = pair(PATIENCE);
+        let (tell, told) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            tell.send(Interruptible::current()).unwrap();
+            let mut message = [0; MESSAGE.len()];
+            for _ in 0..2000 {
+                arrivals.next().unwrap();
+                arrivals.stream.read_exact(&mut message).unwrap();
+            }
+        });
+        let thread = told.recv().unwrap();
+        let sender = std::thread::spawn(move || {
+            for _ in 0..2000 {
+                theirs.write_all(&MESSAGE).unwrap();
+            }
+            theirs
+        });
+        while !reader.is_finished() {
+            thread.interrupt();
+            // Now and then the thread is to get somewhere.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        reader.join().unwrap();
+        drop(sender.join().unwrap());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use pollux_device::{Device, Tuning, Workers};
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Birth, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -191,7 +192,7 @@ impl Stop {
 /// Is there room for an answer?
 fn takes_answers(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
 }
 
 fn serve_all(
