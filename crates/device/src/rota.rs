@@ -70,8 +70,11 @@ impl Rota {
 
     /// Whatever is in `place` has kicked: it is looked at in the next turn, before anybody sleeps again.
     pub fn kicked(&mut self, place: u16) {
-        self.vain[usize::from(place)] = Vain::default();
-        if let Some(at) = self.dormant.iter().position(|other| *other == place) {
+        let vain = std::mem::take(&mut self.vain[usize::from(place)]);
+        // Most who kick are not, and are not looked for.
+        if vain.sleeps >= SLEEPS
+            && let Some(at) = self.dormant.iter().position(|other| *other == place)
+        {
             self.dormant.remove(at);
             self.awake.push(place);
         }

@@ -57,9 +57,9 @@ pub struct QueueStats {
     pub calls_suppressed: Counter,
     /// Kicks received from the driver.
     pub kicks: Counter,
-    /// Sleeps of the worker.
+    /// Sleeps of the worker. They stop to count for a queue that has brought nothing in eight of them, until it kicks.
     pub sleeps: Counter,
-    /// Time asleep, in nanoseconds.
+    /// Time in those sleeps, in nanoseconds.
     pub asleep_ns: Counter,
     /// Faults of the peer, each of which ended the queue.
     pub peer_faults: Counter,
