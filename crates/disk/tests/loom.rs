@@ -10,7 +10,12 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use pollux_disk::wait::Flag;
+use pollux_disk::wait::{Flag, Sleeper};
+use pollux_disk::{
+    Armed, Channel, Completion, Disk, Events, Failure, Geometry, Op, PollScope, Queued, Request,
+    Ticket, WaitPoint, striped,
+};
+use std::time::Duration;
 
 /// What a sleeper and its wakers share: the flag, what is published, and the event that ends a sleep.
 #[derive(Default)]
@@ -107,6 +112,119 @@ fn a_sleeper_sees_everything_and_is_never_stuck() {
         }
         waker.join().unwrap();
     });
+}
+
+/// A leg whose requests end on another thread, which delivers them as an inbox is delivered to.
+#[derive(Default)]
+struct Leg {
+    asked: std::sync::Mutex<Vec<Ticket>>,
+    sleeper: std::sync::OnceLock<WaitPoint>,
+    arrived: Mutex<Vec<Completion>>,
+    count: AtomicUsize,
+}
+
+/// The leg's disk, and its one channel.
+struct LegDisk(std::sync::Arc<Leg>, Events);
+struct LegChannel(std::sync::Arc<Leg>);
+
+impl Disk for LegDisk {
+    fn geometry(&self) -> Geometry {
+        Geometry::plain(1 << 20)
+    }
+
+    fn events(&self) -> &Events {
+        &self.1
+    }
+
+    fn open_channel(&self, wait: &WaitPoint) -> std::io::Result<Box<dyn Channel>> {
+        assert!(self.0.sleeper.set(wait.clone()).is_ok(), "one channel");
+        Ok(Box::new(LegChannel(self.0.clone())))
+    }
+}
+
+impl Channel for LegChannel {
+    fn queue(&mut self, request: Request) -> Queued {
+        self.0.asked.lock().unwrap().push(request.ticket);
+        Queued::Pending
+    }
+
+    fn submit(&mut self) {}
+
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+        if self.0.count.load(Ordering::Relaxed) > 0 {
+            let mut arrived = self.0.arrived.lock().unwrap();
+            self.0.count.store(0, Ordering::Relaxed);
+            arrived.drain(..).for_each(done);
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        match self.0.count.load(Ordering::Relaxed) {
+            0 => Armed::Idle,
+            _ => Armed::Pending,
+        }
+    }
+}
+
+/// A request with a part on each leg ends once, after the last of its parts, with what any of them failed by; and
+/// whoever slept over it is woken.
+#[test]
+fn a_parent_ends_once_with_the_last_of_its_parts() {
+    const FAILED: Result<(), Failure> = Err(Failure::Lost);
+    for results in [[Ok(()), Ok(())], [FAILED, Ok(())], [Ok(()), FAILED]] {
+        loom::model(move || {
+            let mut sleeper = Sleeper::new().unwrap();
+            let legs = [(); 2].map(|()| std::sync::Arc::<Leg>::default());
+            let disks = legs.clone().map(|leg| {
+                std::sync::Arc::new(LegDisk(leg, Events::default())) as std::sync::Arc<dyn Disk>
+            });
+            let stack = striped(4096, disks.into(), PollScope::OwnInFlight).unwrap();
+            let mut channel = stack.open_channel(sleeper.point()).unwrap();
+            let (ticket, op) = (Ticket(7), Op::Flush);
+            assert_eq!(channel.queue(Request { ticket, op }), Queued::Pending);
+            channel.submit();
+
+            let delivered = Arc::new(AtomicUsize::new(0));
+            let threads: Vec<_> = legs
+                .into_iter()
+                .zip(results)
+                .map(|(leg, result)| {
+                    let delivered = Arc::clone(&delivered);
+                    thread::spawn(move || {
+                        let ticket = leg.asked.lock().unwrap().pop().unwrap();
+                        delivered.fetch_add(1, Ordering::Relaxed);
+                        let mut arrived = leg.arrived.lock().unwrap();
+                        arrived.push(Completion { ticket, result });
+                        leg.count.store(1, Ordering::Relaxed);
+                        drop(arrived);
+                        leg.sleeper.get().unwrap().wake();
+                    })
+                })
+                .collect();
+
+            sleeper.arm();
+            let sleeps = channel.arm() == Armed::Idle;
+            let mut ended = Vec::new();
+            let mut reap = |channel: &mut Box<dyn Channel>| {
+                channel.reap(&mut |done| {
+                    assert_eq!(delivered.load(Ordering::Relaxed), 2, "before its last part");
+                    ended.push(done);
+                });
+            };
+            reap(&mut channel);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            if sleeps {
+                sleeper.sleep(Some(Duration::ZERO), |_| ()).unwrap();
+                assert!(sleeper.late().is_some(), "a lost wake-up");
+            }
+            reap(&mut channel);
+            reap(&mut channel);
+            let result = results[0].and(results[1]);
+            assert_eq!(ended, [Completion { ticket, result }]);
+        });
+    }
 }
 
 /// What was stored before the flag was taken is there after the look that found it.
