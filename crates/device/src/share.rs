@@ -106,11 +106,11 @@ impl Share {
     }
 
     /// Tells the queues what the disk has finished. Was there anything?
-    fn reap(&mut self) -> bool {
-        let mut any = false;
+    fn reap(&mut self) -> u16 {
+        let mut reaped = 0_u16;
         let (queues, touched) = (&mut self.queues, &mut self.touched);
         self.channel.reap(&mut |Completion { ticket, result }| {
-            any = true;
+            reaped = reaped.saturating_add(1);
             let (position, slot) = Queue::of_ticket(ticket);
             let queue = queues[usize::from(position)]
                 .as_mut()
@@ -120,7 +120,7 @@ impl Share {
             }
             queue.complete(slot, result);
         });
-        any
+        reaped
     }
 
     fn publish_touched(&mut self) {

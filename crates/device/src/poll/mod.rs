@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use budget::Budget;
 use crowd::Crowd;
-use source::Source;
+use source::{Source, Worth};
 
 /// When does a worker look in vain?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Default for Bounds {
 pub struct Progress {
     /// So many chains.
     pub chains: u16,
-    /// Completions.
-    pub completions: bool,
+    /// So many completions.
+    pub completions: u16,
     /// Commands.
     pub commands: bool,
 }
@@ -71,7 +71,7 @@ impl Progress {
     /// Nothing.
     pub const NONE: Self = Self {
         chains: 0,
-        completions: false,
+        completions: 0,
         commands: false,
     };
 
@@ -79,7 +79,7 @@ impl Progress {
     #[inline]
     #[must_use]
     pub fn any(self) -> bool {
-        self.chains > 0 || self.completions || self.commands
+        self.chains > 0 || self.completions > 0 || self.commands
     }
 }
 
@@ -90,7 +90,7 @@ impl BitOr for Progress {
     fn bitor(self, other: Self) -> Self {
         Self {
             chains: self.chains.saturating_add(other.chains),
-            completions: self.completions | other.completions,
+            completions: self.completions.saturating_add(other.completions),
             commands: self.commands | other.commands,
         }
     }
@@ -124,8 +124,8 @@ struct Gap {
 pub struct Policy {
     polling: Polling,
     bound: Option<Duration>,
-    /// The longest time to look in vain.
-    max: Duration,
+    /// For how long to look in vain.
+    worth: Worth,
     rings: Source,
     completions: Source,
     budget: Budget,
@@ -146,6 +146,9 @@ const CLOCK_EVERY: u32 = 8;
 /// price; of those spent looking, none are anybody's who wants them (see [`crowd`]), but they are not free.
 const PATIENCE: u32 = 4;
 
+/// The same for what comes many at a time. Who has waited for so many prices of a sleep hardly feels one more.
+const MOST_PATIENCE: u32 = 16;
+
 /// Between these a sleep is believed to cost something: what was measured knows nothing of a processor whose caches
 /// and clock have gone down meanwhile, and something of chance.
 const COSTS: [Duration; 2] = [Duration::from_micros(25), Duration::from_micros(100)];
@@ -154,13 +157,13 @@ impl Policy {
     /// A machine of such bounds, where a sleep costs so much.
     #[must_use]
     pub fn new(polling: Polling, bounds: Bounds, sleep_costs: Duration) -> Self {
-        let max = longest(bounds.max, sleep_costs);
+        let worth = worth(bounds.max, sleep_costs);
         Self {
             polling,
             bound: bounds.max,
-            max,
-            rings: Source::new(max / 4),
-            completions: Source::new(max / 4),
+            worth,
+            rings: Source::new(worth.single / 4),
+            completions: Source::new(worth.single / 4),
             budget: Budget::new(bounds.cpu),
             crowd: Crowd::default(),
             brought: Progress::NONE,
@@ -223,11 +226,17 @@ impl Policy {
     /// A gap begins: until when is it to be looked through?
     fn gap_from(&mut self, now: Duration) -> Gap {
         let looks = !self.crowd.is_there(now);
-        if self.brought.chains > 0 {
-            self.until = self.until.max(self.rings.quiet(now, looks));
+        let Progress {
+            chains,
+            completions,
+            ..
+        } = self.brought;
+        if chains > 0 {
+            self.until = self.until.max(self.rings.quiet(now, chains, looks));
         }
-        if self.brought.completions {
-            self.until = self.until.max(self.completions.quiet(now, looks));
+        if completions > 0 {
+            let until = self.completions.quiet(now, completions, looks);
+            self.until = self.until.max(until);
         }
         self.brought = Progress::NONE;
         let within = now.saturating_add(self.budget.left(now));
@@ -244,10 +253,10 @@ impl Policy {
         let Some(gap) = self.gap.take() else { return };
         self.budget.spend(gap.last.saturating_sub(gap.looking));
         if progress.chains > 0 {
-            self.rings.brings(gap.last, gap.slept, self.max);
+            self.rings.brings(gap.last, gap.slept, self.worth);
         }
-        if progress.completions {
-            self.completions.brings(gap.last, gap.slept, self.max);
+        if progress.completions > 0 {
+            self.completions.brings(gap.last, gap.slept, self.worth);
         }
     }
 
@@ -266,16 +275,19 @@ impl Policy {
 
     /// A sleep has ended at `now`. By now a sleep costs so much.
     pub fn woke(&mut self, now: Duration, sleep_costs: Duration) {
-        self.max = longest(self.bound, sleep_costs);
+        self.worth = worth(self.bound, sleep_costs);
         if let Some(gap) = &mut self.gap {
             (gap.looking, gap.last, gap.slept) = (now, now, true);
         }
     }
 }
 
-fn longest(bound: Option<Duration>, sleep_costs: Duration) -> Duration {
+fn worth(bound: Option<Duration>, sleep_costs: Duration) -> Worth {
     let [least, most] = COSTS;
-    bound.unwrap_or_else(|| sleep_costs.clamp(least, most) * PATIENCE)
+    let gap = sleep_costs.clamp(least, most);
+    let single = bound.unwrap_or(gap * PATIENCE);
+    let most = bound.unwrap_or(gap * MOST_PATIENCE);
+    Worth { gap, single, most }
 }
 
 #[cfg(test)]

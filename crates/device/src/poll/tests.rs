@@ -6,7 +6,7 @@ const RINGS: Progress = Progress {
     ..Progress::NONE
 };
 const COMPLETIONS: Progress = Progress {
-    completions: true,
+    completions: 1,
     ..Progress::NONE
 };
 
@@ -78,10 +78,15 @@ impl Worker {
 
     /// Serves a request every `period` for a `while_`, and says how many of them it slept before.
     fn stream(&mut self, period: Duration, while_: Duration) -> u32 {
+        self.stream_of(RINGS, period, while_)
+    }
+
+    /// The same of anything.
+    fn stream_of(&mut self, progress: Progress, period: Duration, while_: Duration) -> u32 {
         let (end, before) = (self.now + while_, self.sleeps);
         while self.now < end {
             let due = self.now + period;
-            self.serve(due, RINGS);
+            self.serve(due, progress);
         }
         self.sleeps - before
     }
@@ -107,6 +112,27 @@ fn a_steady_stream_is_looked_for_and_a_sparse_one_is_not() {
             assert!(sleeps >= 90, "every {period} µs: {sleeps}");
             assert!(TURN * looked <= us(period), "every {period} µs: {looked}");
         }
+    }
+}
+
+/// A disk that ends many requests at a time: all of them would wait for the end of a sleep.
+#[test]
+fn what_comes_many_at_a_time_is_looked_for_longer_but_not_beyond_a_bound() {
+    let eight = Progress {
+        completions: 8,
+        ..Progress::NONE
+    };
+    let few = |sleeps| sleeps < 10;
+    for (max, progress, looks) in [
+        (None, COMPLETIONS, false),
+        (None, eight, true),
+        (Some(us(200)), eight, false),
+    ] {
+        let bounds = Bounds { max, cpu: 100 };
+        let mut worker = Worker::new(Policy::new(Polling::Adaptive, bounds, us(50)));
+        worker.stream_of(progress, us(600), us(60_000));
+        let sleeps = worker.stream_of(progress, us(600), us(60_000));
+        assert_eq!(few(sleeps), looks, "{max:?}, {progress:?}: {sleeps} sleeps");
     }
 }
 
@@ -209,10 +235,16 @@ fn the_budget_bounds_the_share_of_the_time_that_is_looked() {
 
 #[test]
 fn without_a_bound_the_longest_look_follows_from_what_a_sleep_costs() {
-    for (costs, longest) in [(1, 100), (30, 120), (50, 200), (10_000, 400)] {
+    for (costs, one, many) in [
+        (1, 100, 400),
+        (30, 120, 480),
+        (50, 200, 800),
+        (10_000, 400, 1600),
+    ] {
         let mut policy = Policy::new(Polling::Adaptive, Bounds::default(), us(50));
         policy.woke(us(1), us(costs));
-        assert_eq!(policy.max, us(longest));
+        assert_eq!(policy.worth.single, us(one));
+        assert_eq!(policy.worth.most, us(many));
     }
 }
 
