@@ -47,8 +47,9 @@ const MOST_SKIPS: u32 = 64;
 
 impl Look {
     /// What a sleep costs: the time from a call to a sleeper that runs is 30 to 55 µs on the machines
-    /// that we measured on (`make prices`), with the processor that runs it idle for the most part.
-    pub const DEFAULT_MOST: Duration = Duration::from_micros(30);
+    /// that we measured on (`make prices`), with the processor that runs it idle for the most part. A server
+    /// that sleeps as well, and looks once it is kept busy, is found awake only by who waits for it that long once.
+    pub const DEFAULT_MOST: Duration = Duration::from_micros(45);
 
     /// What of that the sleeper's own processor pays.
     pub const OWN_COST: Duration = Duration::from_micros(3);
