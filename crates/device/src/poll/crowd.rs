@@ -19,6 +19,8 @@ pub struct Crowd {
 /// Threads of the kernel are believed to run for less than this at once, and others who want the processor for
 /// longer: a choice, not a measurement.
 const MOMENT: Duration = Duration::from_micros(200);
+/// Giving way takes less than this where nobody wants the processor, and longer where somebody ran.
+const SWITCH: Duration = Duration::from_micros(2);
 /// How much longer one sleeps than others took, and the doublings of that.
 const PAUSE: u32 = 16;
 const MOST_DOUBLINGS: u32 = 6;
@@ -32,6 +34,11 @@ impl Crowd {
     #[inline]
     pub fn is_due(vain: u32) -> bool {
         vain.is_multiple_of(EVERY)
+    }
+
+    /// Did somebody run, where giving way `took` so long?
+    pub fn ran(took: Duration) -> bool {
+        took >= SWITCH
     }
 
     /// It took until `now` to get the processor back.

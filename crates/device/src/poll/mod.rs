@@ -117,6 +117,8 @@ struct Gap {
     /// The last look, or the end of a sleep.
     last: Duration,
     slept: bool,
+    /// After how many turns in vain others last ran.
+    others: Option<u32>,
 }
 
 /// The machine.
@@ -179,8 +181,8 @@ impl Policy {
     pub fn after_turn(&mut self, progress: Progress, clock: impl FnOnce() -> Duration) -> Wait {
         if progress.any() {
             if self.vain > 0 {
-                self.vain = 0;
                 self.found(progress);
+                self.vain = 0;
             }
             self.brought = self.brought | progress;
             return Wait::Spin;
@@ -245,6 +247,7 @@ impl Policy {
             until: if looks { self.until.min(within) } else { now },
             last: now,
             slept: false,
+            others: None,
         }
     }
 
@@ -252,11 +255,14 @@ impl Policy {
     fn found(&mut self, progress: Progress) {
         let Some(gap) = self.gap.take() else { return };
         self.budget.spend(gap.last.saturating_sub(gap.looking));
+        // What is there as soon as others have run came because they did, not because it was looked for.
+        let from_others = |since: u32| self.vain.wrapping_sub(since) < CLOCK_EVERY;
+        let slept = gap.slept || gap.others.is_some_and(from_others);
         if progress.chains > 0 {
-            self.rings.brings(gap.last, gap.slept, self.worth);
+            self.rings.brings(gap.last, slept, self.worth);
         }
         if progress.completions > 0 {
-            self.completions.brings(gap.last, gap.slept, self.worth);
+            self.completions.brings(gap.last, slept, self.worth);
         }
     }
 
@@ -267,6 +273,9 @@ impl Policy {
         if let Some(gap) = &mut self.gap {
             // That was nobody's looking.
             gap.looking += took;
+            if Crowd::ran(took) {
+                gap.others = Some(self.vain);
+            }
             if self.crowd.is_there(now) {
                 gap.until = now;
             }

@@ -44,7 +44,7 @@ pub struct Source {
     since: Duration,
     /// Is it looked for since then?
     open: bool,
-    /// So many requests it has brought since it last brought none for a while.
+    /// So many requests it has brought since the worker last slept or it last brought none for a while.
     burst: u32,
     /// So many sixteenths it brings between two such whiles: a mean of the last few.
     bursts: u32,
@@ -73,7 +73,7 @@ impl Source {
         if self.open { now + self.window } else { now }
     }
 
-    /// It has brought something again, after a look until `now` or, `slept`, a sleep until then.
+    /// It has brought something again, after a look until `now` or, `slept`, because the processor was others' by then.
     ///
     /// Had it paid to look for longer, the window grows at once, and so covers nearly all gaps of a stream
     /// that is uneven; it shrinks slowly, since a wide window costs nothing while the stream goes on. A gap
@@ -87,7 +87,7 @@ impl Source {
             self.doubt.paid();
         }
         self.open = false;
-        if gap >= worth.gap {
+        if slept || gap >= worth.gap {
             self.bursts = self.bursts - self.bursts / 8 + self.burst * (ONE / 8);
             self.burst = 0;
         }

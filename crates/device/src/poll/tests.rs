@@ -270,3 +270,40 @@ fn the_clock_is_not_asked_while_there_is_work() {
         let _ = policy.after_turn(Progress::NONE, || panic!("the clock was asked"));
     }
 }
+
+/// The driver shares this processor, and answers as soon as it may run.
+#[test]
+fn what_comes_only_to_who_gives_way_is_hardly_looked_for() {
+    for chains in [1, 16] {
+        let progress = Progress {
+            chains,
+            ..Progress::NONE
+        };
+        let mut worker = Worker::new(Policy::new(Polling::Adaptive, Bounds::default(), us(50)));
+        worker.stream_of(progress, us(60), us(6000));
+        let (looked, mut requests) = (worker.looked, 0);
+        while requests < 10_000 {
+            let now = worker.now;
+            match worker.policy.after_turn(Progress::NONE, || now) {
+                Spin => {
+                    worker.now += TURN;
+                    worker.looked += 1;
+                    continue;
+                }
+                Yield => {
+                    worker.now += us(5);
+                    worker.policy.gave_way(now, worker.now);
+                }
+                Block => {
+                    worker.now += us(5);
+                    worker.policy.woke(worker.now, us(50));
+                }
+            }
+            requests += 1;
+            let now = worker.now;
+            worker.policy.after_turn(progress, || now);
+        }
+        let looked = TURN * (worker.looked - looked) / requests;
+        assert!(looked < us(2), "{looked:?} a request, {chains} at a time");
+    }
+}
