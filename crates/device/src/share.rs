@@ -105,7 +105,7 @@ impl Share {
         })
     }
 
-    /// Tells the queues what the disk has finished. Was there anything?
+    /// Tells the queues what the disk has finished. How much was there?
     fn reap(&mut self) -> u16 {
         let mut reaped = 0_u16;
         let (queues, touched) = (&mut self.queues, &mut self.touched);
