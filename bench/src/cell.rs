@@ -1,5 +1,6 @@
 //! What is measured: one disk, one kind of request, one depth, and who is compared.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use pollux_driver as driver;
@@ -25,38 +26,32 @@ pub enum Disk {
     Cached,
     /// A file of a disk's file system past the page cache (`O_DIRECT`).
     Direct,
-    /// Memory, each of whose answers comes [`DELAY_US`] late: asynchronous, without a limit of its own.
-    Delayed,
+    /// Memory, each of whose answers comes so many microseconds late: asynchronous, without a limit of its own.
+    Delayed(u16),
 }
-
-/// How late the answers of [`Disk::Delayed`] come, in microseconds.
-pub const DELAY_US: u64 = 100;
 
 impl Disk {
     /// Bytes of it: more than any processor's cache holds of the machines that we measure on.
     pub const fn size(self) -> u64 {
         match self {
             Self::Null => 2 << 30,
-            Self::Memory | Self::Delayed => 256 << 20,
+            Self::Memory | Self::Delayed(_) => 256 << 20,
             Self::Tmpfs | Self::Cached | Self::Direct => 1 << 30,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Memory => "memory",
-            Self::Tmpfs => "tmpfs",
-            Self::Cached => "cached",
-            Self::Direct => "direct",
-            Self::Delayed => "delayed",
         }
     }
 }
 
 impl fmt::Display for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        let name: Cow<'_, str> = match self {
+            Self::Null => "null".into(),
+            Self::Memory => "memory".into(),
+            Self::Tmpfs => "tmpfs".into(),
+            Self::Cached => "cached".into(),
+            Self::Direct => "direct".into(),
+            Self::Delayed(us) => format!("delayed-{us}us").into(),
+        };
+        f.pad(&name)
     }
 }
 

@@ -11,7 +11,7 @@ use pollux_tests::server::{
     Ready, Server, pollux_binary, pollux_command, qemu_storage_daemon_command,
 };
 
-use crate::cell::{DELAY_US, Disk};
+use crate::cell::Disk;
 use crate::images::Images;
 use crate::machine::first_line;
 use crate::pinned::Pinned;
@@ -186,14 +186,14 @@ impl Contender {
     fn refuses(&self, disk: Disk) -> Option<String> {
         let name = &self.name;
         match (&self.program, disk) {
-            (Program::Pollux { disk: more, .. }, Disk::Null | Disk::Memory | Disk::Delayed)
+            (Program::Pollux { disk: more, .. }, Disk::Null | Disk::Memory | Disk::Delayed(_))
                 if !more.is_empty() =>
             {
                 Some(format!(
                     "`{name}`: `disk:` is for files, and {disk} is none; add --set file"
                 ))
             }
-            (Program::Command(_), Disk::Null | Disk::Delayed) => Some(format!(
+            (Program::Command(_), Disk::Null | Disk::Delayed(_)) => Some(format!(
                 "`{name}` serves files, and {disk} is none; add --set file"
             )),
             _ => None,
@@ -220,7 +220,7 @@ impl Contender {
     pub const fn starts_empty(&self, disk: Disk) -> bool {
         matches!(
             (&self.program, disk),
-            (Program::Pollux { .. }, Disk::Memory | Disk::Delayed)
+            (Program::Pollux { .. }, Disk::Memory | Disk::Delayed(_))
         )
     }
 
@@ -322,7 +322,7 @@ fn spec(disk: Disk, file: &str, more: &[String]) -> String {
     let mut spec = match disk {
         Disk::Null => format!("null:size={size}"),
         Disk::Memory => format!("memory:size={size}"),
-        Disk::Delayed => format!("fault:delay={DELAY_US}us,on=memory:size={size}"),
+        Disk::Delayed(us) => format!("fault:delay={us}us,on=memory:size={size}"),
         Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
         Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
     };
@@ -338,10 +338,10 @@ fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
     let file = file.replace(',', ",,");
     match disk {
         Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
-        Disk::Delayed => format!(
+        Disk::Delayed(us) => format!(
             "driver=null-co,size={},read-zeroes=off,latency-ns={}",
             disk.size(),
-            1000 * DELAY_US
+            1000 * u32::from(us)
         ),
         Disk::Memory | Disk::Tmpfs | Disk::Cached => {
             format!(

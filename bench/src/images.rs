@@ -46,7 +46,7 @@ impl Images {
     /// in memory.
     pub fn path(&self, disk: Disk) -> PathBuf {
         let folder = match disk {
-            Disk::Null | Disk::Memory | Disk::Delayed | Disk::Tmpfs => &self.tmpfs,
+            Disk::Null | Disk::Memory | Disk::Delayed(_) | Disk::Tmpfs => &self.tmpfs,
             Disk::Cached | Disk::Direct => &self.disk,
         };
         folder.path().join(format!("{disk}.img"))
@@ -55,7 +55,7 @@ impl Images {
     /// Makes the file of `disk` what its name promises: full of data and, if `Cached`, in the page cache.
     pub fn prepare(&self, disk: Disk) -> io::Result<()> {
         let path = self.path(disk);
-        if matches!(disk, Disk::Null | Disk::Delayed) {
+        if matches!(disk, Disk::Null | Disk::Delayed(_)) {
             return Ok(());
         }
         if !path.exists() {
@@ -69,7 +69,7 @@ impl Images {
                     path.display()
                 ))
             }),
-            Disk::Null | Disk::Memory | Disk::Delayed | Disk::Tmpfs => Ok(()),
+            Disk::Null | Disk::Memory | Disk::Delayed(_) | Disk::Tmpfs => Ok(()),
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use pollux_tests::process::Process;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::gettid;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{Price, Processors, TIME, nanoseconds};
 use crate::pinned::Pinned;
@@ -20,6 +21,7 @@ pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
     let _pinned = Pinned::to(processors.own)?;
     let mut prices = vec![nobody_asleep()?];
     prices.extend(somebody_asleep(processors)?);
+    prices.push(both_asleep(processors)?);
     Ok(prices)
 }
 
@@ -102,4 +104,47 @@ fn wake_again_and_again(
         wakes.push(nanoseconds(ran.saturating_duration_since(before)));
     }
     Ok((writes, wakes))
+}
+
+/// Processor time of one of two that wake each other in turn and sleep meanwhile, by the two system calls
+/// that this takes at the least: of a client that sleeps over one request to a server that sleeps, the part
+/// that no client can do without.
+fn both_asleep(processors: Processors) -> io::Result<Price> {
+    const ROUNDS: u32 = 100;
+    let (there, back) = (new_eventfd()?, new_eventfd()?);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            let _pinned = Pinned::to(processors.other)?;
+            let mut count = [0; 8];
+            while !over.load(Ordering::Relaxed) {
+                (&there).read_exact(&mut count)?;
+                (&back).write_all(&ONE)?;
+            }
+            io::Result::Ok(())
+        });
+        let mut measured = vec![];
+        let start = Instant::now();
+        while start.elapsed() < TIME {
+            let before = processor_time();
+            for _ in 0..ROUNDS {
+                (&there).write_all(&ONE)?;
+                (&back).read_exact(&mut [0; 8])?;
+            }
+            measured.push(nanoseconds(processor_time().saturating_sub(before)) / f64::from(ROUNDS));
+        }
+        over.store(true, Ordering::Relaxed);
+        (&there).write_all(&ONE)?;
+        echo.join().expect("it does not panic")?;
+        Ok(Price::of(
+            "a request between two that sleep: processor time of one",
+            &measured,
+        ))
+    })
+}
+
+/// Of this thread, so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("it is not negative")
 }

@@ -4,6 +4,7 @@
 //! guest's descriptors are never walked twice, and whoever must know which guest memory a request
 //! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
 
+mod lead;
 mod publish;
 mod take;
 
@@ -21,6 +22,7 @@ use crate::dirty::Dirty;
 use crate::inflight::Record;
 use crate::request::{Parsed, Range, Rules, parse};
 use crate::tuning::Signal;
+use lead::Lead;
 use publish::Unpublished;
 
 /// How many chains one turn takes from the queues of a session: a driver that recycles heads for ever must
@@ -97,6 +99,7 @@ pub struct Queue {
     free: Vec<u16>,
     ranges: Vec<Range>,
     unpublished: Unpublished,
+    lead: Lead,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
     /// Does it kick with the next chain, of which nothing has been seen?
@@ -115,6 +118,7 @@ impl Queue {
             ranges: Vec::with_capacity(setup.rules.max_ranges as usize),
             state: State::Running,
             unpublished: Unpublished::default(),
+            lead: Lead::default(),
             shows: signal == Signal::CompletionsFirst,
             armed: false,
             setup,

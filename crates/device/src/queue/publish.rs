@@ -1,7 +1,7 @@
 //! How completions go out.
 //!
 //! A driver that looks is shown them a few at a time, which costs a store. One that sleeps is called while as much
-//! is left of the turn's work as it needs to wake up, so that neither waits for the other; sooner where much
+//! is left of the turn's work as it needs to wake up ([`Lead`]), so that neither waits for the other; sooner where much
 //! has ended already. So a turn is one call, two where it is long.
 
 use std::time::Instant;
@@ -9,6 +9,7 @@ use std::time::Instant;
 use pollux_ring::{DeviceEnd, Notify};
 
 use super::Queue;
+use super::lead::Lead;
 use crate::call::Call;
 use crate::prices;
 
@@ -16,11 +17,7 @@ use crate::prices;
 /// while the device copies the next.
 const SHOW_EVERY: u16 = 8;
 
-/// A driver is called once no more chains than these are left of a turn. Each takes half a microsecond, if 4 KiB are to
-/// be copied; who is called runs after 30 or so.
-const LEFT_FOR_WAKING: u16 = 32;
-
-/// Or once so much has ended: a request is worth 1, and so are each 4 KiB of its data.
+/// A driver is called early once so much has ended: a request is worth 1, and so are each 4 KiB of its data.
 const WORTH_A_CALL: u64 = 128;
 
 /// The price of a call is measured by one of so many: two looks at the clock would add a tenth to one that wakes
@@ -45,10 +42,10 @@ impl Unpublished {
     }
 }
 
-/// Is a driver to be called in the middle of a turn?
+/// Is a driver to be called in the middle of a turn, of which so many chains are left?
 #[inline]
-fn is_time_to_call(left: u16, worth: u64) -> bool {
-    left <= LEFT_FOR_WAKING || worth >= WORTH_A_CALL
+fn is_time_to_call(left: u16, lead: &Lead, worth: u64) -> bool {
+    left <= lead.requests() || worth >= WORTH_A_CALL
 }
 
 impl Queue {
@@ -59,7 +56,7 @@ impl Queue {
         if !self.shows || self.unpublished.hidden < SHOW_EVERY {
             return;
         }
-        if is_time_to_call(left, self.unpublished.worth) {
+        if is_time_to_call(left, &self.lead, self.unpublished.worth) {
             self.publish();
         } else {
             self.show(DeviceEnd::show);
@@ -77,6 +74,7 @@ impl Queue {
         let stats = &self.setup.stats;
         match (notify, &self.setup.call) {
             (Notify::Needed, Some(call)) => {
+                self.lead.call();
                 if stats.calls_sent.get().is_multiple_of(PRICED_EVERY) {
                     let before = Instant::now();
                     call.call();
@@ -103,6 +101,15 @@ impl Queue {
         let together = &self.setup.stats.completions_per_publish;
         together.record(hidden.into());
         answer
+    }
+
+    /// A look has found no chains.
+    #[inline]
+    pub(super) fn found_none(&mut self) {
+        self.setup.stats.turns_idle.add(1);
+        if self.free.len() == self.slots.len() {
+            self.lead.ran_dry();
+        }
     }
 
     /// Is there anything staged that is not published?
@@ -143,7 +150,7 @@ mod tests {
             while left > 0 {
                 (0..SHOW_EVERY).for_each(|_| unpublished.add(data));
                 left -= SHOW_EVERY;
-                if is_time_to_call(left, unpublished.worth) {
+                if is_time_to_call(left, &Lead::default(), unpublished.worth) {
                     unpublished.worth = 0;
                     // Small requests are many before the driver runs; large ones it waits for one by one.
                     calls += u32::from(armed);

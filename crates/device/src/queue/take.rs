@@ -22,7 +22,7 @@ impl Queue {
         let room = u16::try_from(self.free.len()).unwrap_or(u16::MAX);
         let batch = available.min(most).min(room);
         if batch == 0 {
-            self.setup.stats.turns_idle.add(1);
+            self.found_none();
             return 0;
         }
         if self.armed {

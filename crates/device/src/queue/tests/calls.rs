@@ -24,6 +24,20 @@ impl Batch {
         let call = File::from(calls.try_clone().unwrap());
         let alarm = Arc::new(Alarm::new(connection.into()));
         rig.queue.set_call(Some(Call::new(call, &alarm).unwrap()));
+        let mut batch = Self {
+            rig,
+            calls,
+            _peer: peer,
+        };
+        assert_eq!(batch.calls(), 1, "a new descriptor is called once");
+        batch.send(sectors);
+        batch
+    }
+
+    /// The driver sends as many as there is room for, and sleeps.
+    fn send(&mut self, sectors: u64) {
+        let rig = &mut self.rig;
+        rig.next = BUFFERS;
         let header = RequestHeader {
             kind: Kind::In,
             sector: 0,
@@ -35,14 +49,17 @@ impl Batch {
             rig.driver.stage(&[header], &[data_and_status], 0).unwrap();
         }
         let _ = rig.driver.publish();
-        let mut batch = Self {
-            rig,
-            calls,
-            _peer: peer,
-        };
-        assert_eq!(batch.calls(), 1, "a new descriptor is called once");
-        assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
-        batch
+        assert_eq!(rig.driver.arm(), Ok(Armed::Idle));
+    }
+
+    /// The worker does what was sent, and calls; the driver wakes up and takes it.
+    fn turn(&mut self) {
+        assert_eq!(self.take(), RING / 2);
+        self.rig.queue.publish();
+        assert_eq!(self.calls(), 1);
+        let driver = &mut self.rig.driver;
+        assert_eq!(driver.look(), Ok(RING / 2));
+        while driver.take().unwrap().is_some() {}
     }
 
     /// How many calls have come since the last time.
@@ -79,4 +96,24 @@ fn what_ended_is_called_for_at_the_end_of_the_turn_at_the_latest() {
     batch.rig.queue.publish();
     assert_eq!(batch.calls(), 1);
     assert_eq!(batch.rig.driver.look(), Ok(3));
+}
+
+#[test]
+fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() {
+    let mut batch = Batch::new(1);
+    let mut lead = |in_time: bool| {
+        (0..20).for_each(|_| {
+            batch.turn();
+            if !in_time {
+                assert_eq!(batch.take(), 0);
+            }
+            batch.send(1);
+        });
+        batch.rig.queue.lead.requests()
+    };
+    let at_first = Lead::default().requests();
+    let later = lead(true);
+    assert!(later < at_first, "{later} left, of {at_first}");
+    let sooner = lead(false);
+    assert!(sooner > at_first, "{sooner} left, of {at_first}");
 }
