@@ -139,6 +139,8 @@ pub struct Policy {
     /// Turns in a row that found nothing.
     vain: u32,
     gap: Option<Gap>,
+    /// The last gap was not worth looking through.
+    hasty: bool,
 }
 
 /// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
@@ -172,6 +174,7 @@ impl Policy {
             until: Duration::ZERO,
             vain: 0,
             gap: None,
+            hasty: false,
         }
     }
 
@@ -192,7 +195,8 @@ impl Policy {
             Polling::Never => Wait::Block,
             Polling::Adaptive => {
                 self.vain = self.vain.wrapping_add(1);
-                if self.vain.is_multiple_of(CLOCK_EVERY) {
+                // Where the last gap was slept through at once, this one is likely to be.
+                if self.vain.is_multiple_of(CLOCK_EVERY) || (self.hasty && self.vain == 1) {
                     self.look_on(clock())
                 } else {
                     Wait::Spin
@@ -242,9 +246,11 @@ impl Policy {
         }
         self.brought = Progress::NONE;
         let within = now.saturating_add(self.budget.left(now));
+        let until = if looks { self.until.min(within) } else { now };
+        self.hasty = until <= now;
         Gap {
             looking: now,
-            until: if looks { self.until.min(within) } else { now },
+            until,
             last: now,
             slept: false,
             others: None,

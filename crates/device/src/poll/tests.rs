@@ -201,6 +201,19 @@ fn a_worker_whose_driver_waits_for_its_processor_stops_looking() {
 }
 
 #[test]
+fn where_looking_does_not_pay_one_empty_turn_is_enough() {
+    let mut worker = Worker::new(policy(Polling::Adaptive));
+    worker.stream(us(5000), us(1_000_000));
+    let (looked, sleeps) = (worker.looked, worker.sleeps);
+    worker.stream(us(5000), us(100_000));
+    assert_eq!(worker.sleeps - sleeps, 20);
+    assert_eq!(worker.looked, looked, "turns that were to find nothing");
+    // Once it pays, it is looked for again.
+    worker.stream(us(5), us(10_000));
+    assert_eq!(worker.stream(us(5), us(10_000)), 0);
+}
+
+#[test]
 fn a_worker_whose_processor_others_want_for_long_stops_looking() {
     let mut worker = Worker::new(policy(Polling::Adaptive));
     worker.stream(us(50), us(10_000));
