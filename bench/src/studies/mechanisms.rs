@@ -77,7 +77,12 @@ impl Mechanism {
 
     const fn disks(self) -> &'static [Disk] {
         match self {
-            Self::CompletionsFirst => &[Disk::Direct, Disk::Delayed(100), Disk::Delayed(10)],
+            Self::CompletionsFirst => &[
+                Disk::Direct,
+                Disk::Delayed(100),
+                Disk::Delayed(30),
+                Disk::Delayed(10),
+            ],
             Self::QuietWhileAwake => &[Disk::Null, Disk::Memory, Disk::Direct],
         }
     }
@@ -110,7 +115,7 @@ impl Study for Mechanisms {
     const EXPLANATION: &'static str = "\
 Pollux with a mechanism beside Pollux without (`on:off`), and without beside the peer in the same cell (`off:peer`: is off an honest\n\
 program?), as *one / other*, under crate `blkio`. *m2* is completions first (off: `--signal after-submissions`): random writes, 16 in flight on\n\
-each of four queues, of an O_DIRECT file and of *delayed*, memory whose answers come 100 or 10 µs late (the storage daemon's: `null-co` with\n\
+each of four queues, of an O_DIRECT file and of *delayed*, memory whose answers come 100, 30 or 10 µs late (the storage daemon's: `null-co` with\n\
 `latency-ns`, which copies nothing). *m5* is quiet while awake (off: `--kicks per-turn`): reads one after the other, 64 in flight on one queue. A\n\
 polling client looks at its queues in turn; a blocking one has a thread for each, all on one processor. Published for M2: bandwidth × 1.074,\n\
 mean latency × 0.932; for M5: IOPS × 1.25, kicks from tens of thousands a second to tens. Bandwidth is IOPS times 4 KiB. Kicks\n\
