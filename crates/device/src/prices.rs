@@ -41,11 +41,13 @@ impl Price {
     }
 }
 
-/// A call took so long.
-pub fn called(took: Duration) {
-    if took >= WAKES {
+/// A call took so long. Did it wake anybody?
+pub fn called(took: Duration) -> bool {
+    let woke = took >= WAKES;
+    if woke {
         WAKING.paid(took);
     }
+    woke
 }
 
 /// What both sides together pay for one sleep.

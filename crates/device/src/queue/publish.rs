@@ -1,15 +1,15 @@
 //! How completions go out.
 //!
 //! A driver that looks is shown them a few at a time, which costs a store. One that sleeps is called while as much
-//! is left of the turn's work as it needs to wake up ([`Lead`]), so that neither waits for the other; sooner where much
-//! has ended already. So a turn is one call, two where it is long.
+//! is left to do as it needs to wake up ([`Lead`]), so that neither waits for the other; sooner where much has ended
+//! already.
 
 use std::time::Instant;
 
 use pollux_ring::{DeviceEnd, Notify};
 
-use super::Queue;
 use super::lead::Lead;
+use super::{Queue, State};
 use crate::call::Call;
 use crate::prices;
 
@@ -42,7 +42,7 @@ impl Unpublished {
     }
 }
 
-/// Is a driver to be called in the middle of a turn, of which so many chains are left?
+/// Is a driver to be called with so many chains left to do?
 #[inline]
 fn is_time_to_call(left: u16, lead: &Lead, worth: u64) -> bool {
     left <= lead.requests() || worth >= WORTH_A_CALL
@@ -56,11 +56,34 @@ impl Queue {
         if !self.shows || self.unpublished.hidden < SHOW_EVERY {
             return;
         }
-        if is_time_to_call(left, &self.lead, self.unpublished.worth) {
+        if is_time_to_call(left, &self.lead, self.unpublished.worth) && !self.call_waits() {
             self.publish();
         } else {
             self.show(DeviceEnd::show);
         }
+    }
+
+    /// All that was seen of this queue is done. If its driver has brought so much meanwhile that a call can wait for it,
+    /// it is shown what has ended, and the turn goes on.
+    #[inline]
+    pub(super) fn goes_on(&mut self) -> bool {
+        let on = self.shows && self.state == State::Running && self.staged() && self.call_waits();
+        if on {
+            self.show(DeviceEnd::show);
+        }
+        on
+    }
+
+    /// Has the driver brought so much meanwhile that a call can wait for it? A ring that is found to be broken is for
+    /// the next look to tell.
+    #[inline]
+    fn call_waits(&mut self) -> bool {
+        self.lead.waits()
+            && self
+                .setup
+                .ring
+                .look()
+                .is_ok_and(|left| !is_time_to_call(left, &self.lead, self.unpublished.worth))
     }
 
     /// Shows the driver what is staged, and calls it if it asked for that.
@@ -78,7 +101,7 @@ impl Queue {
                 if stats.calls_sent.get().is_multiple_of(PRICED_EVERY) {
                     let before = Instant::now();
                     call.call();
-                    prices::called(before.elapsed());
+                    self.lead.priced(prices::called(before.elapsed()));
                 } else {
                     call.call();
                 }

@@ -15,6 +15,22 @@ impl Queue {
         if self.state != State::Running {
             return 0;
         }
+        let mut taken = 0;
+        loop {
+            let batch = self.take_what_is_there(position, most - taken, channel);
+            taken += batch;
+            if batch == 0 || taken == most || !self.goes_on() {
+                break;
+            }
+        }
+        if taken > 0 {
+            self.count_turn(taken);
+        }
+        taken
+    }
+
+    /// One look at the ring, and what it finds.
+    fn take_what_is_there(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
         let available = match self.setup.ring.look() {
             Ok(available) => available,
             Err(fault) => return self.broken(fault),
@@ -43,9 +59,12 @@ impl Queue {
             self.begin(at, position, channel);
             self.show_some(batch - done - 1);
         }
-        self.setup.stats.turns_busy.add(1);
-        self.setup.stats.chains_per_turn.record(u64::from(batch));
         batch
+    }
+
+    fn count_turn(&self, chains: u16) {
+        self.setup.stats.turns_busy.add(1);
+        self.setup.stats.chains_per_turn.record(u64::from(chains));
     }
 
     /// Is there anything left that somebody before us took and did not end?
@@ -81,8 +100,7 @@ impl Queue {
             batch += 1;
             self.show_some(most - batch);
         }
-        self.setup.stats.turns_busy.add(1);
-        self.setup.stats.chains_per_turn.record(u64::from(batch));
+        self.count_turn(batch);
         batch
     }
 }

@@ -36,20 +36,26 @@ impl Batch {
 
     /// The driver sends as many as there is room for, and sleeps.
     fn send(&mut self, sectors: u64) {
+        self.rig.next = BUFFERS;
+        self.stage(RING / 2, sectors);
+        let driver = &mut self.rig.driver;
+        let _ = driver.publish();
+        assert_eq!(driver.arm(), Ok(Armed::Idle));
+    }
+
+    /// The driver prepares reads that the worker does not see yet.
+    fn stage(&mut self, requests: u16, sectors: u64) {
         let rig = &mut self.rig;
-        rig.next = BUFFERS;
         let header = RequestHeader {
             kind: Kind::In,
             sector: 0,
         };
-        for _ in 0..RING / 2 {
+        for _ in 0..requests {
             let header = rig.buffer(&header.to_bytes());
             let room = vec![0xff; usize::try_from(sectors * SECTOR).unwrap() + 1];
             let data_and_status = rig.buffer(&room);
             rig.driver.stage(&[header], &[data_and_status], 0).unwrap();
         }
-        let _ = rig.driver.publish();
-        assert_eq!(rig.driver.arm(), Ok(Armed::Idle));
     }
 
     /// The worker does what was sent, and calls; the driver wakes up and takes it.
@@ -57,8 +63,12 @@ impl Batch {
         assert_eq!(self.take(), RING / 2);
         self.rig.queue.publish();
         assert_eq!(self.calls(), 1);
+        self.driver_takes(RING / 2);
+    }
+
+    fn driver_takes(&mut self, requests: u16) {
         let driver = &mut self.rig.driver;
-        assert_eq!(driver.look(), Ok(RING / 2));
+        assert_eq!(driver.look(), Ok(requests));
         while driver.take().unwrap().is_some() {}
     }
 
@@ -71,6 +81,37 @@ impl Batch {
     fn take(&mut self) -> u16 {
         let Rig { queue, channel, .. } = &mut self.rig;
         queue.take(0, BUDGET, &mut **channel)
+    }
+
+    /// As [`Batch::take`], while the driver makes available what it has staged.
+    fn take_while_more_comes(&mut self) -> u16 {
+        let Rig { queue, driver, .. } = &mut self.rig;
+        let more = || {
+            let _ = driver.publish();
+        };
+        queue.take(0, BUDGET, &mut Meanwhile(Some(more)))
+    }
+
+    /// So many of the last calls have woken nobody.
+    fn was_awake(&mut self, calls: u8) {
+        (0..calls).for_each(|_| self.rig.queue.lead.priced(false));
+    }
+}
+
+/// A channel that ends all at once; something happens meanwhile, once.
+struct Meanwhile<F>(Option<F>);
+
+impl<F: FnOnce() + Send> Channel for Meanwhile<F> {
+    fn queue(&mut self, _: Request) -> Queued {
+        if let Some(happens) = self.0.take() {
+            happens();
+        }
+        Queued::Done(Ok(()))
+    }
+    fn submit(&mut self) {}
+    fn reap(&mut self, _: &mut dyn FnMut(pollux_disk::Completion)) {}
+    fn arm(&mut self) -> pollux_disk::Armed {
+        pollux_disk::Armed::Idle
     }
 }
 
@@ -116,4 +157,43 @@ fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() 
     assert!(later < at_first, "{later} left, of {at_first}");
     let sooner = lead(false);
     assert!(sooner > at_first, "{sooner} left, of {at_first}");
+}
+
+#[test]
+fn a_driver_that_is_awake_is_called_when_nothing_more_has_come() {
+    for (cheap_calls, taken) in [(0, 4), (7, 4), (8, 8)] {
+        let mut batch = Batch::new(1);
+        batch.turn();
+        batch.rig.next = BUFFERS;
+        batch.stage(4, 1);
+        let _ = batch.rig.driver.publish();
+        assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
+        batch.stage(4, 1);
+        batch.was_awake(cheap_calls);
+        assert_eq!(batch.take_while_more_comes(), taken, "{cheap_calls}");
+        batch.rig.queue.publish();
+        assert_eq!(batch.calls(), 1);
+        batch.driver_takes(taken);
+        assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
+        let rest = batch.take();
+        assert_eq!(rest, 8 - taken);
+        batch.rig.queue.publish();
+        assert_eq!(batch.calls(), u64::from(rest > 0));
+    }
+}
+
+#[test]
+fn a_ring_that_breaks_in_a_turn_ends_that_turn() {
+    let mut batch = Batch::new(1);
+    batch.was_awake(8);
+    // The third of eight chains starts at a descriptor that there is not.
+    batch
+        .rig
+        .memory
+        .write_all_at(&RING.to_le_bytes(), 0x4000 + 4 + 2 * 2)
+        .unwrap();
+    batch.take();
+    batch.rig.queue.publish();
+    assert_eq!(batch.rig.driver.look(), Ok(2));
+    assert_eq!(batch.rig.queue.stats().snapshot().peer_faults, 1);
 }
