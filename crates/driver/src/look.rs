@@ -3,8 +3,9 @@
 //! A sleep costs a system call on this side, a call on the device's, and the time until the sleeper
 //! runs again. Looking costs this processor. Looking for at most as long as a sleep costs is never much
 //! worse than the better of the two; so a look lasts that long at most, for each of the requests that a
-//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Where
-//! looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
+//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Who wants
+//! its own processor time back and nothing else ([`Look::thrifty`]) looks for as long as a sleep takes of that, and
+//! takes a look for vain that found its requests at more for each than sleeps do. Where looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
 //! notice when that changes.
 //!
 //! ```text
@@ -32,16 +33,19 @@ pub enum Next {
 pub struct Look {
     most: Duration,
     doubt: Doubt,
-    /// When the look of this wait began.
-    since: Option<Duration>,
-    /// How many requests a wait brings, in quarters: a mean of the last few.
+    /// When the look of this wait began, and its last look in vain.
+    spent: Option<[Duration; 2]>,
+    /// How many requests a wait brings, in quarters: a mean of the last few. Of who is thrifty: a sleep.
     batch: u32,
+    thrifty: bool,
 }
 
 /// How many looks in a row may fail before some are skipped.
 const TOLERATED: u32 = 1;
 /// The most requests of a wait that make it look for longer.
 const MOST_BATCH: u32 = 8;
+/// As many as that is kept count of.
+const MANY: u32 = 256;
 /// The most waits that go without a look.
 const MOST_SKIPS: u32 = 64;
 
@@ -59,31 +63,59 @@ impl Look {
         Self {
             most,
             doubt: Doubt::new(TOLERATED, MOST_SKIPS),
-            since: None,
+            spent: None,
             batch: 4,
+            thrifty: false,
         }
     }
 
-    /// A wait, by looking or by sleeping, has brought so many requests.
+    /// A machine that saves processor time of its own thread, of which a sleep costs `most`.
+    pub const fn thrifty(most: Duration) -> Self {
+        let mut machine = Self::new(most);
+        machine.thrifty = true;
+        // Sleeps are tried before looks are believed to be cheaper.
+        machine.batch = 4 * 16;
+        machine
+    }
+
+    /// A wait has brought so many requests; in the end, it `slept`.
     #[inline]
-    pub fn brought(&mut self, count: usize) {
-        let count = u32::try_from(count).unwrap_or(MOST_BATCH).min(MOST_BATCH);
-        self.batch = self.batch - self.batch / 4 + count;
+    pub fn brought(&mut self, count: usize, slept: bool) {
+        let most = if self.thrifty { MANY } else { MOST_BATCH };
+        let count = u32::try_from(count).unwrap_or(most).min(most);
+        if slept || !self.thrifty {
+            self.batch = self.batch - self.batch / 4 + count;
+        }
+        if let Some([since, last]) = self.spent.take().filter(|_| !slept) {
+            // A look that began pays for all that failed; one that found something at once says nothing.
+            let spent = last.saturating_sub(since);
+            if self.thrifty && spent * self.batch > self.most * count * 4 {
+                self.doubt.failed();
+            } else {
+                self.doubt.paid();
+            }
+        }
     }
 
     /// A look has found nothing. `clock` tells the time since any moment; it is not asked while waits
     /// go without a look.
     #[inline]
     pub fn missed(&mut self, clock: impl FnOnce() -> Duration) -> Next {
-        if self.since.is_none() && !self.doubt.tries() {
+        if self.spent.is_none() && !self.doubt.tries() {
             return Next::Sleep;
         }
         let now = clock();
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_sub(since) < self.most * self.batch / 4 {
+        let [since, _] = self.spent.unwrap_or([now; 2]);
+        let most = if self.thrifty {
+            self.most
+        } else {
+            self.most * self.batch / 4
+        };
+        if now.saturating_sub(since) < most {
+            self.spent = Some([since, now]);
             return Next::Look;
         }
-        self.since = None;
+        self.spent = None;
         self.doubt.failed();
         Next::Sleep
     }
@@ -91,16 +123,7 @@ impl Look {
     /// A wait has ended without anything to show for it.
     #[inline]
     pub fn given_up(&mut self) {
-        self.since = None;
-    }
-
-    /// A look, not a sleep, has found something.
-    #[inline]
-    pub fn found(&mut self) {
-        // A look that began pays for all that failed; one that found something at once says nothing.
-        if self.since.take().is_some() {
-            self.doubt.paid();
-        }
+        self.spent = None;
     }
 }
 
@@ -114,12 +137,17 @@ mod tests {
 
     /// A wait for something that comes after `gap` µs: was it found by looking?
     fn wait(look: &mut Look, gap: u64) -> bool {
+        batch(look, 1, gap)
+    }
+
+    /// A wait for so many requests.
+    fn batch(look: &mut Look, requests: usize, gap: u64) -> bool {
         for now in 0..gap {
             if look.missed(|| us(now)) == Next::Sleep {
                 return false;
             }
         }
-        look.found();
+        look.brought(requests, false);
         true
     }
 
@@ -163,11 +191,11 @@ mod tests {
         let mut look = Look::new(us(30));
         assert!(!wait(&mut look, 100));
         for _ in 0..20 {
-            look.brought(16);
+            look.brought(16, true);
         }
-        assert!((0..100).all(|_| wait(&mut look, 100)));
+        assert!((0..100).all(|_| batch(&mut look, 16, 100)));
         for _ in 0..20 {
-            look.brought(1);
+            look.brought(1, true);
         }
         assert!(!wait(&mut look, 100), "one alone is not worth it");
     }
@@ -178,7 +206,27 @@ mod tests {
         for _ in 0..3 {
             wait(&mut look, 100);
         }
-        look.found();
+        look.brought(1, false);
         assert!(!wait(&mut look, 5), "looks are still skipped");
+    }
+
+    /// Waits whose looks bring `found` requests after 2 µs, and whose sleeps bring `slept`: how many of 1000 look?
+    fn thrifty(found: usize, slept: usize) -> usize {
+        let mut look = Look::thrifty(us(3));
+        let mut waits = |_: &usize| {
+            let looks = (0..2).all(|now| look.missed(|| us(now)) == Next::Look);
+            look.brought(if looks { found } else { slept }, !looks);
+            looks
+        };
+        (0..1000).filter(&mut waits).count()
+    }
+
+    #[test]
+    fn who_is_thrifty_looks_where_that_costs_less_for_each_request_than_sleeps() {
+        assert!(thrifty(1, 1) > 900);
+        assert!(thrifty(16, 16) > 900);
+        assert!(thrifty(8, 16) > 900);
+        assert!(thrifty(4, 16) < 50);
+        assert!(thrifty(1, 64) < 50);
     }
 }

@@ -189,7 +189,7 @@ impl<D: Data> Pending<D> {
         let start = Instant::now();
         let found = loop {
             if self.is_done() {
-                look.found();
+                look.brought(1, false);
                 break true;
             }
             match look.missed(|| start.elapsed()) {

@@ -64,7 +64,7 @@ impl Waiter {
     ///
     /// To sleep and be woken costs its thread some microseconds of its own (arming, two system calls, two
     /// switches between threads). So even [`Waiting::Call`] looks for 3 µs, unless that has
-    /// failed lately: it cannot lose more by that than it would by sleeping.
+    /// failed lately, or has found so little that sleeps are cheaper for each request.
     ///
     /// # Errors
     ///
@@ -72,10 +72,7 @@ impl Waiter {
     pub fn new(waiting: Waiting) -> io::Result<Self> {
         Ok(Self {
             waiting,
-            look: Look::new(match waiting {
-                Waiting::Call => Look::OWN_COST,
-                Waiting::Polled | Waiting::Adaptive => Look::DEFAULT_MOST,
-            }),
+            look: look(waiting, None),
             sleeper: Sleeper::new()?,
             epoch: Instant::now(),
         })
@@ -85,7 +82,7 @@ impl Waiter {
     /// that costs.
     #[must_use]
     pub fn looking_for(mut self, most: Duration) -> Self {
-        self.look = Look::new(most);
+        self.look = look(self.waiting, Some(most));
         self
     }
 
@@ -112,12 +109,7 @@ impl Waiter {
         loop {
             let count = reap(channel, done);
             if count > 0 {
-                if self.waiting == Waiting::Adaptive {
-                    self.look.brought(count);
-                }
-                if wait.looks > 0 && !wait.slept {
-                    self.look.found();
-                }
+                self.look.brought(count, wait.slept);
                 return Ok(count);
             }
             if !self.pause(channel, &mut wait, timeout)? {
@@ -176,6 +168,14 @@ impl Waiter {
                 Ok(())
             }
         }
+    }
+}
+
+/// How long who waits like this looks before it sleeps, if not `most`.
+fn look(waiting: Waiting, most: Option<Duration>) -> Look {
+    match waiting {
+        Waiting::Call => Look::thrifty(most.unwrap_or(Look::OWN_COST)),
+        Waiting::Polled | Waiting::Adaptive => Look::new(most.unwrap_or(Look::DEFAULT_MOST)),
     }
 }
 
