@@ -3,9 +3,10 @@
 //! A sleep costs a system call on this side, a call on the device's, and the time until the sleeper
 //! runs again. Looking costs this processor. Looking for at most as long as a sleep costs is never much
 //! worse than the better of the two; so a look lasts that long at most, for each of the requests that a
-//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Who wants
-//! its own processor time back and nothing else ([`Look::thrifty`]) looks for as long as a sleep takes of that, and
-//! takes a look for vain that found its requests at more for each than sleeps do. Where looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
+//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Who saves
+//! processor time of its own thread, and nothing else ([`Look::thrifty`]), looks for as long as a sleep takes of
+//! that; a look that cost more for each request that it found than sleeps do has failed as well. Where
+//! looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
 //! notice when that changes.
 //!
 //! ```text
@@ -44,7 +45,7 @@ pub struct Look {
 const TOLERATED: u32 = 1;
 /// The most requests of a wait that make it look for longer.
 const MOST_BATCH: u32 = 8;
-/// As many as that is kept count of.
+/// Of who is thrifty, a wait for more requests than these counts as one for so many.
 const MANY: u32 = 256;
 /// The most waits that go without a look.
 const MOST_SKIPS: u32 = 64;
@@ -89,7 +90,9 @@ impl Look {
         if let Some([since, last]) = self.spent.take().filter(|_| !slept) {
             // A look that began pays for all that failed; one that found something at once says nothing.
             let spent = last.saturating_sub(since);
-            if self.thrifty && spent * self.batch > self.most * count * 4 {
+            if self.thrifty
+                && spent.saturating_mul(self.batch) > self.most.saturating_mul(count * 4)
+            {
                 self.doubt.failed();
             } else {
                 self.doubt.paid();
@@ -109,7 +112,7 @@ impl Look {
         let most = if self.thrifty {
             self.most
         } else {
-            self.most * self.batch / 4
+            self.most.saturating_mul(self.batch) / 4
         };
         if now.saturating_sub(since) < most {
             self.spent = Some([since, now]);
@@ -228,5 +231,13 @@ mod tests {
         assert!(thrifty(8, 16) > 900);
         assert!(thrifty(4, 16) < 50);
         assert!(thrifty(1, 64) < 50);
+    }
+
+    #[test]
+    fn any_time_can_be_the_longest() {
+        for mut look in [Look::new(Duration::MAX), Look::thrifty(Duration::MAX)] {
+            assert!(batch(&mut look, 16, 100));
+            assert!(batch(&mut look, 16, 100));
+        }
     }
 }

@@ -109,7 +109,9 @@ impl Waiter {
         loop {
             let count = reap(channel, done);
             if count > 0 {
-                self.look.brought(count, wait.slept);
+                if self.waiting != Waiting::Polled {
+                    self.look.brought(count, wait.slept);
+                }
                 return Ok(count);
             }
             if !self.pause(channel, &mut wait, timeout)? {

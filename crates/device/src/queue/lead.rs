@@ -29,12 +29,12 @@ pub struct Lead {
 const WHOLE: u16 = 4;
 
 /// A call that was late adds so much: so one of 41 is late, where anything is to be gained by calling later. One of 33
-/// made 0.026 calls for each read of `memory`, 64 in flight, and 0.93 of the reads; one of 41, 49, 65 or 129 made 0.029,
-/// 0.029, 0.029 to 0.031 and 0.031, and as many reads as the build before (9 to 15 pairs).
+/// made 0.026 calls for each read of `memory`, 64 in flight, and 0.93 of the reads that were made before; one of 41, 65 or
+/// 129 made 0.028, 0.029 and 0.031, and as many reads (9 to 13 pairs).
 const LATE: u16 = 10 * WHOLE;
 
-/// A driver is awake once so many calls in a row have woken nobody. One that sleeps now and then is not: with 2 of them,
-/// `memory` with 64 in flight lost a fifth of its reads.
+/// A driver is awake once so many calls in a row have woken nobody. One that sleeps now and then is not: with the last call
+/// alone to go by, `memory` with 64 in flight lost a fifth of its reads.
 const AWAKE: u8 = 8;
 
 /// Until more is known: a request that is a copy of 4 KiB takes half a microsecond.
