@@ -169,8 +169,8 @@ pub enum SpecError {
         values: String,
     },
     /// A disk made of disks made of disks, and so on.
-    #[error("disks are nested more than {most} deep; write fewer into each other")]
-    Nested { most: u32 },
+    #[error("`{kind}:` is nested more than {most} deep; write fewer disks into each other")]
+    Nested { kind: String, most: u32 },
     /// Not a part of such a disk.
     #[error("`{option}` {remedy}")]
     Part {
@@ -275,13 +275,14 @@ fn open_all(
 
 /// Reads a description that is nested in `depth` others.
 fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
-    if depth > DEEPEST {
-        return Err(SpecError::Nested { most: DEEPEST });
-    }
     let Some((kind, rest)) = spec.split_once(':') else {
         let spec = spec.to_owned();
         return Err(SpecError::NoKind { spec });
     };
+    if depth > DEEPEST {
+        let (kind, most) = (kind.to_owned(), DEEPEST);
+        return Err(SpecError::Nested { kind, most });
+    }
     match kind {
         "null" => {
             let size = Given::parse("null", NULL, rest)?.size()?;

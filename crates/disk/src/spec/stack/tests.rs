@@ -135,7 +135,7 @@ fn every_mistake_is_named() {
     }
     let deep = format!("{}a{}", "linear:[".repeat(5000), "]".repeat(5000));
     let told = parse(&deep).unwrap_err().to_string();
-    assert!(told.contains("nested more than"), "{told}");
+    assert!(told.contains("`linear:` is nested more than"), "{told}");
     let deep = format!(
         "{}null:size=1{}",
         "linear:[fault:on=".repeat(5000),
