@@ -112,7 +112,7 @@ pub enum Contest {
     /// Our driver, which waits in that way, and crate `blkio`, on one server.
     Clients(Server, driver::Waiting),
     /// Our driver, waiting in one way and in another, on one server.
-    Waits(Server, [driver::Waiting; 2]),
+    Waits(Server, [Client; 2]),
 }
 
 impl Contest {
@@ -131,7 +131,7 @@ impl Contest {
                 let clients = [Client::Driver(waiting), Client::Blkio(blkio)];
                 clients.map(|client| side(server, client))
             }
-            Self::Waits(server, waits) => waits.map(|one| side(server, Client::Driver(one))),
+            Self::Waits(server, waits) => waits.map(|client| side(server, client)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Contest {
                 driver::Waiting::Adaptive => "adaptive".to_owned(),
             },
             Self::Waits(_, waits) => {
-                let [one, other] = waits.map(|waiting| Client::Driver(waiting).waiting());
+                let [one, other] = waits.map(Client::waiting);
                 format!("{one}:{other}")
             }
         }

@@ -24,6 +24,8 @@ pub enum Client {
     Blkio(libblkio::Waiting),
     /// Ours: a queue of its own.
     Driver(Waiting),
+    /// Ours, call-driven, that never looks before it sleeps.
+    Sleeper,
 }
 
 impl Client {
@@ -35,6 +37,7 @@ impl Client {
             Self::Driver(Waiting::Polled) => "polled",
             Self::Driver(Waiting::Call) => "call",
             Self::Driver(Waiting::Adaptive) => "adaptive",
+            Self::Sleeper => "asleep",
         }
     }
 }
@@ -43,7 +46,7 @@ impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let library = match self {
             Self::Blkio(_) => "blkio",
-            Self::Driver(_) => "driver",
+            Self::Driver(_) | Self::Sleeper => "driver",
         };
         write!(f, "{library} {}", self.waiting())
     }
@@ -180,13 +183,12 @@ struct Back {
 
 impl Own {
     /// Connects to `socket`.
-    pub fn connect(socket: &Path, waiting: Waiting, job: Job) -> io::Result<Self> {
+    pub fn connect(socket: &Path, waiter: Waiter, job: Job) -> io::Result<Self> {
         let options = Options {
             queue_size: job.queue_size(),
             ..Options::default()
         };
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
-        let waiter = Waiter::new(waiting)?;
         Ok(Self {
             channel: driver.channel(waiter.point())?,
             waiter,

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use pollux_driver::{Waiter, Waiting};
 use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
 use pollux_tests::server::Server;
@@ -145,8 +146,13 @@ pub fn measure(
                 run(load, process, &folder, plan)
             }
             Client::Driver(waiting) => {
-                let load = Load::start(Own::connect(&socket, waiting, job)?, disk, job);
-                run(load, process, &folder, plan)
+                let client = Own::connect(&socket, Waiter::new(waiting)?, job)?;
+                run(Load::start(client, disk, job), process, &folder, plan)
+            }
+            Client::Sleeper => {
+                let waiter = Waiter::new(Waiting::Call)?.looking_for(Duration::ZERO);
+                let client = Own::connect(&socket, waiter, job)?;
+                run(Load::start(client, disk, job), process, &folder, plan)
             }
         }
     })

@@ -5,6 +5,7 @@ use pollux_driver as driver;
 use pollux_tests::client::Waiting;
 
 use crate::cell::{BLOCK, Cell, Contest, Disk, Server, Work};
+use crate::client::Client;
 use crate::spdk;
 
 /// What belongs together.
@@ -150,9 +151,12 @@ fn waits() -> Vec<Group<'static>> {
     const FEW: &[u16] = &[1, 16];
     let mut groups = vec![];
     for server in [Server::Ours, Server::Peer] {
-        let adaptive = Contest::Waits(server, [Adaptive, Polled]);
-        let polled = Contest::Waits(server, [Polled, Call]);
+        let against = |one, other| Contest::Waits(server, [Client::Driver(one), other]);
+        let adaptive = against(Adaptive, Client::Driver(Polled));
+        let polled = against(Polled, Client::Driver(Call));
+        let awake = against(Polled, Client::Sleeper);
         groups.push((Disk::Memory, Work::RandRead, BLOCK, adaptive, DEPTHS));
+        groups.push((Disk::Memory, Work::RandRead, BLOCK, awake, &DEPTHS[..1]));
         groups.push((Disk::Memory, Work::RandRead, BLOCK, polled, &DEPTHS[..1]));
         for block in LARGE {
             groups.push((Disk::Memory, Work::RandRead, block, polled, FEW));
@@ -183,7 +187,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 20 + 29 + 36 + 16);
+        assert_eq!(selected(""), 20 + 29 + 36 + 18);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);

@@ -227,8 +227,8 @@ impl Counted {
                 self.turns(Blkio::connect(&self.socket, waiting, job)?, job)
             }
             Library::Driver => {
-                let waiting = driver::Waiting::Polled;
-                self.turns(Own::connect(&self.socket, waiting, job)?, job)
+                let waiter = driver::Waiter::new(driver::Waiting::Polled)?;
+                self.turns(Own::connect(&self.socket, waiter, job)?, job)
             }
         }
     }

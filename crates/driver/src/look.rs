@@ -3,11 +3,10 @@
 //! A sleep costs a system call on this side, a call on the device's, and the time until the sleeper
 //! runs again. Looking costs this processor. Looking for at most as long as a sleep costs is never much
 //! worse than the better of the two; so a look lasts that long at most, for each of the requests that a
-//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Who saves
-//! processor time of its own thread, and nothing else ([`Look::thrifty`]), looks for as long as a sleep takes of
-//! that; a look that cost more for each request that it found than sleeps do has failed as well. Where
-//! looks keep failing (a slow disk, a device that has to be woken first) only one in so many is tried, to
-//! notice when that changes.
+//! wait has brought lately: where a batch comes back at once, all of it would wait for the sleeper. Where
+//! looks keep failing (a slow disk) only one in so many is tried, to notice when that changes. Who comes
+//! after a [`REST`] sleeps at once: the device sleeps as well, and to look until it is awake takes more of
+//! the processor than the sleep.
 //!
 //! ```text
 //!            found                            found
@@ -36,19 +35,23 @@ pub struct Look {
     doubt: Doubt,
     /// When the look of this wait began, and its last look in vain.
     spent: Option<[Duration; 2]>,
-    /// How many requests a wait brings, in quarters: a mean of the last few. Of who is thrifty: a sleep.
+    /// The last look in vain, unless something was found at once since then.
+    seen: Option<Duration>,
+    /// How many requests a wait brings, in [`ONE`]ths: a mean of the last few.
     batch: u32,
-    thrifty: bool,
 }
 
 /// How many looks in a row may fail before some are skipped.
 const TOLERATED: u32 = 1;
+/// One request, in [`Look::batch`].
+const ONE: u32 = 64;
 /// The most requests of a wait that make it look for longer.
 const MOST_BATCH: u32 = 8;
-/// Of who is thrifty, a wait for more requests than these counts as one for so many.
-const MANY: u32 = 256;
 /// The most waits that go without a look.
 const MOST_SKIPS: u32 = 64;
+/// Who has not looked for so long comes after a rest: ten looks, so that one in ten is the most that looking for
+/// a device that sleeps takes of a processor.
+const REST: Duration = Duration::from_micros(450);
 
 impl Look {
     /// What a sleep costs: the time from a call to a sleeper that runs is 30 to 55 µs on the machines
@@ -56,69 +59,51 @@ impl Look {
     /// that sleeps as well, and looks once it is kept busy, is found awake only by who waits for it that long once.
     pub const DEFAULT_MOST: Duration = Duration::from_micros(45);
 
-    /// What of that the sleeper's own processor pays.
-    pub const OWN_COST: Duration = Duration::from_micros(3);
-
     /// A machine whose looks last `most` at most.
     pub const fn new(most: Duration) -> Self {
         Self {
             most,
             doubt: Doubt::new(TOLERATED, MOST_SKIPS),
             spent: None,
-            batch: 4,
-            thrifty: false,
+            seen: None,
+            batch: ONE,
         }
-    }
-
-    /// A machine that saves processor time of its own thread, of which a sleep costs `most`.
-    pub const fn thrifty(most: Duration) -> Self {
-        let mut machine = Self::new(most);
-        machine.thrifty = true;
-        // Sleeps are tried before looks are believed to be cheaper.
-        machine.batch = 4 * 16;
-        machine
     }
 
     /// A wait has brought so many requests; in the end, it `slept`.
     #[inline]
     pub fn brought(&mut self, count: usize, slept: bool) {
-        let most = if self.thrifty { MANY } else { MOST_BATCH };
-        let count = u32::try_from(count).unwrap_or(most).min(most);
-        if slept || !self.thrifty {
-            self.batch = self.batch - self.batch / 4 + count;
+        let count = u32::try_from(count).unwrap_or(MOST_BATCH).min(MOST_BATCH);
+        self.batch = self.batch - self.batch / 4 + count * (ONE / 4);
+        if slept {
+            return;
         }
-        if let Some([since, last]) = self.spent.take().filter(|_| !slept) {
-            // A look that began pays for all that failed; one that found something at once says nothing.
-            let spent = last.saturating_sub(since);
-            if self.thrifty
-                && spent.saturating_mul(self.batch) > self.most.saturating_mul(count * 4)
-            {
-                self.doubt.failed();
-            } else {
-                self.doubt.paid();
-            }
+        // A look that began pays for all that failed; one that found something at once says nothing.
+        let spent = self.spent.take();
+        self.seen = spent.map(|[_, last]| last);
+        if spent.is_some() {
+            self.doubt.paid();
         }
     }
 
-    /// A look has found nothing. `clock` tells the time since any moment; it is not asked while waits
-    /// go without a look.
+    /// A look has found nothing. `clock` tells the time since one moment for all waits.
     #[inline]
     pub fn missed(&mut self, clock: impl FnOnce() -> Duration) -> Next {
-        if self.spent.is_none() && !self.doubt.tries() {
-            return Next::Sleep;
-        }
         let now = clock();
-        let [since, _] = self.spent.unwrap_or([now; 2]);
-        let most = if self.thrifty {
-            self.most
+        let since = if let Some([since, _]) = self.spent {
+            since
         } else {
-            self.most.saturating_mul(self.batch) / 4
+            let seen = self.seen.replace(now).unwrap_or(now);
+            if now.saturating_sub(seen) > REST || !self.doubt.tries() {
+                return Next::Sleep;
+            }
+            now
         };
-        if now.saturating_sub(since) < most {
+        if now.saturating_sub(since) < self.most.saturating_mul(self.batch) / ONE {
             self.spent = Some([since, now]);
             return Next::Look;
         }
-        self.spent = None;
+        (self.spent, self.seen) = (None, Some(now));
         self.doubt.failed();
         Next::Sleep
     }
@@ -167,13 +152,11 @@ mod tests {
         let mut look = Look::new(us(30));
         let mut looked = 0;
         for _ in 0..1000 {
-            let mut asked = 0;
-            while look.missed(|| {
-                asked += 1;
-                us(asked)
-            }) == Next::Look
-            {}
-            looked += u32::from(asked > 0);
+            let mut now = 0;
+            while look.missed(|| us(now)) == Next::Look {
+                now += 1;
+            }
+            looked += u32::from(now > 0);
         }
         assert!(looked < 30, "{looked} of 1000");
     }
@@ -213,31 +196,31 @@ mod tests {
         assert!(!wait(&mut look, 5), "looks are still skipped");
     }
 
-    /// Waits whose looks bring `found` requests after 2 µs, and whose sleeps bring `slept`: how many of 1000 look?
-    fn thrifty(found: usize, slept: usize) -> usize {
-        let mut look = Look::thrifty(us(3));
-        let mut waits = |_: &usize| {
-            let looks = (0..2).all(|now| look.missed(|| us(now)) == Next::Look);
-            look.brought(if looks { found } else { slept }, !looks);
-            looks
-        };
-        (0..1000).filter(&mut waits).count()
+    #[test]
+    fn after_a_rest_nobody_looks() {
+        let mut look = Look::new(us(45));
+        assert!(wait(&mut look, 2));
+        for ms in 1..100 {
+            assert_eq!(look.missed(|| us(ms * 1000)), Next::Sleep);
+            look.brought(1, true);
+        }
+        let now = us(99_100);
+        assert_eq!(look.missed(|| now), Next::Look, "it was not long ago");
     }
 
     #[test]
-    fn who_is_thrifty_looks_where_that_costs_less_for_each_request_than_sleeps() {
-        assert!(thrifty(1, 1) > 900);
-        assert!(thrifty(16, 16) > 900);
-        assert!(thrifty(8, 16) > 900);
-        assert!(thrifty(4, 16) < 50);
-        assert!(thrifty(1, 64) < 50);
+    fn what_was_found_at_once_is_no_rest() {
+        let mut look = Look::new(us(45));
+        assert_eq!(look.missed(|| us(0)), Next::Look);
+        look.brought(1, false);
+        look.brought(1, false);
+        assert_eq!(look.missed(|| us(1000)), Next::Look);
     }
 
     #[test]
     fn any_time_can_be_the_longest() {
-        for mut look in [Look::new(Duration::MAX), Look::thrifty(Duration::MAX)] {
-            assert!(batch(&mut look, 16, 100));
-            assert!(batch(&mut look, 16, 100));
-        }
+        let mut look = Look::new(Duration::MAX);
+        assert!(batch(&mut look, 16, 100));
+        assert!(batch(&mut look, 16, 100));
     }
 }

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use pollux_disk::Failure;
 use pollux_memory::{Loan, Spans};
@@ -186,13 +185,13 @@ impl<D: Data> Pending<D> {
             return self.is_done();
         }
         let mut look = self.shared.look();
-        let start = Instant::now();
+        let epoch = self.shared.epoch;
         let found = loop {
             if self.is_done() {
                 look.brought(1, false);
                 break true;
             }
-            match look.missed(|| start.elapsed()) {
+            match look.missed(|| epoch.elapsed()) {
                 Next::Look => std::hint::spin_loop(),
                 Next::Sleep => break false,
             }

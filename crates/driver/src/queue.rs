@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Durability, Op, Unmap, WaitPoint};
@@ -31,6 +32,8 @@ pub struct Shared {
     pub board: Switchboard<SharedEnds, CallSeat, Edge>,
     /// How long blocking waits look before they sleep, as it was learnt.
     look: Mutex<Look>,
+    /// From when their time counts.
+    pub epoch: Instant,
 }
 
 impl Shared {
@@ -67,7 +70,8 @@ impl Queue {
             board.record();
         }
         let look = Mutex::new(Look::new(Look::DEFAULT_MOST));
-        Ok(Self(Arc::new(Shared { board, look })))
+        let epoch = Instant::now();
+        Ok(Self(Arc::new(Shared { board, look, epoch })))
     }
 
     /// A channel into the queue, for an owner that sleeps at `wait`. Its completions arrive in an inbox of

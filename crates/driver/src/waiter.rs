@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel, Completion, WaitPoint};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::look::{Look, Next};
+use crate::thrift::Thrift;
 
 /// How an owner waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
     /// It looks until something is there, and never sleeps.
     Polled,
-    /// It sleeps unless something is there, or comes before it could be asleep: see [`Waiter::new`].
+    /// It sleeps unless something is there. Where that costs this thread less of its time for each request, as was
+    /// measured lately, it looks before as if it were [`Waiting::Adaptive`].
     Call,
     /// It looks for as long as that has paid lately, then sleeps.
     #[default]
@@ -54,7 +57,10 @@ struct Wait {
 #[derive(Debug)]
 pub struct Waiter {
     waiting: Waiting,
+    /// The longest look.
+    most: Duration,
     look: Look,
+    thrift: Thrift,
     sleeper: Sleeper,
     epoch: Instant,
 }
@@ -62,17 +68,20 @@ pub struct Waiter {
 impl Waiter {
     /// One that waits in that way.
     ///
-    /// To sleep and be woken costs its thread some microseconds of its own (arming, two system calls, two
-    /// switches between threads). So even [`Waiting::Call`] looks for 3 µs, unless that has
-    /// failed lately, or has found so little that sleeps are cheaper for each request.
-    ///
     /// # Errors
     ///
     /// When the process is out of descriptors.
     pub fn new(waiting: Waiting) -> io::Result<Self> {
+        let most = match waiting {
+            // What a look costs is measured: it may last until a device that sleeps has answered.
+            Waiting::Call => Look::DEFAULT_MOST * 2,
+            Waiting::Polled | Waiting::Adaptive => Look::DEFAULT_MOST,
+        };
         Ok(Self {
             waiting,
-            look: look(waiting, None),
+            most,
+            look: Look::new(most),
+            thrift: Thrift::new(),
             sleeper: Sleeper::new()?,
             epoch: Instant::now(),
         })
@@ -81,8 +90,9 @@ impl Waiter {
     /// Looks for `most` at most, where it is not [`Waiting::Polled`]: zero for who wants to sleep at once, whatever
     /// that costs.
     #[must_use]
-    pub fn looking_for(mut self, most: Duration) -> Self {
-        self.look = look(self.waiting, Some(most));
+    pub const fn looking_for(mut self, most: Duration) -> Self {
+        self.most = most;
+        self.look = Look::new(most);
         self
     }
 
@@ -109,15 +119,25 @@ impl Waiter {
         loop {
             let count = reap(channel, done);
             if count > 0 {
-                if self.waiting != Waiting::Polled {
-                    self.look.brought(count, wait.slept);
-                }
+                self.brought(count, wait.slept);
                 return Ok(count);
             }
             if !self.pause(channel, &mut wait, timeout)? {
                 self.look.given_up();
                 return Ok(0);
             }
+        }
+    }
+
+    /// A wait has brought so many requests.
+    #[inline]
+    fn brought(&mut self, count: usize, slept: bool) {
+        if self.waiting == Waiting::Polled {
+            return;
+        }
+        self.look.brought(count, slept);
+        if self.waiting == Waiting::Call && self.thrift.waited(count, own_time) {
+            self.look = Look::new(self.most);
         }
     }
 
@@ -143,6 +163,7 @@ impl Waiter {
             Waiting::Polled => Next::Look,
             // Whoever has slept was woken for nothing, and sleeps on.
             Waiting::Call | Waiting::Adaptive if wait.slept => Next::Sleep,
+            Waiting::Call if !self.thrift.looks() => Next::Sleep,
             Waiting::Call | Waiting::Adaptive => self.look.missed(|| self.epoch.elapsed()),
         };
         match next {
@@ -173,12 +194,11 @@ impl Waiter {
     }
 }
 
-/// How long who waits like this looks before it sleeps, if not `most`.
-fn look(waiting: Waiting, most: Option<Duration>) -> Look {
-    match waiting {
-        Waiting::Call => Look::thrifty(most.unwrap_or(Look::OWN_COST)),
-        Waiting::Polled | Waiting::Adaptive => Look::new(most.unwrap_or(Look::DEFAULT_MOST)),
-    }
+/// What this thread has used of processors.
+fn own_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// Reaps and submits; returns how many requests have ended.
