@@ -188,6 +188,6 @@ it sleeps: as fast as its main loop (`qsd`), or faster.\n
 A *polling* client spins on the used index and asks for no calls; a *blocking* one asks for a call and sleeps whenever nothing
 is there. Depth 1 with a blocking client measures wake-ups, and little else.\n
 Two clients on one server: *driver* is crate `pollux-driver` with a queue of its own, which waits `polled` where `blkio` polls,
-and by `call` where it blocks; in the rows named `adaptive`, whose `blkio` blocks as well, it looks for as long as that has paid lately, then
+and by `call` where it blocks: it looks or sleeps, whichever has cost its thread less lately (`asleep` is one that never looks). In the rows named `adaptive`, whose `blkio` blocks as well, it looks for as long as that has paid lately, then
 sleeps: that buys speed with processor time. Both run the same loop. The
 client's processor time is also told as a ratio within a pair.\n";
