@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::{KIND_NAMES, Spec, SpecError, parse};
+use super::{KIND_NAMES, Spec, SpecError, nested, parse};
 
 /// Splits `text` where `ends` says so, but for what is in brackets.
 pub fn split(text: &str, ends: impl Fn(char) -> bool) -> Result<Vec<&str>, SpecError> {
@@ -57,6 +57,7 @@ pub fn read(text: &str, depth: u32) -> Result<Spec, SpecError> {
     if KIND_NAMES.contains(&kind) {
         return parse(text, depth);
     }
+    nested(depth, || text.to_owned())?;
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let path = if number(kind) && number(rest) {
         format!("/dev/block/{text}").into()

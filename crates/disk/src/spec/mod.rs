@@ -169,8 +169,8 @@ pub enum SpecError {
         values: String,
     },
     /// A disk made of disks made of disks, and so on.
-    #[error("`{kind}:` is nested more than {most} deep; write fewer disks into each other")]
-    Nested { kind: String, most: u32 },
+    #[error("`{disk}` is nested more than {most} deep; write fewer disks into each other")]
+    Nested { disk: String, most: u32 },
     /// Not a part of such a disk.
     #[error("`{option}` {remedy}")]
     Part {
@@ -273,16 +273,22 @@ fn open_all(
     legs.iter().map(open).collect()
 }
 
+/// May `disk` be nested in so many others?
+fn nested(depth: u32, disk: impl FnOnce() -> String) -> Result<(), SpecError> {
+    if depth > DEEPEST {
+        let (disk, most) = (disk(), DEEPEST);
+        return Err(SpecError::Nested { disk, most });
+    }
+    Ok(())
+}
+
 /// Reads a description that is nested in `depth` others.
 fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
     let Some((kind, rest)) = spec.split_once(':') else {
         let spec = spec.to_owned();
         return Err(SpecError::NoKind { spec });
     };
-    if depth > DEEPEST {
-        let (kind, most) = (kind.to_owned(), DEEPEST);
-        return Err(SpecError::Nested { kind, most });
-    }
+    nested(depth, || format!("{kind}:"))?;
     match kind {
         "null" => {
             let size = Given::parse("null", NULL, rest)?.size()?;

@@ -136,6 +136,14 @@ fn every_mistake_is_named() {
     let deep = format!("{}a{}", "linear:[".repeat(5000), "]".repeat(5000));
     let told = parse(&deep).unwrap_err().to_string();
     assert!(told.contains("`linear:` is nested more than"), "{told}");
+    for (disks, fits) in [(32, true), (33, false)] {
+        // One that can be written as a path alone is no less deep than one that cannot.
+        for leg in ["a", "file:path=a", "[file:path=a]"] {
+            let (open, shut) = ("linear:[".repeat(disks - 1), "]".repeat(disks - 1));
+            let deep = format!("{open}linear:{leg}{shut}");
+            assert_eq!(parse(&deep).is_ok(), fits, "{deep}");
+        }
+    }
     let deep = format!(
         "{}null:size=1{}",
         "linear:[fault:on=".repeat(5000),
