@@ -33,8 +33,8 @@ pub struct Thrift {
 enum State {
     Sleeps(Option<Cost>),
     Tries(Cost),
-    /// Until the thread's time is this.
-    Looks(Cost, Duration),
+    /// For so many seconds of the thread's time yet.
+    Looks(Cost, f64),
 }
 
 /// Waits so far, and the requests that they brought.
@@ -61,8 +61,8 @@ const STAKE: f64 = 16.0;
 const HARDLY: f64 = 1.125;
 /// The most blocks of sleeps between two tries.
 const MOST_BLOCKS: u32 = 256;
-/// Sleeps are measured anew after so much of the thread's time.
-const AGES: Duration = Duration::from_secs(1);
+/// Sleeps are measured anew after so many seconds of the thread's time.
+const AGES: f64 = 1.0;
 
 impl Thrift {
     /// One that sleeps until it knows better.
@@ -120,12 +120,12 @@ impl Thrift {
                     self.begin(State::Sleeps(Some(asleep)), now);
                 } else if ends {
                     self.tries.paid();
-                    self.begin(State::Looks(asleep, now + AGES), now);
+                    self.begin(State::Looks(asleep, AGES), now);
                 }
             }
             // Who looks is answered sooner: what is hardly dearer is not worth a change.
-            State::Looks(asleep, until) if now < until && spent <= sleeping(asleep) * HARDLY => {
-                self.begin(self.state, now);
+            State::Looks(asleep, left) if left > spent && spent <= sleeping(asleep) * HARDLY => {
+                self.begin(State::Looks(asleep, left - spent), now);
             }
             State::Looks(..) => self.begin(State::Sleeps(None), now),
         }

@@ -97,8 +97,9 @@ pub struct BenchArgs {
     )]
     pub rate_iops: Option<NonZeroU32>,
 
-    /// Look for completions all the time, sleep until the device calls, or look for as long as that
-    /// pays and then sleep
+    /// Look for completions all the time (polled); sleep until the device calls, but look where that
+    /// takes less processor time for each request (call); or look for as long as that makes requests
+    /// faster, and then sleep (adaptive)
     #[arg(long, value_enum, default_value_t = Waiting::Adaptive, help_heading = "Load")]
     pub completion: Waiting,
 
