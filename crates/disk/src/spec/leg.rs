@@ -80,16 +80,30 @@ pub fn printed(leg: &Spec) -> String {
     {
         return path.to_owned();
     }
-    let text = leg.to_string();
-    let plain = !text.contains('\\') && split(&text, |_| false).is_ok();
-    if plain {
-        return format!("[{text}]");
+    format!("[{}]", escaped(&leg.to_string()))
+}
+
+/// As [`unescaped`] reads it, and without a bracket that is not one of a pair. Only what would be read otherwise gets
+/// a backslash: with one before each, a path that has a single one would be 2³² times as long, 32 disks deep.
+fn escaped(text: &str) -> String {
+    let paired = split(text, |_| false).is_ok();
+    let mut escaped = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                escaped.push('\\');
+                match chars.next() {
+                    Some(next) if "[]\\".contains(next) => escaped.extend(['\\', '\\', next]),
+                    Some(next) => escaped.push(next),
+                    None => escaped.push('\\'),
+                }
+            }
+            '[' | ']' if !paired => escaped.extend(['\\', c]),
+            c => escaped.push(c),
+        }
     }
-    let escaped: String = text
-        .chars()
-        .flat_map(|c| "[]\\".contains(c).then_some('\\').into_iter().chain([c]))
-        .collect();
-    format!("[{escaped}]")
+    escaped
 }
 
 fn unescaped(text: &str) -> String {

@@ -174,3 +174,18 @@ fn a_stacked_disk_opens_and_says_why_not() {
     assert!(told.to_string().contains("table:0 4096 linear"), "{told}");
     assert!(source.contains("leg 1 holds 1048576 bytes"), "{source}");
 }
+
+#[test]
+fn only_what_would_be_read_otherwise_is_escaped() {
+    let (open, shut) = ("linear:[".repeat(16), "]".repeat(16));
+    for leg in [
+        // As long at any depth.
+        format!(r"{open}file:path=a\b{shut}"),
+        format!("{open}file:path=a[b]{shut}"),
+        r"linear:[file:path=a\\]".to_owned(),
+        r"linear:[file:path=\[]".to_owned(),
+        r"linear:[linear:[file:path=\\\]]]".to_owned(),
+    ] {
+        assert_eq!(parse(&leg).unwrap().to_string(), leg);
+    }
+}
