@@ -13,7 +13,7 @@ mod overlay;
 mod program;
 mod running;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,6 +34,12 @@ const LIBRARY: &str = include_str!("../guest/lib.sh");
 /// How long a guest may take before it counts as stuck: many times what any of ours needs, even beside
 /// a compiler that takes both CPUs.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long a kernel may take to come up: 2 or 3 s, where nobody else needs the CPUs.
+const BOOTS: Duration = Duration::from_secs(60);
+
+/// How many kernels in a row may hang while they boot.
+const HANGS: u32 = 2;
 
 /// A kernel, with the QEMU that runs it: QEMU 7.2 crashes 6.12 guests at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,8 +231,21 @@ impl Guest {
         self.start()?.finish()
     }
 
-    /// Boots the guest and returns at once.
+    /// Boots the guest and returns once its kernel has. An emulated kernel hangs at that once in some hundred boots,
+    /// before it has loaded a driver for its disks, and is then booted again.
     pub fn start(self) -> io::Result<Running> {
+        for _ in 0..HANGS {
+            let mut running = self.boot()?;
+            if running.is_up(BOOTS)? {
+                return Ok(running);
+            }
+            let console = running.kill()?;
+            let _ = writeln!(io::stderr(), "HANG of a kernel that boots:\n{console}");
+        }
+        self.boot()
+    }
+
+    fn boot(&self) -> io::Result<Running> {
         let (mut command, folder) = self.prepare()?;
         let monitor = match self.migrates {
             Migrates::No => None,

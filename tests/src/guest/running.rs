@@ -106,6 +106,16 @@ impl Running {
         Ok(next)
     }
 
+    /// Waits until the kernel has come up, and started `init`; no longer than `patience`.
+    pub(super) fn is_up(&mut self, patience: Duration) -> io::Result<bool> {
+        let deadline = std::mem::replace(&mut self.deadline, Instant::now() + patience);
+        let up = self.wait_for("up");
+        let late = Instant::now() >= self.deadline;
+        self.deadline = deadline;
+        up.map(|()| true)
+            .or_else(|error| if late { Ok(false) } else { Err(error) })
+    }
+
     /// Waits until the script calls `say WORDS`.
     ///
     /// # Errors
