@@ -56,7 +56,7 @@ struct Cost {
 /// Waits of a block.
 const BLOCK: u32 = 64;
 /// So many sleeps may be lost by a try.
-const STAKE: f64 = 16.0;
+const STAKE: f64 = 8.0;
 /// Looks that are dearer than sleeps by less than this go on.
 const HARDLY: f64 = 1.125;
 /// The most blocks of sleeps between two tries.

@@ -135,8 +135,13 @@ impl Waiter {
         if self.waiting == Waiting::Polled {
             return;
         }
-        self.look.brought(count, slept);
-        if self.waiting == Waiting::Call && self.thrift.waited(count, own_time) {
+        if self.waiting == Waiting::Adaptive {
+            self.look.brought(count, slept);
+            return;
+        }
+        // A look that has cost a try enough is not to go on because batches were large.
+        self.look.brought(1, slept);
+        if self.thrift.waited(count, own_time) {
             self.look = Look::new(self.most);
         }
     }
