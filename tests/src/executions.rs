@@ -57,6 +57,11 @@ impl Executions {
 
     /// The daemon has been killed.
     pub fn killed(&mut self) -> io::Result<()> {
+        // Whoever is killed while a line of theirs crosses into another page has written the first part of it, and not
+        // done what it was to tell.
+        let text = std::fs::read(&self.path)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n');
+        self.file.set_len(whole.map_or(0, |at| at as u64 + 1))?;
         self.file.write_all(b"killed\n")
     }
 
@@ -154,6 +159,18 @@ mod tests {
 
     fn told(lines: &[&str]) -> Result<Tally, Wrong> {
         check(&lines.join("\n"), |record| record.place)
+    }
+
+    #[test]
+    fn a_line_that_a_killed_daemon_has_not_finished_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut executions = Executions::open(&path).unwrap();
+        let line = write(1, 1);
+        std::fs::write(&path, format!("{line}\n{}", &line[..20])).unwrap();
+        executions.killed().unwrap();
+        let told = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(told, format!("{line}\nkilled\n"));
     }
 
     #[test]
