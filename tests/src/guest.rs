@@ -231,8 +231,8 @@ impl Guest {
         self.start()?.finish()
     }
 
-    /// Boots the guest and returns once its kernel has. An emulated kernel hangs at that once in some hundred boots,
-    /// before it has loaded a driver for its disks, and is then booted again.
+    /// Boots the guest and returns once its kernel has. An emulated kernel has been seen to hang at that,
+    /// before it had loaded a driver for its disks; it is then booted again.
     pub fn start(self) -> io::Result<Running> {
         for _ in 0..HANGS {
             let mut running = self.boot()?;

@@ -115,6 +115,7 @@ mod switch;
 mod sync;
 #[cfg(not(loom))]
 mod table;
+#[cfg(not(loom))]
 mod thrift;
 #[cfg(not(loom))]
 mod waiter;
