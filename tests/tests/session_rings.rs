@@ -8,7 +8,8 @@
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::frontend::{
-    Code, Driver, GuestMemory, PAGE, Plan, Queue, SLOTS, Status, TWO_QUEUES, count, feature,
+    Code, Driver, GuestMemory, PAGE, Plan, Queue, SLOTS, Status, TWO_QUEUES, add_one, count,
+    feature,
 };
 use pollux_tests::process::eventually;
 use pollux_tests::subject::{Disk, Program, Subject};
@@ -292,4 +293,46 @@ fn without_version_1() {
 #[test]
 fn without_any_feature_of_the_ring() {
     works_without(feature::VERSION_1 | feature::INDIRECT_DESC | feature::EVENT_IDX);
+}
+
+/// How often a device with these options asks to be kicked for one of 2000 requests, one at a time, while control
+/// messages come and go on another queue of the same worker.
+fn kicks_wanted(features: u64, options: &[&str]) -> u32 {
+    let subject = Subject::start(Disk::memory(SIZE, 2), options).unwrap();
+    let plan = Plan {
+        without: features,
+        ..TWO_QUEUES
+    };
+    let mut driver = Driver::connect(subject.socket(), plan).unwrap();
+    driver.queues.iter_mut().for_each(|queue| queue.round(0));
+    let mut wanted = 0;
+    for request in 0..2000 {
+        let queue = &mut driver.queues[0];
+        queue.bare(0, 4);
+        queue.publish();
+        if queue.is_kick_wanted() {
+            wanted += 1;
+            add_one(&queue.kick);
+        }
+        queue.finish();
+        if request % 20 == 0 {
+            driver.stop(1).unwrap();
+            driver.start(1).unwrap();
+        }
+    }
+    wanted
+}
+
+/// Who always looks never sleeps, and turns kicks on at no other time: not after a completion, not for a control
+/// message, not in a turn without work, of which there are many between any two of these requests.
+#[test]
+fn a_worker_that_is_awake_asks_for_no_kick() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon never looks at rings, and asks for kicks");
+    }
+    for features in [0, feature::EVENT_IDX] {
+        assert_eq!(kicks_wanted(features, &["--poll", "always"]), 0);
+        let between_turns = kicks_wanted(features, &["--poll", "always", "--kicks", "per-turn"]);
+        assert!(between_turns > 1000, "{between_turns}");
+    }
 }

@@ -457,6 +457,18 @@ impl Queue {
         add_one(&self.kick);
     }
 
+    /// Does the device ask to be kicked for the last request that was published?
+    pub fn is_kick_wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        if self.event_idx {
+            let event = self.at(USED + 4 + 8 * usize::from(SIZE));
+            let event = self.memory.word(event).load(Ordering::Acquire);
+            event == self.staged.wrapping_sub(1)
+        } else {
+            self.memory.word(self.at(USED)).load(Ordering::Acquire) & 1 == 0
+        }
+    }
+
     /// Requests published so far, which is the next available index.
     pub const fn published(&self) -> u16 {
         self.staged
@@ -566,6 +578,7 @@ pub fn count(eventfd: &OwnedFd) -> u64 {
     rustix::io::read(eventfd, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
 }
 
-fn add_one(eventfd: &OwnedFd) {
+/// Kicks, or calls: adds one to an eventfd.
+pub fn add_one(eventfd: &OwnedFd) {
     rustix::io::write(eventfd, &1u64.to_ne_bytes()).expect("an eventfd takes a one");
 }

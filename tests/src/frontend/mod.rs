@@ -16,7 +16,7 @@ mod round;
 pub use dirty_log::{DirtyLog, page};
 pub use driver::{
     Driver, INDIRECT, Logs, NEXT, PAGE, Part, Plan, QUEUE_ENTRIES, Queue, SLOTS, Status,
-    TWO_QUEUES, WRITE, count, feature, new_eventfd,
+    TWO_QUEUES, WRITE, add_one, count, feature, new_eventfd,
 };
 pub use guest_memory::GuestMemory;
 pub use inflight::{Inflight, description};

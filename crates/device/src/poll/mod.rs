@@ -222,7 +222,7 @@ impl Policy {
         });
         if ends {
             Wait::Block
-        } else if Crowd::is_due(self.vain) {
+        } else if self.crowd.is_due(CLOCK_EVERY) {
             Wait::Yield
         } else {
             Wait::Spin

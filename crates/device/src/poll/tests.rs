@@ -216,19 +216,21 @@ fn where_looking_does_not_pay_one_empty_turn_is_enough() {
 #[test]
 fn a_worker_whose_processor_others_want_for_long_stops_looking() {
     let mut worker = Worker::new(policy(Polling::Adaptive));
-    worker.stream(us(50), us(10_000));
-    assert!(worker.serve(worker.now + us(50), RINGS));
+    // In none of these gaps alone does it give way.
+    let period = us(20);
+    worker.stream(period, us(10_000));
+    assert!(worker.serve(worker.now + period, RINGS));
     worker.others = us(3000);
-    worker.serve(worker.now + us(1000), RINGS);
+    worker.stream(period, us(5000));
     let looked = worker.looked;
     for _ in 0..50 {
-        assert!(!worker.serve(worker.now + us(50), RINGS));
+        assert!(!worker.serve(worker.now + period, RINGS));
     }
     assert!(TURN * (worker.looked - looked) < us(100));
     // It is alone again.
     worker.others = Duration::ZERO;
-    worker.stream(us(50), us(200_000));
-    assert!(worker.serve(worker.now + us(50), RINGS));
+    worker.stream(period, us(200_000));
+    assert!(worker.serve(worker.now + period, RINGS));
 }
 
 #[test]
@@ -318,5 +320,32 @@ fn what_comes_only_to_who_gives_way_is_hardly_looked_for() {
         }
         let looked = TURN * (worker.looked - looked) / requests;
         assert!(looked < us(2), "{looked:?} a request, {chains} at a time");
+    }
+}
+
+/// Where a sleep is as dear as is believed, and as much has come at a time as counts.
+#[test]
+fn silence_comes_within_milliseconds_of_the_last_request_whatever_was_learnt() {
+    let many = Progress {
+        chains: 64,
+        completions: 64,
+        ..Progress::NONE
+    };
+    for progress in [RINGS, COMPLETIONS, many] {
+        for period in [1, 10, 100, 1000, 5000] {
+            let dear = us(10_000);
+            let mut worker = Worker::new(Policy::new(Polling::Adaptive, Bounds::default(), dear));
+            worker.stream_of(progress, us(period), us(200 * period));
+            let (last, sleeps) = (worker.now, worker.sleeps);
+            while worker.sleeps == sleeps {
+                let now = worker.now;
+                match worker.policy.after_turn(Progress::NONE, || now) {
+                    Block => worker.sleeps += 1,
+                    Spin | Yield => worker.now += TURN,
+                }
+            }
+            let quiet = worker.now.saturating_sub(last);
+            assert!(quiet <= us(2000), "{quiet:?} after one every {period} µs");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Requests of every shape and kind, from our driver end through a queue to a real memory disk.
 
 mod calls;
+mod fair;
 mod resume;
 
 use std::os::unix::fs::FileExt;
