@@ -8,10 +8,11 @@ mod driver_cases;
 use std::path::Path;
 use std::time::Duration;
 
-use driver_cases::{Case, patiently};
-use pollux_driver::{Mixed, Options, Waiting};
+use driver_cases::{Case, patiently, registered};
+use pollux_disk::Durability;
+use pollux_driver::{Buffer, Completion, Driver, Mixed, Options, Queue, Waiting};
 use pollux_tests::backend::{self, Backend, Calls, Conduct, Plan, protocol};
-use pollux_tests::drive::{Mode, SHARED_MODES};
+use pollux_tests::drive::{Mode, SHARED_MODES, run_tasks};
 use pollux_tests::peers;
 use pollux_tests::server::Server;
 use pollux_tests::subject::{Disk, Subject};
@@ -20,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// Eight threads, each with a part that the longest request fits in.
 const SIZE: u64 = 8 * 8 * MIB;
 
-/// All modes, on one queue to four, by one thread to eight.
+/// All modes, on one queue to four, by one thread to eight: a minute in all.
 fn every_way(socket: &Path) {
     let own = [Mode::Own(Waiting::Adaptive), Mode::Own(Waiting::Call)];
     for (queues, modes) in [
@@ -40,7 +41,7 @@ fn every_way(socket: &Path) {
                 ..Options::default()
             },
             modes,
-            ..Case::new(Duration::from_secs(4))
+            ..Case::new(Duration::from_secs(10))
         };
         case.run(socket);
     }
@@ -223,4 +224,87 @@ fn a_server_that_sleeps_whenever_it_can_is_woken() {
         };
         case.run(subject.socket());
     });
+}
+
+const BLOCK: usize = 4096;
+
+/// A piece of registered memory that a request can be told by.
+fn piece(memory: &mut Buffer) -> Buffer {
+    memory.split_off(memory.len() - BLOCK)
+}
+
+/// Waits in each of the three ways.
+const WAYS: [fn(&Queue, Buffer) -> Buffer; 3] = [
+    |queue, into| {
+        let mut read = queue.read(0, into, Completion::Polled);
+        while !read.is_done() {
+            std::hint::spin_loop();
+        }
+        read.wait().unwrap()
+    },
+    |queue, into| queue.read(0, into, Completion::Call).wait().unwrap(),
+    |queue, into| {
+        let read = queue.read(0, into, Completion::Call);
+        let (tell, told) = std::sync::mpsc::channel();
+        run_tasks(queue, [async { tell.send(read.await.unwrap()).unwrap() }]).unwrap();
+        told.recv().unwrap()
+    },
+];
+
+/// The device reads and writes the caller's own memory in place, and a request has it until it has ended:
+/// though its future is dropped.
+#[test]
+fn registered_memory_is_used_in_place_and_stays_with_its_request() {
+    for plan in [Plan::default(), poor()] {
+        let backend = Backend::start(plan).unwrap();
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let mut memory = registered(&driver, 8 * BLOCK);
+        let first = memory.span().as_ptr().addr() as u64;
+        let queue = driver.queue(0).unwrap();
+        let mut data = piece(&mut memory);
+        data.write(0, &[0x5a; BLOCK]);
+        let write = queue.write(0, data, Durability::Volatile, Completion::Call);
+        drop(write.wait().unwrap());
+        for way in WAYS {
+            let mut found = [0; BLOCK];
+            way(&queue, piece(&mut memory)).read(0, &mut found);
+            assert!(found == [0x5a; BLOCK]);
+        }
+
+        backend.conduct(Conduct::Held);
+        let last = piece(&mut memory);
+        let place = last.span().as_ptr().addr() as u64;
+        assert_eq!(place, first + 3 * BLOCK as u64);
+        drop(queue.read(0, last, Completion::Polled));
+        let held = backend.wait_for_held(1);
+        let parts: Vec<_> = held[0].to_driver.iter().map(|part| part.address).collect();
+        assert!(parts.contains(&place), "{parts:x?}, and not {place:x}");
+        let memory = driver.unregister(memory).unwrap_err();
+        backend.conduct(Conduct::Prompt);
+        backend.wait_until(|seen| seen.ended == 5);
+        // Counted before it is published.
+        backend.settle();
+        let ended = || queue.poll() > 0;
+        pollux_tests::process::eventually(ended, || "the read does not end".into());
+        drop(queue);
+        driver.unregister(memory).expect("it is all that is left");
+        drop(driver);
+        backend.end();
+    }
+}
+
+/// What it takes back is its own, and whole.
+#[test]
+fn only_the_last_part_of_what_was_registered_there_is_taken_back() {
+    let [backend, other] = [(); 2].map(|()| Backend::start(Plan::default()).unwrap());
+    let [driver, elsewhere] = [&backend, &other]
+        .map(|backend| Driver::connect(backend.socket(), &Options::default()).unwrap());
+    let memory = registered(&driver, 8 * BLOCK);
+    let memory = elsewhere.unregister(memory).unwrap_err();
+    let pool = driver.allocate(BLOCK).unwrap();
+    driver.unregister(pool).unwrap_err();
+    driver.unregister(memory).unwrap();
+    drop((driver, elsewhere));
+    backend.end();
+    other.end();
 }

@@ -6,13 +6,16 @@
 mod driver_cases;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use driver_cases::asleep::{Asleep, asleep};
 use driver_cases::patiently;
 use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Hybrid, Mixed, Options, Pending, Queue, Waiter, Waiting,
+    Buffer, Completion, Driver, Hybrid, Mixed, Options, Pending, Queue, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Plan, feature};
@@ -258,14 +261,205 @@ fn the_owner_of_a_queue_is_called_when_it_sleeps() {
     }
 }
 
+/// A disk that ends each request so late that nobody finds it ended at once; those that lie from
+/// [`NEVER`] on it never ends.
+const SLOW: &str = "fault:delay=1ms,range=0-32M,hang=request,range=32M-64M,on=null:size=64M";
+const NEVER: u64 = 32 << 20;
+/// For how long at least a poller is parked,
+const PARKED: Duration = Duration::from_secs(2);
+/// and how many requests each of the others makes meanwhile.
+const MEANWHILE: usize = 100;
+/// How long one of these may take, beyond the bound: for a machine with other things to do. What is caught
+/// is one that does not end for as long as the poller is parked, which is for ever; it takes 1 ms else.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Does a request that is waited for end while the poller is parked?
+#[derive(Debug, PartialEq, Eq)]
+enum Meanwhile {
+    Ends,
+    Hangs,
+}
+
+/// A thread with polled requests on a shared queue that looks when it is told to, and is parked else.
+struct Poller {
+    look: Sender<()>,
+    looked: Receiver<()>,
+    thread: Asleep,
+}
+
+impl Poller {
+    /// Parks it with `many` requests that do not end, and as many that do.
+    fn park(driver: &Driver, queue: &Queue, many: usize) -> Self {
+        let (look, looks) = channel();
+        let (tell, looked) = channel();
+        let (driver, queue) = (driver.clone(), queue.clone());
+        let thread = asleep(move || {
+            let read = |at| queue.read(at, driver.allocate(BLOCK).unwrap(), Completion::Polled);
+            let endless: Vec<_> = (0..many).map(|_| read(NEVER)).collect();
+            let mut unseen: Vec<_> = (0..many).map(|_| read(0)).collect();
+            while looks.recv() == Ok(()) {
+                while !unseen.iter_mut().all(Pending::is_done) {
+                    std::hint::spin_loop();
+                }
+                unseen = (0..many).map(|_| read(0)).collect();
+                tell.send(()).unwrap();
+            }
+            drop(endless);
+        });
+        Self {
+            look,
+            looked,
+            thread,
+        }
+    }
+
+    /// It goes on until what it has in flight has ended, and is parked again over the next.
+    fn look(&self) {
+        self.look.send(()).unwrap();
+        self.looked.recv_timeout(drive::PATIENCE).unwrap();
+    }
+}
+
+/// A thread that makes call-driven requests, one after the other.
+struct Caller {
+    ended: Receiver<()>,
+    enough: Arc<AtomicBool>,
+}
+
+impl Caller {
+    /// It goes on for [`PARKED`] and [`MEANWHILE`], or until it is enough.
+    fn start(driver: &Driver, queue: &Queue) -> Self {
+        let (tell, ended) = channel();
+        let enough = Arc::new(AtomicBool::new(false));
+        let (driver, queue, stop) = (driver.clone(), queue.clone(), Arc::clone(&enough));
+        std::thread::spawn(move || {
+            let end = Instant::now() + PARKED;
+            let mut count = 0;
+            while (count < MEANWHILE || Instant::now() < end) && !stop.load(Ordering::Relaxed) {
+                let buffer = driver.allocate(BLOCK).unwrap();
+                queue.read(0, buffer, Completion::Call).wait().unwrap();
+                count += 1;
+                let _ = tell.send(());
+            }
+        });
+        Self { ended, enough }
+    }
+
+    /// Does each of its requests end within `patience`?
+    fn meanwhile(&self, patience: Duration) -> Meanwhile {
+        loop {
+            match self.ended.recv_timeout(patience) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return Meanwhile::Ends,
+                Err(RecvTimeoutError::Timeout) => return Meanwhile::Hangs,
+            }
+        }
+    }
+
+    /// The poller goes on, and so does this, to its end.
+    fn let_end(&self, poller: &Poller) {
+        self.enough.store(true, Ordering::Relaxed);
+        let end = Instant::now() + drive::PATIENCE;
+        while self.ended.recv_timeout(Duration::ZERO) != Err(RecvTimeoutError::Disconnected) {
+            poller.look();
+            assert!(Instant::now() < end, "it does not end though it is polled");
+        }
+    }
+}
+
+/// Who waits, beside a poller that is parked.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    /// One that sleeps over its request.
+    Sleeper,
+    /// Two on a queue with room for one request beside the poller's: each waits for room, at first for
+    /// room that the poller would make.
+    WaitersForRoom,
+}
+
+/// A poller is parked twice, over requests in flight and over requests that have ended, on a queue of
+/// `pollux serve`; others make requests that they wait for. `bound` is what the policy allows one to take.
+fn parked(mixed: Mixed, bound: Duration, beside: Beside) -> Meanwhile {
+    patiently(move || {
+        let folder = tempfile::TempDir::new().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let server = pollux(&socket, SLOW);
+        let (many, callers, queue_size, without) = match beside {
+            Beside::Sleeper => (3, 1, 64, 0),
+            // A chain is three entries: there is room for two.
+            Beside::WaitersForRoom => (1, 2, 8, feature::INDIRECT_DESC),
+        };
+        let options = Options {
+            mixed,
+            queue_size,
+            without,
+            reconnect: Reconnect::Never,
+            ..Options::default()
+        };
+        let driver = Driver::connect(&socket, &options).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let poller = Poller::park(&driver, &queue, many);
+        let mut outcome = Meanwhile::Ends;
+        for _ in 0..2 {
+            poller.thread.sleeps_on();
+            let begin = Instant::now();
+            let callers: Vec<_> = (0..callers)
+                .map(|_| Caller::start(&driver, &queue))
+                .collect();
+            let hangs = |caller: &Caller| caller.meanwhile(bound + GRACE) == Meanwhile::Hangs;
+            let hanging = callers.iter().any(hangs);
+            poller.thread.sleeps_on();
+            println!("{mixed:?}, {beside:?}: parked for {:?}", begin.elapsed());
+            if hanging {
+                for caller in &callers {
+                    caller.let_end(&poller);
+                }
+                outcome = Meanwhile::Hangs;
+                break;
+            }
+            poller.look();
+        }
+        println!("{:?}", queue.counters());
+        // It would wait for ever for what the disk does not end.
+        drop(server);
+        drop(poller.look);
+        poller.thread.end();
+        outcome
+    })
+}
+
+#[test]
+fn a_parked_poller_holds_up_nobody_on_a_queue_of_pollux() {
+    let Mixed::SuspendedFor(bound) = BOUND else {
+        unreachable!("it is a bound");
+    };
+    for beside in [Beside::Sleeper, Beside::WaitersForRoom] {
+        for (mixed, bound) in [(Mixed::WhileNeeded, Duration::ZERO), (BOUND, bound)] {
+            assert_eq!(parked(mixed, bound, beside), Meanwhile::Ends, "{mixed:?}");
+        }
+    }
+}
+
+/// That the test above can fail: the rule of the RFC is caught by it, and so is a bound that is none, so
+/// where calls are suspended it is the bound that ends the wait.
+#[test]
+fn a_parked_poller_holds_up_everybody_under_the_rule_of_the_rfc() {
+    for beside in [Beside::Sleeper, Beside::WaitersForRoom] {
+        for mixed in [Mixed::Rfc2021, FOR_EVER] {
+            let outcome = parked(mixed, Duration::ZERO, beside);
+            assert_eq!(outcome, Meanwhile::Hangs, "{mixed:?}");
+        }
+    }
+}
+
 /// Requests of the tests that count calls.
 const MANY: u64 = 300_000;
 /// In flight together.
 const DEPTH: usize = 16;
 
-fn pollux(socket: &Path) -> Server {
-    let disk = ["--disk", "null:size=64M", "--log-format", "json"];
-    Server::start(&mut pollux_command(socket, &disk), socket, Ready::JsonLine).unwrap()
+fn pollux(socket: &Path, disk: &str) -> Server {
+    let args = ["--disk", disk, "--log-format", "json"];
+    Server::start(&mut pollux_command(socket, &args), socket, Ready::JsonLine).unwrap()
 }
 
 /// Calls that the server has made on queue 0, as it says.
@@ -287,7 +481,7 @@ fn calls_stop(drive: impl FnOnce(&Driver) -> u64 + Send + 'static) {
     patiently(move || {
         let folder = tempfile::TempDir::new().unwrap();
         let socket = folder.path().join("disk.sock");
-        let server = pollux(&socket);
+        let server = pollux(&socket, "null:size=64M");
         let driver = Driver::connect(&socket, &Options::default()).unwrap();
         let ours = drive(&driver);
         let theirs = calls_of(&server);

@@ -1,33 +1,101 @@
-//! A piece of memory that the device can read and write.
+//! A piece of memory that the device can read and write: from the pool, or the caller's own.
+//!
+//! Both are one type, so whatever takes a buffer takes either, with one rule for who has it: a request does
+//! until it has ended. Parts are split off and never overlap, so no two requests have the same bytes.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use offset_allocator::Allocation;
-use pollux_memory::Span;
+use pollux_memory::{Region, Span};
 
 use crate::arena::Arena;
+use crate::device::Device;
 
-/// Memory that the device knows: requests in it are not copied. It starts at a page.
+/// Memory that the device knows: requests in it are not copied.
 ///
-/// What it holds at first is undefined: zeroes, or what an earlier buffer of this process held. There is
-/// no `&[u8]` to it, because the device may write to it at any moment: it is copied in and out. It goes
-/// back to its disk's pool when it is dropped, and may outlive the disk. Once the device is gone, which may
-/// still write to what it had in use, nothing goes back.
+/// It comes from the disk's pool ([`Driver::allocate`](crate::Driver::allocate)), or is the caller's own
+/// ([`Driver::register`](crate::Driver::register)). Requests take it and give it back; one whose
+/// [`Pending`](crate::Pending) is dropped keeps it until it has ended. There is no `&[u8]` to it, because the
+/// device may write to it at any moment: it is copied in and out.
+///
+/// What the pool gives starts at a page and holds what an earlier buffer of this process held, or zeroes. It
+/// goes back when it and all that was split off it are dropped, and may outlive the disk. Once the device is
+/// gone, which may still write to what it had in use, nothing goes back.
 pub struct Buffer {
-    arena: Arc<Arena>,
-    /// `None` once retired.
-    pages: Option<Allocation>,
+    /// All parts of what was once one buffer share it.
+    home: Arc<Home>,
     span: Span,
+}
+
+/// Whose memory it is.
+enum Home {
+    Pool(Pages),
+    /// The caller's own, which stays mapped for as long as there is a part of it.
+    Registered {
+        region: Arc<Region>,
+        with: Weak<Device>,
+    },
+}
+
+/// Memory of the pool's, which goes back when this is dropped.
+struct Pages {
+    arena: Arc<Arena>,
+    place: Allocation,
+    len: usize,
+    /// The device may write to it for ever: it does not go back.
+    retired: AtomicBool,
 }
 
 impl Buffer {
     pub(crate) fn new(arena: Arc<Arena>, pages: Allocation, len: usize) -> Self {
         let span = arena.span(pages, len);
-        Self {
+        let home = Arc::new(Home::Pool(Pages {
             arena,
-            pages: Some(pages),
-            span,
+            place: pages,
+            len,
+            retired: AtomicBool::new(false),
+        }));
+        Self { home, span }
+    }
+
+    /// All of `region`, which was shared with `device` and which nobody else has.
+    pub(crate) fn registered(region: Arc<Region>, device: &Arc<Device>) -> Self {
+        let span = region.span();
+        let with = Arc::downgrade(device);
+        let home = Arc::new(Home::Registered { region, with });
+        Self { home, span }
+    }
+
+    /// The region that was registered with `device`, if this is the last part of it.
+    pub(crate) fn into_registered(self, device: &Arc<Device>) -> Result<Arc<Region>, Self> {
+        let Self { home, span } = self;
+        match Arc::try_unwrap(home) {
+            Ok(Home::Registered { region, with }) if with.as_ptr() == Arc::as_ptr(device) => {
+                Ok(region)
+            }
+            Ok(home) => Err(Self {
+                home: Arc::new(home),
+                span,
+            }),
+            Err(home) => Err(Self { home, span }),
+        }
+    }
+
+    /// Keeps the first `at` bytes; the rest is a buffer of its own.
+    ///
+    /// # Panics
+    ///
+    /// When `at` is beyond the end.
+    #[must_use = "what was split off would be lost to this buffer"]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        assert!(at <= self.len(), "a buffer of {} split at {at}", self.len());
+        let (first, rest) = self.span.split_at(at);
+        self.span = first;
+        Self {
+            home: Arc::clone(&self.home),
+            span: rest,
         }
     }
 
@@ -69,9 +137,11 @@ impl Buffer {
 
     /// Gives it up for good: its memory is never handed out again. For memory that a faulty device may
     /// still write to, whenever it likes.
-    pub(crate) fn retire(mut self) {
-        if self.pages.take().is_some() {
-            self.arena.retire(self.span.len());
+    pub(crate) fn retire(self) {
+        match &*self.home {
+            Home::Pool(pages) => pages.retired.store(true, Ordering::Relaxed),
+            // Nobody else has this part, and nobody is given it again.
+            Home::Registered { .. } => {}
         }
     }
 
@@ -83,10 +153,12 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Pages {
     fn drop(&mut self) {
-        if let Some(pages) = self.pages.take() {
-            self.arena.free(pages, self.span.len());
+        if *self.retired.get_mut() {
+            self.arena.retire(self.len);
+        } else {
+            self.arena.free(self.place, self.len);
         }
     }
 }

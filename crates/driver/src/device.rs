@@ -213,14 +213,19 @@ impl Device {
     ///
     /// When the server takes no more, or is one that takes its memory all anew and has queues that run.
     pub fn share(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let running = lock(&self.holders)
-            .iter()
-            .any(|holder| *holder != Holder::Nobody);
-        if running && self.connection.replaces_memory() {
+        if !self.can_change_memory() {
             let message = "to share more memory while queues run";
             return Err(Refusal::Refused { message });
         }
         self.connection.add_region(region)
+    }
+
+    /// May memory of the user's come and go? Not while queues run, if the server takes it all anew.
+    pub fn can_change_memory(&self) -> bool {
+        let running = lock(&self.holders)
+            .iter()
+            .any(|holder| *holder != Holder::Nobody);
+        !(running && self.connection.replaces_memory())
     }
 
     /// What all queues have counted.

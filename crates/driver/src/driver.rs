@@ -1,6 +1,7 @@
 //! A connected disk.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -75,6 +76,68 @@ impl Driver {
         self.0.device.pool().allocate(len)
     }
 
+    /// Memory of the caller's own as a buffer: `len` bytes of `file` at `offset`, which the device uses without
+    /// a copy. The file is a memfd, or lies on tmpfs or hugetlbfs; [`Buffer::split_off`] cuts it into parts for
+    /// requests.
+    ///
+    /// It stays registered until its last part is handed to [`Driver::unregister`]; to drop it leaves it so until
+    /// the connection ends. Each takes one of the regions of memory that a server can hold, of which some have eight: few large ones are
+    /// better than many small ones. A server without `CONFIGURE_MEM_SLOTS` takes it only while no queue runs.
+    ///
+    /// ```no_run
+    /// # use pollux_disk::Durability;
+    /// # use pollux_driver::{Completion, Driver, Options};
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let disk = Driver::connect("pollux.sock".as_ref(), &Options::default())?;
+    /// let file = pollux_memory::memfd("mine", 1 << 20)?;
+    /// let mut first = disk.register(file, 0, 1 << 20)?;
+    /// let second = first.split_off(512 << 10);
+    /// first.write(0, b"hello");
+    ///
+    /// let queue = disk.queue(0)?;
+    /// let first = queue.write(0, first, Durability::Volatile, Completion::Polled).wait()?;
+    /// let second = queue.read(512 << 10, second, Completion::Call).wait()?;
+    /// drop(first);
+    /// disk.unregister(second).expect("it is the last part");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the file is shorter or cannot be mapped, or the server does not take it
+    /// ([`io::ErrorKind::QuotaExceeded`]: it takes no more regions).
+    pub fn register(&self, file: File, offset: u64, len: u64) -> io::Result<Buffer> {
+        let device = self.device()?;
+        // What the device calls it is where it lies in this process, once it is mapped.
+        let region = Region::map(file, offset, 0, 0, len).map_err(io::Error::other)?;
+        let region = Arc::new(region);
+        device.share(&region)?;
+        Ok(Buffer::registered(region, device))
+    }
+
+    /// Takes [`Driver::register`] back: the device forgets the memory that `last` is a part of.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, when it is not the last part of memory registered here (another is somewhere, perhaps with a
+    /// request that has not ended), or when the server is one without `CONFIGURE_MEM_SLOTS` and queues run.
+    pub fn unregister(&self, last: Buffer) -> Result<(), Buffer> {
+        let device = &self.0.device;
+        if !device.can_change_memory() {
+            return Err(last);
+        }
+        self.forget(&last.into_registered(device)?);
+        Ok(())
+    }
+
+    /// Has the server forget `region`, which it was told of.
+    fn forget(&self, region: &Arc<Region>) {
+        if let Err(refusal) = self.0.device.connection().remove_region(region) {
+            tracing::debug!(%refusal, "memory stays shared with the device");
+        }
+    }
+
     /// A queue of its own, whose owner sleeps at `wait`.
     ///
     /// # Errors
@@ -147,7 +210,7 @@ impl Driver {
         self.0.device.connection().server()
     }
 
-    /// How many bytes of buffers were given up, because a device that is gone might still write to them.
+    /// How many bytes of the pool's were given up, because a device that is gone might still write to them.
     #[must_use]
     pub fn retired(&self) -> u64 {
         self.0.device.pool().retired()
@@ -183,9 +246,7 @@ impl Disk for Driver {
     }
 
     fn unmap(&self, region: &Arc<Region>) {
-        if let Err(refusal) = self.0.device.connection().remove_region(region) {
-            tracing::debug!(%refusal, "memory stays shared with the device");
-        }
+        self.forget(region);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

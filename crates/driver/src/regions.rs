@@ -126,12 +126,11 @@ impl Regions {
 
     /// Counts `region` off. Was that the last time, so that it is to be [removed](Self::remove)?
     pub(crate) fn release(&mut self, region: &Arc<Region>) -> bool {
-        let Some(added) = self.find(region) else {
-            debug_assert!(false, "only what was added is removed");
-            return false;
-        };
-        added.times -= 1;
-        added.times == 0
+        // One that there was no slot for was never added, and its owner need not know.
+        self.find(region).is_some_and(|added| {
+            added.times -= 1;
+            added.times == 0
+        })
     }
 
     /// Forgets `region`, and has the server forget it.

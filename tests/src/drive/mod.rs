@@ -2,6 +2,7 @@
 
 mod channels;
 mod executor;
+mod own;
 mod queues;
 mod window;
 mod work;
@@ -20,6 +21,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use crate::random::Random;
 
 pub use executor::run as run_tasks;
+pub use own::Own;
 pub use work::{Job, Op, Work};
 
 /// How long an answer may take before it counts as lost.

@@ -14,6 +14,7 @@ use super::{End, Kinds, Mode};
 
 /// A request on its way, with memory of one kind or another.
 enum Doing {
+    Own(Pending<Buffer>),
     Buffer(Pending<Buffer>),
     Buffers(Pending<Vec<Buffer>>),
     Bytes(Pending<Vec<u8>>),
@@ -30,6 +31,18 @@ impl Doing {
         c: Completion,
     ) -> io::Result<Self> {
         let (at, len) = (job.at, job.len as u64);
+        let own = if job.has_data() && work.random.one_in(4) {
+            work.own.take(job.len)
+        } else {
+            None
+        };
+        if let Some(own) = own {
+            let own = fill(own, job, data);
+            return Ok(Self::Own(match job.op {
+                Op::Write(durability) => queue.write(at, own, durability, c),
+                _ => queue.read(at, own, c),
+            }));
+        }
         Ok(match job.op {
             Op::Flush => Self::Nothing(queue.flush(c)),
             Op::Discard => Self::Nothing(queue.discard(at, len, c)),
@@ -47,7 +60,7 @@ impl Doing {
                     }
                 }
                 1 => {
-                    let buffer = filled(driver, job, data)?;
+                    let buffer = fill(driver.allocate(job.len)?, job, data);
                     Self::Buffer(match job.op {
                         Op::Write(durability) => queue.write(at, buffer, durability, c),
                         _ => queue.read(at, buffer, c),
@@ -58,7 +71,7 @@ impl Doing {
                     let mut done = 0;
                     for len in work.pieces(job.len) {
                         let data = data.get(done..done + len).unwrap_or_default();
-                        buffers.push(filled(driver, Job { len, ..job }, data)?);
+                        buffers.push(fill(driver.allocate(len)?, Job { len, ..job }, data));
                         done += len;
                     }
                     Self::Buffers(match job.op {
@@ -72,48 +85,56 @@ impl Doing {
 
     fn is_done(&mut self) -> bool {
         match self {
-            Self::Buffer(pending) => pending.is_done(),
+            Self::Own(pending) | Self::Buffer(pending) => pending.is_done(),
             Self::Buffers(pending) => pending.is_done(),
             Self::Bytes(pending) => pending.is_done(),
             Self::Nothing(pending) => pending.is_done(),
         }
     }
 
-    /// Waits for the end, and returns what the memory holds then.
-    fn wait(self) -> Result<Vec<u8>, Failure> {
+    /// Waits for the end.
+    fn wait(self) -> Result<Done, Failure> {
         Ok(match self {
-            Self::Buffer(pending) => contents(&[pending.wait()?]),
-            Self::Buffers(pending) => contents(&pending.wait()?),
-            Self::Bytes(pending) => pending.wait()?,
+            Self::Own(pending) => Done::Own(pending.wait()?),
+            Self::Buffer(pending) => Done::Bytes(contents(&[pending.wait()?])),
+            Self::Buffers(pending) => Done::Bytes(contents(&pending.wait()?)),
+            Self::Bytes(pending) => Done::Bytes(pending.wait()?),
             Self::Nothing(pending) => {
                 pending.wait()?;
-                vec![]
+                Done::Bytes(vec![])
             }
         })
     }
 
-    async fn end(self) -> Result<Vec<u8>, Failure> {
+    async fn end(self) -> Result<Done, Failure> {
         Ok(match self {
-            Self::Buffer(pending) => contents(&[pending.await?]),
-            Self::Buffers(pending) => contents(&pending.await?),
-            Self::Bytes(pending) => pending.await?,
+            Self::Own(pending) => Done::Own(pending.await?),
+            Self::Buffer(pending) => Done::Bytes(contents(&[pending.await?])),
+            Self::Buffers(pending) => Done::Bytes(contents(&pending.await?)),
+            Self::Bytes(pending) => Done::Bytes(pending.await?),
             Self::Nothing(pending) => {
                 pending.await?;
-                vec![]
+                Done::Bytes(vec![])
             }
         })
     }
 }
 
-/// A buffer of the length of `job`, with the data that it is to write.
-fn filled(driver: &Driver, job: Job, data: &[u8]) -> io::Result<Buffer> {
-    let mut buffer = driver.allocate(job.len)?;
+/// What the memory of a request holds at its end.
+enum Done {
+    /// In this, which is used again.
+    Own(Buffer),
+    Bytes(Vec<u8>),
+}
+
+/// `buffer` with the data that `job` is to write.
+fn fill(mut buffer: Buffer, job: Job, data: &[u8]) -> Buffer {
     if job.op == Op::Read {
-        buffer.span().write(&vec![0xee; job.len]);
+        buffer.write(0, &vec![0xee; job.len]);
     } else {
         buffer.write(0, data);
     }
-    Ok(buffer)
+    buffer
 }
 
 fn contents(buffers: &[Buffer]) -> Vec<u8> {
@@ -127,8 +148,15 @@ fn contents(buffers: &[Buffer]) -> Vec<u8> {
 }
 
 /// What a load makes of the end of a request.
-fn check(work: &mut Work, job: &Job, data: &[u8], ended: Result<Vec<u8>, Failure>) {
-    let found = ended.unwrap_or_else(|error| panic!("{job:x?}: {error}"));
+fn check(work: &mut Work, job: &Job, data: &[u8], ended: Result<Done, Failure>) {
+    let found = match ended.unwrap_or_else(|error| panic!("{job:x?}: {error}")) {
+        Done::Bytes(found) => found,
+        Done::Own(own) => {
+            let found = contents(std::slice::from_ref(&own));
+            work.own.give_back(own);
+            found
+        }
+    };
     if job.op == Op::Read {
         work.ended(job, &found);
     } else {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pollux_disk::{Durability, Geometry, Unmap};
 
+use super::Own;
 use crate::model::{Model, SECTOR};
 use crate::random::Random;
 
@@ -54,6 +55,8 @@ pub struct Work {
     count: u64,
     /// Read in order, once the random ones are over.
     verified: Option<u64>,
+    /// Registered memory, where requests can have some.
+    pub own: Own,
     /// For whatever else is left to chance.
     pub random: Random,
 }
@@ -68,6 +71,7 @@ impl Work {
             in_flight: vec![],
             count: 0,
             verified: None,
+            own: Own::default(),
             random,
         }
     }

@@ -11,18 +11,19 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use pollux_disk::{Disk as _, Durability, Unmap};
-use pollux_driver::{Completion, Driver, Options, Queue};
-use pollux_tests::drive::{self, End, Kinds, Mode, Work};
+use pollux_driver::{Buffer, Completion, Driver, Options, Queue};
+use pollux_memory::memfd;
+use pollux_tests::drive::{self, End, Kinds, Mode, Own, Work};
 use pollux_tests::random::{Random, seed};
 
 /// How long a part of a test may take before it counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Does `what` on a thread of its own: one that never ends is a failure, not a test that hangs.
 ///
 /// # Panics
 ///
-/// With `what`, or if it takes more than two minutes.
+/// With `what`, or if it takes more than four minutes.
 pub fn patiently<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, end) = channel();
     let thread = std::thread::spawn(move || {
@@ -84,6 +85,8 @@ impl Case {
         println!("{self:?}");
         let seed = seed();
         empty(driver);
+        // Before the queues run: some servers take no memory later.
+        let mut registered = registered(driver, OWN * self.modes.len());
         let own = |mode: &&Mode| matches!(mode, Mode::Own(_));
         let shared =
             driver.queues() - u16::try_from(self.modes.iter().filter(own).count()).unwrap();
@@ -99,7 +102,9 @@ impl Case {
                     let start = part * index as u64;
                     let random = Random::new(seed + index as u64);
                     let range = start..start + part;
-                    let work = Work::new(&range, driver.geometry(), self.longest, random);
+                    let mut work = Work::new(&range, driver.geometry(), self.longest, random);
+                    let memory = registered.split_off(registered.len() - OWN);
+                    work.own = Own::new(memory, 257 * index);
                     let run =
                         move || drive::run(driver, queue, *mode, self.kinds, work, self.depth, end);
                     scope.spawn(run)
@@ -113,7 +118,19 @@ impl Case {
         for queue in &queues {
             println!("{:?}", queue.counters());
         }
+        drop(queues);
+        let left = driver.unregister(registered);
+        left.expect("no request has any of it, and no queue runs");
     }
+}
+
+/// Bytes of registered memory of each thread.
+const OWN: usize = 2 << 20;
+
+/// Memory of our own, registered with the device.
+pub fn registered(driver: &Driver, bytes: usize) -> Buffer {
+    let file = memfd("pollux-test-own", bytes).unwrap();
+    driver.register(file, 0, bytes as u64).unwrap()
 }
 
 /// Makes all of the disk read as zeroes, by one request if the device can do that.
