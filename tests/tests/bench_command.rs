@@ -80,9 +80,10 @@ fn a_verified_run_reports_in_fios_layout() {
 
 #[test]
 fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
-    let ways: [&[&str]; 7] = [
+    let ways: [&[&str]; 8] = [
         &["--completion", "polled"],
         &["--completion", "call"],
+        &["--completion", "sleep", "--iodepth", "8"],
         &["--completion", "adaptive", "--iodepth", "32"],
         &["--hipri-percent", "50", "--iodepth", "4"],
         &["--numjobs", "3", "--bs", "16k"],
@@ -94,7 +95,7 @@ fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
             "--kick-lock",
             "held",
             "--completion",
-            "call",
+            "sleep",
         ],
     ];
     for way in ways {
@@ -118,6 +119,62 @@ fn polled_requests_are_not_called_for() {
         "{}",
         report["pollux"]
     );
+}
+
+/// Calls and sleeps per I/O.
+fn calls_and_sleeps(args: &[&str]) -> (f64, f64) {
+    let report = json(&[args, &["--rw", "randread", "--runtime", "500ms"]].concat());
+    let pollux = &report["pollux"];
+    println!("{args:?}: {pollux}");
+    (
+        number(&pollux["calls_per_io"]),
+        number(&pollux["sleeps_per_io"]),
+    )
+}
+
+/// Each request takes long enough that whoever does not look for it is asleep when it ends.
+const SLOW: [&str; 2] = ["--disk", "fault:delay=1ms,on=null:size=64M"];
+
+/// The server is awake, and answers faster than anybody could be woken.
+const FAST: [&str; 2] = ["--disk", "null:size=64M"];
+
+#[test]
+fn whoever_sleeps_is_called_once_for_each_request() {
+    for (sharing, waiting) in [
+        (&[][..], ["--completion", "sleep"]),
+        (&["--share-queue"], ["--completion", "sleep"]),
+        (&[], ["--hipri-percent", "0"]),
+    ] {
+        let (calls, sleeps) = calls_and_sleeps(&[&SLOW, sharing, &waiting].concat());
+        for (what, count) in [("calls", calls), ("sleeps", sleeps)] {
+            assert!(
+                (0.5..1.5).contains(&count),
+                "{waiting:?} {sharing:?}: {count} {what} per I/O"
+            );
+        }
+    }
+}
+
+/// Though here it is cheaper to look, which `call` finds out.
+#[test]
+fn whoever_is_told_to_sleep_never_looks_before() {
+    for waiting in [["--completion", "sleep"], ["--hipri-percent", "0"]] {
+        let (_, sleeps) = calls_and_sleeps(&[&FAST[..], &waiting].concat());
+        assert!(sleeps > 0.2, "{waiting:?}: {sleeps} sleeps per I/O");
+    }
+}
+
+/// Where it looks there are no calls; and where it sleeps, because that costs it less, there are.
+#[test]
+fn calls_follow_sleeps() {
+    for sharing in [&[][..], &["--share-queue"]] {
+        let waiting = ["--completion", "call"];
+        let (calls, sleeps) = calls_and_sleeps(&[&FAST, sharing, &waiting].concat());
+        assert!(
+            calls <= 1.5 * sleeps + 0.2,
+            "{sharing:?}: {calls} calls and {sleeps} sleeps per I/O"
+        );
+    }
 }
 
 #[test]
@@ -164,6 +221,66 @@ fn an_open_loop_starts_what_is_due() {
     let read = count(&report["jobs"][0]["read"]["total_ios"]);
     let left = count(&report["pollux"]["unstarted"]);
     assert_eq!(read + left, 200);
+}
+
+/// One request at a time takes 50 ms, and another one is due every 10 ms: the line grows by 40 ms with each. Whoever
+/// counts from when a request was sent finds 50 ms for all of them.
+#[test]
+fn the_latency_of_an_open_loop_includes_the_time_in_line() {
+    let load = [
+        "--disk",
+        "fault:delay=50ms,on=memory:size=1M",
+        "--rw",
+        "randread",
+        "--rate-iops",
+        "100",
+        "--iodepth",
+        "1",
+        "--runtime",
+        "500ms",
+    ];
+    let report = json(&load);
+    let read = &report["jobs"][0]["read"];
+    let ms = |time: &Value| number(time) / 1e6;
+    // The histogram's precision is three digits.
+    assert!(ms(&read["clat_ns"]["min"]) >= 49.9, "{read}");
+    // The last one is started once half a second is over, and was due after 100 ms at the latest: by then ten had
+    // ended at most.
+    let last = ms(&read["clat_ns"]["percentile"]["99.990000"]);
+    assert!(last >= 400.0, "{last} ms: {read}");
+    assert!(ms(&read["slat_ns"]["max"]) >= 350.0, "{read}");
+}
+
+/// The lock of a shared queue, and all that is counted of it, per request that is measured: not of those before and
+/// after that only verify.
+#[test]
+fn what_is_told_of_a_shared_queue_is_of_the_measured_phase() {
+    for rw in ["randread", "randwrite"] {
+        let load = [
+            "--share-queue",
+            "--kick-lock",
+            "released",
+            "--rw",
+            rw,
+            "--rate-iops",
+            "500",
+            "--runtime",
+            "200ms",
+        ];
+        for verify in [&[][..], &["--verify", "crc32c"]] {
+            let report = json(&[&["--disk", "memory:size=32M"], &load[..], verify].concat());
+            let job = &report["jobs"][0];
+            let requests = count(&job["read"]["total_ios"]) + count(&job["write"]["total_ios"]);
+            let lock = &report["pollux"]["lock"];
+            let holds = count(&lock["hold_ns"]["N"]) + count(&lock["preempted"]);
+            assert_eq!(lock["hold_ns"]["N"], lock["wait_ns"]["N"]);
+            // Verifying writes, or reads, up to 8192 blocks.
+            assert!(
+                holds >= requests && holds <= 10 * requests + 100,
+                "{rw} {verify:?}: {holds} holds, {requests} requests"
+            );
+        }
+    }
 }
 
 #[test]
@@ -240,7 +357,7 @@ fn a_request_that_fails_ends_the_run_by_name() {
 
 #[test]
 fn what_cannot_be_done_is_refused_by_name() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--socket", "/nowhere/disk.sock"], "/nowhere/disk.sock"),
         (&["--disk", "mem:size=1M"], "--disk"),
         (&["--disk", "memory:size=1M", "--size", "2M"], "--size"),
@@ -255,7 +372,12 @@ fn what_cannot_be_done_is_refused_by_name() {
         ),
         (&["--disk", "memory:size=1M", "--socket", "s"], "--socket"),
         (&["--socket", "s", "--poll", "never"], "--poll"),
+        (&["--socket", "s", "--poll-cpu", "25%"], "--poll-cpu"),
         (&["--socket", "s", "--threads", "2"], "--threads"),
+        (
+            &["--disk", "memory:size=1M", "--sandbox", "on"],
+            "--sandbox",
+        ),
     ];
     for (args, words) in cases {
         let said = fails(args);
@@ -314,7 +436,7 @@ fn a_running_qemu_storage_daemon_is_driven() {
 
 #[test]
 fn a_server_that_dies_ends_the_run_by_name() {
-    for completion in ["polled", "call", "adaptive"] {
+    for completion in ["polled", "call", "adaptive", "sleep"] {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("disk.sock");
         let server = Server::pollux(&socket, &["--disk", "memory:size=64M"]).unwrap();

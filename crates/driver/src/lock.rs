@@ -21,7 +21,8 @@ pub struct Lock<T> {
 /// How long a queue's lock was held and waited for, in nanoseconds.
 ///
 /// Recording reads the clock three times and asks the kernel twice how often the thread was preempted;
-/// of that, only the last look at the clock is while the lock is held. DESIGN.md says what it costs.
+/// of that, two looks at the clock are while the lock is held, where `hold` begins and ends. DESIGN.md says what
+/// it costs.
 #[derive(Clone, Debug)]
 pub struct LockTimes {
     /// From taking it to releasing it.
@@ -112,6 +113,20 @@ impl LockTimes {
             preempted: 0,
         }
     }
+
+    /// What was recorded since `before`, a copy of the same times.
+    ///
+    /// # Panics
+    ///
+    /// Where `before` has what these times have not.
+    #[must_use]
+    pub fn since(mut self, before: &Self) -> Self {
+        let earlier = "what was recorded stays recorded";
+        self.hold.subtract(&before.hold).expect(earlier);
+        self.wait.subtract(&before.wait).expect(earlier);
+        self.preempted -= before.preempted;
+        self
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -154,5 +169,33 @@ impl<T> fmt::Debug for Lock<T> {
         f.debug_struct("Lock")
             .field("recorded", &self.times.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_before_is_left_out() {
+        let times = |holds: &[u64], preempted| {
+            let mut times = LockTimes {
+                preempted,
+                ..LockTimes::new()
+            };
+            for &hold in holds {
+                record(&mut times.hold, Duration::from_nanos(hold));
+                record(&mut times.wait, Duration::from_nanos(1));
+            }
+            times
+        };
+        let before = times(&[5, 900, 7], 2);
+        let since = times(&[5, 900, 7, 5, 20], 3).since(&before);
+        assert_eq!(
+            (since.hold.len(), since.wait.len(), since.preempted),
+            (2, 2, 1)
+        );
+        assert_eq!((since.hold.min(), since.hold.max()), (5, 20));
+        assert_eq!(times(&[5], 0).since(&times(&[], 0)).hold.len(), 1);
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use pollux_driver::{Counters, LockTimes};
 use serde_json::{Map, Value, json};
 
 use super::latency::{Direction, Split};
 use super::options::name;
-use super::report::{Lock, PERCENTILES, Report};
+use super::report::{PERCENTILES, Report};
 use super::units::{float, per, rate, us_per};
 
 /// The report of a run. Other than with fio, `jobs` has one entry, for all jobs together.
@@ -156,7 +157,7 @@ fn pollux(report: &Report<'_>) -> Value {
         "unstarted": outcome.unstarted,
         "blocks_verified": outcome.checked,
         "error": outcome.error.as_ref().map(|error| crate::log::chain(error)),
-        "lock": report.lock.as_ref().map(|times| lock(times, requests)),
+        "lock": outcome.lock.as_ref().map(|times| lock(times, &counters, requests)),
     });
     if report.plan.is_mixed() {
         object["read"] = split(&outcome.latencies.read);
@@ -175,7 +176,7 @@ fn split(times: &Split) -> Value {
     json!({ "polled": kind(&times.polled), "call": kind(&times.called) })
 }
 
-fn lock(times: &Lock, requests: u64) -> Value {
+fn lock(times: &LockTimes, counters: &Counters, requests: u64) -> Value {
     let kind = |times: &Histogram<u64>| {
         let sum = times.mean() * float(times.len());
         let mut object = distribution(times);
@@ -191,7 +192,7 @@ fn lock(times: &Lock, requests: u64) -> Value {
         "hold_ns": kind(&times.hold),
         "wait_ns": kind(&times.wait),
         "preempted": times.preempted,
-        "kicks_under_lock": times.kicks,
+        "kicks_under_lock": counters.kicks_under_lock,
     })
 }
 

@@ -6,7 +6,6 @@ use pollux_driver::Completion;
 
 use super::arrivals::Arrivals;
 use super::latency::Direction;
-use super::options::Waiting;
 use super::plan::{Mix, Plan};
 use super::verify::Model;
 
@@ -224,14 +223,11 @@ impl Run {
 
     #[inline]
     fn completion(&mut self) -> Completion {
-        let polled = match self.mix {
-            Mix::All(waiting) => waiting != Waiting::Call,
-            Mix::Hipri(percent) => self.random.u8(..100) < percent,
-        };
-        if polled {
-            Completion::Polled
-        } else {
-            Completion::Call
+        match self.mix {
+            // The job that queues it waits for it, and asks to be called before it sleeps.
+            Mix::All(_) => Completion::Polled,
+            Mix::Hipri(percent) if self.random.u8(..100) < percent => Completion::Polled,
+            Mix::Hipri(_) => Completion::Call,
         }
     }
 }
@@ -242,7 +238,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bench::options::Rw;
+    use crate::bench::options::{Rw, Waiting};
 
     static GO: AtomicBool = AtomicBool::new(false);
     const MS: u64 = 1_000_000;

@@ -56,17 +56,15 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         stop: &stop,
         cpus: &cpus,
         server: target.server(),
-        shared: args.share_queue,
         seed: fastrand::u64(..),
     };
     let mut progress = Progress::new(plan.runtime);
-    let (outcome, lock) = target.run(args, &common, &mut progress)?;
+    let outcome = target.run(args, &common, &mut progress)?;
     let lost = target.close();
     let report = Report {
         args,
         plan: &plan,
         outcome: &outcome,
-        lock,
     };
     match args.output_format {
         Output::Normal => print!("{}", table::report(&report)),

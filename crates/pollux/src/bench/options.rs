@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux_disk::spec::Size;
 
-use crate::cli::ProcessArgs;
+use crate::cli::{ProcessArgs, Sandbox};
 use crate::export::Scope;
 
 const EXAMPLES: &str = "\
@@ -97,9 +97,7 @@ pub struct BenchArgs {
     )]
     pub rate_iops: Option<NonZeroU32>,
 
-    /// Look for completions all the time (polled); sleep until the device calls, but look where that
-    /// takes less processor time for each request (call); or look for as long as that makes requests
-    /// faster, and then sleep (adaptive)
+    /// How a job waits for its requests
     #[arg(long, value_enum, default_value_t = Waiting::Adaptive, help_heading = "Load")]
     pub completion: Waiting,
 
@@ -168,9 +166,15 @@ impl Rw {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waiting {
+    /// Look for completions all the time
     Polled,
+    /// Sleep until the device calls, or look before that: whichever has cost the job's thread less
+    /// processor time for each request lately
     Call,
+    /// Look for as long as that makes requests faster, then sleep until the device calls
     Adaptive,
+    /// Sleep until the device calls, and never look before that
+    Sleep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -203,6 +207,10 @@ fn of_the_server(option: Arg) -> Arg {
         "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" => {
             option.help_heading("The server of --disk")
         }
+        // What drives a disk is no daemon, and confines neither itself nor the server of --disk.
+        "sandbox" => option.hide(true).value_parser(|_: &str| {
+            Err::<Sandbox, _>("only `pollux serve` confines itself; leave it out")
+        }),
         _ => option,
     }
 }
@@ -300,6 +308,7 @@ mod tests {
                 "cannot be used with",
             ),
             ("--disk d --kick-lock held", "--share-queue"),
+            ("--disk d --sandbox on", "only `pollux serve`"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

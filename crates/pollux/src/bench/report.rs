@@ -14,20 +14,6 @@ pub struct Report<'a> {
     pub args: &'a BenchArgs,
     pub plan: &'a Plan,
     pub outcome: &'a Outcome,
-    pub lock: Option<Lock>,
-}
-
-/// The lock of a shared queue.
-#[derive(Debug)]
-pub struct Lock {
-    /// How long it was held, in nanoseconds.
-    pub hold: Histogram<u64>,
-    /// How long it was waited for.
-    pub wait: Histogram<u64>,
-    /// Of the times of both kinds, those left out because the thread was preempted meanwhile.
-    pub preempted: u64,
-    /// Kicks sent while it was held.
-    pub kicks: u64,
 }
 
 /// One direction.
@@ -155,7 +141,6 @@ pub mod tests {
             args: &args,
             plan: &plan,
             outcome,
-            lock: None,
         })
     }
 }

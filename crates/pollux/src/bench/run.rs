@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use pollux_driver::{Counters, Hybrid};
+use pollux_driver::{Counters, Hybrid, LockTimes, Queue};
 
 use super::cpu::{self, Server, Usage};
 use super::job::{Job, JobError, Lane, nanoseconds};
@@ -23,6 +23,8 @@ use super::stop::Stop;
 pub struct Outcome {
     pub latencies: Latencies,
     pub counters: Counters,
+    /// How long the lock of a shared queue was held and waited for, where that was recorded.
+    pub lock: Option<LockTimes>,
     pub client: Usage,
     /// Of the server; `None` where the kernel does not tell.
     pub server: Option<Duration>,
@@ -41,6 +43,7 @@ impl Outcome {
         Self {
             latencies: Latencies::new(),
             counters: Counters::default(),
+            lock: None,
             client: Usage::default(),
             server: None,
             elapsed: Duration::ZERO,
@@ -70,8 +73,6 @@ pub struct Common<'a> {
     pub cpus: &'a [usize],
     /// Whose processor time is measured, too.
     pub server: Option<Server>,
-    /// Do all jobs share a queue? Its counters are those of all.
-    pub shared: bool,
     /// Marks the blocks of this run.
     pub seed: u64,
 }
@@ -115,13 +116,14 @@ impl Gate {
 #[repr(align(64))]
 struct Live(AtomicU64);
 
-/// Runs a job on each of `lanes`.
+/// Runs a job on each of `lanes`; all of them go into `queue`, if there is one that they share.
 ///
 /// # Errors
 ///
 /// When the machine cannot run so many. What ends a job early is in the outcome.
 pub fn run<C: Hybrid>(
     lanes: Vec<Lane<C>>,
+    queue: Option<&Queue>,
     common: &Common<'_>,
     progress: &mut Progress,
 ) -> io::Result<Outcome> {
@@ -139,7 +141,7 @@ pub fn run<C: Hybrid>(
         let start = |(number, job)| {
             let (gate, ended) = (&gate, ended.clone());
             let name = format!("job-{number}");
-            let body = move || one(job, number, common, gate, &ended);
+            let body = move || one(job, number, queue, common, gate, &ended);
             thread::Builder::new().name(name).spawn_scoped(scope, body)
         };
         let started: io::Result<Vec<_>> = (0..).zip(jobs).map(start).collect();
@@ -152,7 +154,9 @@ pub fn run<C: Hybrid>(
                 return Err(error);
             }
         };
-        Ok(direct(threads, &phases, &gate, common, &live, progress))
+        Ok(direct(
+            threads, &phases, &gate, queue, common, &live, progress,
+        ))
     })
 }
 
@@ -161,11 +165,13 @@ fn direct(
     threads: Vec<ScopedJoinHandle<'_, Outcome>>,
     phases: &Receiver<Phase>,
     gate: &Gate,
+    queue: Option<&Queue>,
     common: &Common<'_>,
     live: &[Live],
     progress: &mut Progress,
 ) -> Outcome {
     let server = || common.server.as_ref().and_then(Server::snapshot);
+    let shared = || queue.map(|queue| (queue.counters(), queue.lock_times()));
     let mut until_ended = |phase| {
         progress.enter(phase);
         let mut left = threads.len();
@@ -180,10 +186,11 @@ fn direct(
         }
     };
     until_ended(Phase::Fill);
-    let before = server();
+    // No job is between two phases while it waits at the gate, so what happens meanwhile is of the one phase alone.
+    let (shared_before, before) = (shared(), server());
     gate.open(Phase::Run);
     until_ended(Phase::Run);
-    let after = server();
+    let (after, shared_after) = (server(), shared());
     gate.open(Phase::ReadBack);
     until_ended(Phase::ReadBack);
     progress.finish();
@@ -194,6 +201,14 @@ fn direct(
     all.server = after
         .zip(before)
         .map(|(after, before)| after.since(&before));
+    if let Some(((counters, lock), (counters_before, lock_before))) =
+        shared_after.zip(shared_before)
+    {
+        all.counters = counters.since(counters_before);
+        all.lock = lock
+            .zip(lock_before)
+            .map(|(after, before)| after.since(&before));
+    }
     all
 }
 
@@ -201,6 +216,7 @@ fn direct(
 fn one<C: Hybrid>(
     mut job: Job<'_, C>,
     number: u16,
+    queue: Option<&Queue>,
     common: &Common<'_>,
     gate: &Gate,
     ended: &Sender<Phase>,
@@ -220,15 +236,16 @@ fn one<C: Hybrid>(
     }
     tell(Phase::Fill);
     gate.pass(Phase::Run);
-    let (counters, client) = (job.counters(), Usage::of_this_thread());
+    // What a shared queue counts is of all jobs, and no job's own.
+    let counters = |job: &mut Job<'_, C>| match queue {
+        Some(_) => Counters::default(),
+        None => job.counters(),
+    };
+    let (before, client) = (counters(&mut job), Usage::of_this_thread());
     let mut task = Task::Run(Run::new(plan, number));
     let elapsed = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
-    let counters = if common.shared && number > 0 {
-        Counters::default()
-    } else {
-        job.counters().since(counters)
-    };
+    let counters = counters(&mut job).since(before);
     let unstarted = task.unstarted(nanoseconds(elapsed));
     tell(Phase::Run);
     gate.pass(Phase::ReadBack);
@@ -240,6 +257,7 @@ fn one<C: Hybrid>(
     Outcome {
         latencies,
         counters,
+        lock: None,
         client,
         server: None,
         elapsed,

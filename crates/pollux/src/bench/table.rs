@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use hdrhistogram::Histogram;
-use pollux_driver::Counters;
+use pollux_driver::{Counters, LockTimes};
 
 use super::latency::{Direction, Split};
-use super::report::{Lock, Report};
+use super::report::Report;
 use super::units::{bandwidth, count, float, per, rate, time, us_per};
 
 /// The headings of the table, each at the right edge of its column.
@@ -36,8 +36,8 @@ pub fn report(report: &Report<'_>) -> String {
     }
     text.push('\n');
     per_request(&mut text, report);
-    if let Some(times) = &report.lock {
-        lock(&mut text, times, report.requests());
+    if let Some(times) = &report.outcome.lock {
+        lock(&mut text, times, report);
     }
     text.push('\n');
     for remark in remarks(report) {
@@ -110,8 +110,8 @@ fn per_request(text: &mut String, report: &Report<'_>) {
         each(counters.empty_looks)
     );
     for (what, count, remark) in [
-        ("kicks", counters.kicks, "the driver woke the device"),
-        ("calls", counters.calls, "the device woke the driver"),
+        ("kicks", counters.kicks, "from the driver to the device"),
+        ("calls", counters.calls, "from the device to the driver"),
         ("polls", counters.looks, &vain),
         ("sleeps", counters.sleeps, "a job went to sleep over it"),
     ] {
@@ -126,7 +126,8 @@ fn per_request(text: &mut String, report: &Report<'_>) {
     );
 }
 
-fn lock(text: &mut String, lock: &Lock, requests: u64) {
+fn lock(text: &mut String, lock: &LockTimes, report: &Report<'_>) {
+    let requests = report.requests();
     let headings = ["per I/O", "mean", "p50", "p99", "p99.9", "max"];
     text.push('\n');
     row(text, "the queue's lock", &headings.map(str::to_owned));
@@ -141,9 +142,7 @@ fn lock(text: &mut String, lock: &Lock, requests: u64) {
         cells.extend(latencies(times));
         row(text, label, &cells);
     }
-    let Lock {
-        kicks, preempted, ..
-    } = lock;
+    let (kicks, preempted) = (report.outcome.counters.kicks_under_lock, lock.preempted);
     let line = format!(
         "{kicks} kicks under it; {preempted} times left out in which a thread was preempted\n"
     );
@@ -156,7 +155,7 @@ fn remarks(report: &Report<'_>) -> Vec<String> {
     let (outcome, requests) = (report.outcome, report.requests());
     let mut remarks = Vec::new();
     if requests > 0 {
-        remarks.push(who_was_woken(&outcome.counters, requests).to_owned());
+        remarks.push(who_slept(&outcome.counters));
     }
     let mut late = outcome.latencies.read.late.clone();
     late.add(&outcome.latencies.write.late)
@@ -186,17 +185,33 @@ fn remarks(report: &Report<'_>) -> Vec<String> {
     remarks
 }
 
-/// In how many of 100 requests somebody may be woken to be called awake.
+/// What happens in a smaller share of all waits hardly happens.
 const HARDLY: f64 = 0.05;
 
-fn who_was_woken(counters: &Counters, requests: u64) -> &'static str {
-    let hardly = |count| per(count, requests) < HARDLY;
-    match (hardly(counters.kicks), hardly(counters.calls)) {
-        (true, true) => "Both ends looked for themselves: hardly anybody had to be woken.",
-        (false, true) => "The device slept and was woken by kicks; the driver looked for itself.",
-        (true, false) => "The driver slept and was woken by calls; the device looked for itself.",
-        (false, false) => "Both ends slept, and were woken by kicks and calls.",
-    }
+/// A wait ends with a look that finds something: with many requests in flight it brings many, so what was counted is
+/// held against waits, not against requests.
+fn who_slept(counters: &Counters) -> String {
+    let waits = counters.looks - counters.empty_looks;
+    let hardly = |count| per(count, waits) < HARDLY;
+    let device = if hardly(counters.kicks) {
+        "The device looked for requests itself"
+    } else {
+        "The device asked for kicks"
+    };
+    let driver = if !hardly(counters.sleeps) {
+        let percent = (100.0 * per(counters.sleeps, waits)).min(100.0);
+        let woken = if hardly(counters.calls) {
+            "hardly ever woken by a call"
+        } else {
+            "woken by calls"
+        };
+        format!("slept in {percent:.0} % of its waits, and was {woken}")
+    } else if hardly(counters.calls.saturating_sub(counters.sleeps)) {
+        "looked for completions itself".to_owned()
+    } else {
+        "looked for completions itself, and was called all the same".to_owned()
+    };
+    format!("{device}; the driver {driver}.")
 }
 
 #[cfg(test)]
@@ -214,16 +229,60 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
                            IOPS  bandwidth       mean        p50        p99      p99.9        max   requests
   read                      500 1.95 MiB/s    20.0 µs    20.0 µs    20.0 µs    20.0 µs    20.0 µs       1000
 
-  kicks                   0.500  the driver woke the device
-  calls                   0.001  the device woke the driver
+  kicks                   0.500  from the driver to the device
+  calls                   0.001  from the device to the driver
   polls                   3.000  looks for completions, 2.000 in vain
   sleeps                  0.001  a job went to sleep over it
   CPU of the client     2.00 µs
   CPU of the server           -
 
-  The device slept and was woken by kicks; the driver looked for itself.
+  The device asked for kicks; the driver looked for completions itself.
 ";
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn whoever_slept_is_known_by_sleeps_and_not_by_calls() {
+        for (kicks, calls, sleeps, words) in [
+            (
+                0,
+                0,
+                0,
+                "looked for requests itself; the driver looked for completions itself.",
+            ),
+            (
+                999,
+                0,
+                0,
+                "The device asked for kicks; the driver looked for completions itself.",
+            ),
+            (0, 60, 49, "; the driver looked for completions itself."),
+            (
+                0,
+                1000,
+                49,
+                "looked for completions itself, and was called all the same.",
+            ),
+            (
+                0,
+                0,
+                300,
+                "slept in 30 % of its waits, and was hardly ever woken by a call.",
+            ),
+            (
+                0,
+                900,
+                1100,
+                "slept in 100 % of its waits, and was woken by calls.",
+            ),
+        ] {
+            // Of many requests each.
+            let mut counters = of_a_run().counters;
+            (counters.looks, counters.empty_looks) = (5000, 4000);
+            (counters.kicks, counters.calls, counters.sleeps) = (kicks, calls, sleeps);
+            let text = who_slept(&counters);
+            assert!(text.ends_with(words), "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use pollux_disk::{Disk, Geometry, WaitPoint};
 use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
@@ -12,7 +13,6 @@ use super::job::Lane;
 use super::options::{self, BenchArgs};
 use super::plan::{Mix, Plan};
 use super::progress::Progress;
-use super::report::Lock;
 use super::run::{Common, Outcome, run};
 
 type Error = Box<dyn std::error::Error>;
@@ -66,7 +66,7 @@ impl Target {
         args: &BenchArgs,
         common: &Common<'_>,
         progress: &mut Progress,
-    ) -> Result<(Outcome, Option<Lock>), Error> {
+    ) -> Result<Outcome, Error> {
         let plan = common.plan;
         let len = plan.bytes * plan.depth;
         let memory = (0..plan.jobs).map(|_| self.driver.allocate(len));
@@ -78,18 +78,11 @@ impl Target {
         })?;
         if !args.share_queue {
             let lanes = lanes(plan, &memory, |wait| self.driver.channel(wait))?;
-            return Ok((run(lanes, common, progress)?, None));
+            return Ok(run(lanes, None, common, progress)?);
         }
         let queue = self.driver.queue(0)?;
         let lanes = lanes(plan, &memory, |wait| queue.channel(wait))?;
-        let outcome = run(lanes, common, progress)?;
-        let lock = queue.lock_times().map(|times| Lock {
-            preempted: times.preempted,
-            kicks: outcome.counters.kicks_under_lock,
-            hold: times.hold,
-            wait: times.wait,
-        });
-        Ok((outcome, lock))
+        Ok(run(lanes, Some(&queue), common, progress)?)
     }
 
     /// Disconnects, and says why the server was lost, if it was.
@@ -109,14 +102,17 @@ fn lanes<C: Hybrid>(
     memory: &[Buffer],
     open: impl Fn(&WaitPoint) -> io::Result<C>,
 ) -> io::Result<Vec<Lane<C>>> {
-    let waiting = match plan.mix {
-        Mix::All(options::Waiting::Polled) => Waiting::Polled,
-        Mix::All(options::Waiting::Adaptive) => Waiting::Adaptive,
-        // With a mix, a job that may sleep has none but call-driven requests in flight.
-        Mix::All(options::Waiting::Call) | Mix::Hipri(_) => Waiting::Call,
+    let waiter = || match plan.mix {
+        Mix::All(options::Waiting::Polled) => Waiter::new(Waiting::Polled),
+        Mix::All(options::Waiting::Adaptive) => Waiter::new(Waiting::Adaptive),
+        Mix::All(options::Waiting::Call) => Waiter::new(Waiting::Call),
+        // With a mix, a job that waits here has none but call-driven requests in flight.
+        Mix::All(options::Waiting::Sleep) | Mix::Hipri(_) => {
+            Ok(Waiter::new(Waiting::Call)?.looking_for(Duration::ZERO))
+        }
     };
     let lane = |buffer: &Buffer| {
-        let waiter = Waiter::new(waiting)?;
+        let waiter = waiter()?;
         Ok(Lane {
             channel: open(waiter.point())?,
             waiter,
@@ -160,6 +156,7 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
         ("--threads", process.threads.is_some()),
         ("--poll", process.poll.is_some()),
         ("--poll-max-us", process.poll_max_us.is_some()),
+        ("--poll-cpu", process.poll_cpu.is_some()),
         ("--signal", process.signal.is_some()),
         ("--kicks", process.kicks.is_some()),
     ];
@@ -170,5 +167,50 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
              a --disk from inside"
         )
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::bench::stop::Stop;
+    use crate::cli::{Cli, Command};
+
+    /// What `pollux bench` measures with these options.
+    fn measured(line: &str) -> Outcome {
+        let line = format!("pollux bench --disk memory:size=8M --runtime 100ms {line}");
+        let Command::Bench(args) = Cli::parse_from(line.split(' ')).command else {
+            unreachable!("the second word is `bench`")
+        };
+        let target = Target::open(&args, &[]).unwrap();
+        let plan = Plan::new(&args, &target.geometry()).unwrap();
+        let common = Common {
+            plan: &plan,
+            stop: &Stop::default(),
+            cpus: &[],
+            server: None,
+            seed: 1,
+        };
+        let outcome = target.run(&args, &common, &mut Progress::new(plan.runtime));
+        let outcome = outcome.unwrap();
+        assert!(target.close().is_none() && outcome.error.is_none());
+        outcome
+    }
+
+    /// Each job begins and ends at its own time, and verifies before or after that.
+    #[test]
+    fn what_is_counted_is_what_was_measured() {
+        for sharing in ["", " --share-queue", " --share-queue --kick-lock held"] {
+            for rw in ["randread", "randwrite"] {
+                let line = format!("--numjobs 3 --iodepth 4 --verify crc32c --rw {rw}{sharing}");
+                let outcome = measured(&line);
+                let latencies = &outcome.latencies;
+                let requests = latencies.read.count() + latencies.write.count();
+                assert_eq!(outcome.counters.requests, requests, "{line}");
+                assert_eq!(outcome.lock.is_some(), sharing.contains("held"), "{line}");
+            }
+        }
     }
 }
