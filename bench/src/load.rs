@@ -211,12 +211,28 @@ impl<R: Requests> Load<R> {
     /// # Errors
     /// Also when that takes a minute.
     pub fn run_round(&mut self) -> io::Result<()> {
-        const PATIENCE: Duration = Duration::from_secs(60);
-        self.requests.wait(self.depth, Some(PATIENCE))?;
+        self.wait_for_all()?;
         while let Some(token) = self.requests.take() {
             self.queue(token?);
         }
         Ok(())
+    }
+
+    /// Sends what was queued, and waits for all of it.
+    ///
+    /// # Errors
+    /// Also when that takes a minute.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.wait_for_all()?;
+        while let Some(token) = self.requests.take() {
+            token?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_all(&mut self) -> io::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        self.requests.wait(self.depth, Some(PATIENCE))
     }
 
     /// Sends the requests of `batch`.

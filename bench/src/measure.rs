@@ -219,7 +219,8 @@ pub struct Spent {
 }
 
 impl Spent {
-    fn by_server(process: Process) -> io::Result<Self> {
+    /// By all threads of the server so far.
+    pub fn by_server(process: Process) -> io::Result<Self> {
         Ok(Self {
             cpu: Duration::from_nanos(process.cpu_ns()?),
             sleeps: process.sleeps()?.values().sum(),

@@ -25,6 +25,10 @@ pub enum Set {
     Load,
     /// Idle queues, busy disks, and the client, on the server's worker or processor.
     Sharing,
+    /// Somebody else on the server's processor.
+    Neighbour,
+    /// What the server does when there is nothing to do.
+    Idle,
     /// The driver at a few requests a second.
     Rates,
     /// Polled and call-driven requests on one queue.
@@ -76,6 +80,8 @@ impl Set {
             Self::Mechanisms
             | Self::Load
             | Self::Sharing
+            | Self::Neighbour
+            | Self::Idle
             | Self::Rates
             | Self::Mix
             | Self::Lock
@@ -158,8 +164,11 @@ fn waits() -> Vec<Group<'static>> {
         groups.push((Disk::Memory, Work::RandRead, BLOCK, adaptive, DEPTHS));
         groups.push((Disk::Memory, Work::RandRead, BLOCK, awake, &DEPTHS[..1]));
         groups.push((Disk::Memory, Work::RandRead, BLOCK, polled, &DEPTHS[..1]));
+        let blkio = [Waiting::Polling, Waiting::Blocking].map(Client::Blkio);
+        let blkio = Contest::Waits(server, blkio);
         for block in LARGE {
             groups.push((Disk::Memory, Work::RandRead, block, polled, FEW));
+            groups.push((Disk::Memory, Work::RandRead, block, blkio, &FEW[1..]));
         }
     }
     groups
@@ -187,7 +196,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 20 + 29 + 36 + 18);
+        assert_eq!(selected(""), 20 + 29 + 36 + 22);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);

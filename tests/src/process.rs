@@ -39,6 +39,11 @@ impl Process {
         format!("/proc/{}/{name}", self.0)
     }
 
+    /// Its number.
+    pub const fn id(self) -> u32 {
+        self.0
+    }
+
     /// Its open descriptors and its threads, but for those of the kernel's (`iou-…`), which come and go.
     pub fn holdings(self) -> io::Result<Holdings> {
         let fds = fs::read_dir(self.path("fd"))?.count();

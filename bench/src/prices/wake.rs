@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pollux_tests::process::Process;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,11 +17,20 @@ use crate::pinned::Pinned;
 
 const ONE: [u8; 8] = 1u64.to_ne_bytes();
 
+/// Longer than any sleep that is measured, so it is the timer that costs and not its end.
+const AT_MOST: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000,
+};
+
 pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
     let _pinned = Pinned::to(processors.own)?;
     let mut prices = vec![nobody_asleep()?];
     prices.extend(somebody_asleep(processors)?);
-    prices.push(both_asleep(processors)?);
+    let name = "a request between two that sleep: processor time of one";
+    prices.push(both_asleep(name, None, processors)?);
+    let name = "the same, where it sleeps for 100 µs at most";
+    prices.push(both_asleep(name, Some(AT_MOST), processors)?);
     Ok(prices)
 }
 
@@ -108,8 +117,13 @@ fn wake_again_and_again(
 
 /// Processor time of one of two that wake each other in turn and sleep meanwhile, by the two system calls
 /// that this takes at the least: of a client that sleeps over one request to a server that sleeps, the part
-/// that no client can do without.
-fn both_asleep(processors: Processors) -> io::Result<Price> {
+/// that no client can do without. And by three, where it sleeps for `at_most` so long: what it would have to do
+/// that asks to be called late, lest it sleep over what has ended.
+fn both_asleep(
+    name: &'static str,
+    at_most: Option<Timespec>,
+    processors: Processors,
+) -> io::Result<Price> {
     let (there, back) = (new_eventfd()?, new_eventfd()?);
     let over = AtomicBool::new(false);
     let (introduction, who) = mpsc::channel();
@@ -125,20 +139,21 @@ fn both_asleep(processors: Processors) -> io::Result<Price> {
             io::Result::Ok(())
         });
         let rounds = match who.recv() {
-            Ok(()) => round_after_round(&there, &back),
+            Ok(()) => round_after_round(&there, &back, at_most.as_ref()),
             Err(_) => Ok(vec![]), // its error is told below
         };
         over.store(true, Ordering::Relaxed);
         (&there).write_all(&ONE)?;
         echo.join().expect("it does not panic")?;
-        Ok(Price::of(
-            "a request between two that sleep: processor time of one",
-            &rounds?,
-        ))
+        Ok(Price::of(name, &rounds?))
     })
 }
 
-fn round_after_round(mut there: &File, mut back: &File) -> io::Result<Vec<f64>> {
+fn round_after_round(
+    mut there: &File,
+    mut back: &File,
+    at_most: Option<&Timespec>,
+) -> io::Result<Vec<f64>> {
     const ROUNDS: u32 = 100;
     let mut measured = vec![];
     let start = Instant::now();
@@ -146,6 +161,10 @@ fn round_after_round(mut there: &File, mut back: &File) -> io::Result<Vec<f64>> 
         let before = processor_time();
         for _ in 0..ROUNDS {
             there.write_all(&ONE)?;
+            if at_most.is_some() {
+                let mut answer = [PollFd::new(back, PollFlags::IN)];
+                poll(&mut answer, at_most)?;
+            }
             back.read_exact(&mut [0; 8])?;
         }
         let took = processor_time().saturating_sub(before);

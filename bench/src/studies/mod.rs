@@ -5,10 +5,12 @@ mod curve;
 mod lock;
 mod mechanisms;
 mod mix;
+mod neighbour;
 mod open_loop;
 mod queues;
 mod rates;
 mod sharing;
+mod silence;
 mod site;
 mod stacks;
 
@@ -101,10 +103,12 @@ type Known = (
     fn(&Comparison) -> io::Result<Option<Section>>,
 );
 
-const ALL: [Known; 7] = [
+const ALL: [Known; 9] = [
     known::<mechanisms::Mechanisms>(Set::Mechanisms),
     known::<curve::Curve>(Set::Load),
     known::<sharing::Sharing>(Set::Sharing),
+    known::<neighbour::Neighbour>(Set::Neighbour),
+    known::<silence::Silence>(Set::Idle),
     known::<rates::Rates>(Set::Rates),
     known::<mix::Mix>(Set::Mix),
     known::<lock::Lock>(Set::Lock),
@@ -264,6 +268,8 @@ mod tests {
             names_of::<mechanisms::Mechanisms>(),
             names_of::<curve::Curve>(),
             names_of::<sharing::Sharing>(),
+            names_of::<neighbour::Neighbour>(),
+            names_of::<silence::Silence>(),
             names_of::<rates::Rates>(),
             names_of::<mix::Mix>(),
             names_of::<lock::Lock>(),

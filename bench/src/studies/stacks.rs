@@ -84,7 +84,7 @@ impl Study for Stacks {
     const TITLE: &'static str = "Stacked disks over queues of the driver";
     const EXPLANATION: &'static str = "\
 One thread and one channel of a stacked disk, whose legs are queues of our driver to one server, each its own (three, or sixteen of which one is\n\
-used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` looks for 3 µs before it sleeps where that pays, as it does by default; `at-once` never\n\
+used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` looks or sleeps, whichever has cost its thread less lately; `at-once` never\n\
 looks, as a driver of interrupts does. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
 legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
     const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
