@@ -76,6 +76,8 @@ pub fn measure(point: &WaitPoint) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
+    use crate::workers::Workers;
 
     #[test]
     fn a_price_follows_what_is_paid() {
@@ -90,5 +92,18 @@ mod tests {
             price.paid(Duration::from_micros(3));
         }
         assert!(price.get() < Duration::from_micros(4));
+    }
+
+    /// No other worker of this process sleeps.
+    #[test]
+    fn workers_measure_a_sleep_as_they_start() {
+        let guess = WOKEN.get();
+        // One that has not come to sleep by then, on a busy machine, is not woken. They are kept: to end one is to wake it.
+        let mut started = vec![];
+        let measured = (0..20).any(|_| {
+            started.push(Workers::start(1, &[], Tuning::default()).unwrap());
+            WOKEN.get() != guess
+        });
+        assert!(measured, "it is still believed to cost {guess:?}");
     }
 }

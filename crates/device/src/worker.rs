@@ -122,7 +122,8 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self) -> Progress {
+    /// One turn. What did it bring?
+    pub fn turn(&mut self) -> Progress {
         let mut progress = Progress::NONE;
         let (shares, tuning) = (&mut self.shares, self.tuning);
         self.rota.turn(|place| {

@@ -323,29 +323,38 @@ fn what_comes_only_to_who_gives_way_is_hardly_looked_for() {
     }
 }
 
-/// Where a sleep is as dear as is believed, and as much has come at a time as counts.
+/// As many at a time as there are, and no sleep was ever cheap.
 #[test]
-fn silence_comes_within_milliseconds_of_the_last_request_whatever_was_learnt() {
+fn the_most_patient_is_silent_within_ten_milliseconds_and_stays_so() {
+    const DEAREST: Duration = us(1_000_000);
     let many = Progress {
-        chains: 64,
-        completions: 64,
+        chains: u16::MAX,
+        completions: u16::MAX,
         ..Progress::NONE
     };
-    for progress in [RINGS, COMPLETIONS, many] {
-        for period in [1, 10, 100, 1000, 5000] {
-            let dear = us(10_000);
-            let mut worker = Worker::new(Policy::new(Polling::Adaptive, Bounds::default(), dear));
-            worker.stream_of(progress, us(period), us(200 * period));
-            let (last, sleeps) = (worker.now, worker.sleeps);
-            while worker.sleeps == sleeps {
-                let now = worker.now;
-                match worker.policy.after_turn(Progress::NONE, || now) {
-                    Block => worker.sleeps += 1,
-                    Spin | Yield => worker.now += TURN,
-                }
+    let mut longest = Duration::ZERO;
+    for gap in [1, 100, 400, 1500, 1700, 5000] {
+        let mut policy = Policy::new(Polling::Adaptive, Bounds::default(), DEAREST);
+        let mut now = Duration::ZERO;
+        for _ in 0..500 {
+            let due = now + us(gap);
+            if looks(&mut policy, &mut now, due).is_some() {
+                policy.woke(due, DEAREST);
             }
-            let quiet = worker.now.saturating_sub(last);
-            assert!(quiet <= us(2000), "{quiet:?} after one every {period} µs");
+            now = due;
+            assert_eq!(policy.after_turn(many, || due), Spin);
+        }
+        let due = now + us(10_000);
+        let quiet = looks(&mut policy, &mut now, due).expect("it comes to sleep");
+        longest = longest.max(quiet);
+        // Whatever else ends its sleep is no reason to look.
+        for _ in 0..100 {
+            now += us(1000);
+            policy.woke(now, DEAREST);
+            let due = now + us(10_000);
+            let looked = looks(&mut policy, &mut now, due).expect("it sleeps again");
+            assert!(looked <= TURN * CLOCK_EVERY, "{looked:?}");
         }
     }
+    assert!(longest > us(1500), "that was not patient: {longest:?}");
 }

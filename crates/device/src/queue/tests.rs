@@ -40,14 +40,18 @@ impl Rig {
     }
 
     fn with(geometry: Geometry, writeback: bool) -> Self {
+        Self::sized(RING, geometry, writeback)
+    }
+
+    fn sized(entries: u16, geometry: Geometry, writeback: bool) -> Self {
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(0x10_0000).unwrap();
         let region = Region::map(memory.try_clone().unwrap(), 0, 0, 0, 0x10_0000).unwrap();
         let table = Memory::default().with(Arc::new(region)).unwrap();
-        let layout = Layout::of(RING);
+        let layout = Layout::of(entries);
         let span = |at, len: usize| table.span(at, len as u64).unwrap();
         let areas = Areas::new(
-            u32::from(RING),
+            u32::from(entries),
             span(0, layout.descriptor),
             span(0x4000, layout.driver),
             span(0x8000, layout.device),

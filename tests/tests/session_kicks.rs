@@ -1,0 +1,116 @@
+//! How often a driver has to kick, by its own count.
+//!
+//! A worker whose processor somebody else wants does not look, and is kicked. So that nobody does, whatever else this
+//! machine works on, both sides run before all others here, each on a processor.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+mod driver_cases;
+
+use std::process::Command;
+
+use driver_cases::patiently;
+use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
+use pollux_driver::{Driver, Hybrid as _, Options, Waiter, Waiting};
+use pollux_memory::Spans;
+use pollux_tests::subject::{Disk, Program, Subject};
+use rustix::thread::gettid;
+
+const BLOCK: usize = 4096;
+/// Requests of a driver that polls.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    requests: u64,
+    /// In flight together.
+    depth: u64,
+    /// What the driver does with each completion: so many times nothing.
+    work: u32,
+}
+
+/// How many kicks `load` takes at a server with `options`.
+fn kicks(options: &'static [&str], load: Load) -> u64 {
+    let subject = Subject::start(Disk::memory(64 << 20, 1), options).unwrap();
+    let kicks = patiently(move || {
+        let driver = Driver::connect(subject.socket(), &Options::default()).unwrap();
+        let mut waiter = Waiter::new(Waiting::Polled).unwrap();
+        let mut channel = driver.channel(waiter.point()).unwrap();
+        let buffer = driver.allocate(BLOCK).unwrap();
+        let list = [buffer.span()];
+        run_before_others(subject.server.pid());
+        run_before_others(gettid().as_raw_nonzero().get().unsigned_abs());
+        let mut free: Vec<u64> = (0..load.depth).collect();
+        let (mut begun, mut ended) = (0, 0);
+        while ended < load.requests {
+            while begun < load.requests
+                && let Some(ticket) = free.pop()
+            {
+                // SAFETY: the list stays until all requests have ended, below.
+                let into = unsafe { Spans::new(&list) };
+                let request = Request {
+                    ticket: Ticket(ticket),
+                    op: Op::Read { at: 0, into },
+                };
+                assert_eq!(channel.queue(request), Queued::Pending);
+                begun += 1;
+            }
+            channel.submit();
+            let mut done = |one: Done| {
+                assert_eq!(one.result, Ok(()));
+                free.push(one.ticket.0);
+                (0..load.work).for_each(|_| std::hint::spin_loop());
+            };
+            ended += waiter.wait(&mut channel, None, &mut done).unwrap() as u64;
+        }
+        channel.counters().kicks
+    });
+    println!("{options:?}, {load:?}: {kicks} kicks");
+    kicks
+}
+
+/// Has a thread, or all of a process, run before those of other tests and compilers (as root).
+fn run_before_others(id: u32) {
+    let mut chrt = Command::new("chrt");
+    let chrt = chrt.args(["--rr", "--all-tasks", "--pid", "1", &id.to_string()]);
+    assert!(chrt.status().unwrap().success(), "{chrt:?}");
+}
+
+fn is_pollux() -> bool {
+    let is_pollux = Program::chosen() == Program::Pollux;
+    if !is_pollux {
+        println!("SKIP it is Pollux that promises to look");
+    }
+    is_pollux
+}
+
+/// A worker that is kept busy does not sleep: what kicks there are, are for its start.
+#[test]
+fn a_steady_load_takes_next_to_no_kicks() {
+    if !is_pollux() {
+        return;
+    }
+    let load = Load {
+        requests: 100_000,
+        depth: 4,
+        work: 0,
+    };
+    assert!(kicks(&[], load) < load.requests / 100);
+    // That this can fail: a worker that does not look is kicked for each batch.
+    assert!(kicks(&["--poll", "never"], load) > load.requests / 10);
+}
+
+/// One that may not look, by either bound, sleeps between requests that come one at a time.
+#[test]
+fn the_bounds_on_looking_reach_the_worker() {
+    if !is_pollux() {
+        return;
+    }
+    let load = Load {
+        requests: 10_000,
+        depth: 1,
+        work: 500,
+    };
+    for bound in [&["--poll-max-us", "0"], &["--poll-cpu", "0%"]] {
+        assert!(kicks(bound, load) > load.requests / 2);
+    }
+    assert!(kicks(&[], load) < load.requests / 10);
+}
