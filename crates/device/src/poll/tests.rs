@@ -323,6 +323,19 @@ fn what_comes_only_to_who_gives_way_is_hardly_looked_for() {
     }
 }
 
+/// Turns in vain from `now` until `due`, alone on the processor; for how long, if sleep comes before that.
+fn looks(policy: &mut Policy, now: &mut Duration, due: Duration) -> Option<Duration> {
+    let began = *now;
+    while *now < due {
+        let at = *now;
+        if policy.after_turn(Progress::NONE, || at) == Block {
+            return Some(at.saturating_sub(began));
+        }
+        *now += TURN;
+    }
+    None
+}
+
 /// As many at a time as there are, and no sleep was ever cheap.
 #[test]
 fn the_most_patient_is_silent_within_ten_milliseconds_and_stays_so() {
