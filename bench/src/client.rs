@@ -130,6 +130,13 @@ impl Blkio {
         };
         Ok(queues.into_iter().enumerate().map(one).collect())
     }
+
+    /// The same, but once its first requests are on their way it sends others `most` at a time at most, as it takes
+    /// back no more.
+    pub fn by(mut self, most: u16) -> Self {
+        self.queue.bring_at_most(usize::from(most));
+        self
+    }
 }
 
 impl Requests for Blkio {

@@ -359,6 +359,13 @@ impl Queue {
         self.wait_within(at_least, Some(PATIENCE))
     }
 
+    /// No wait brings more than `most` from now on: what a program is like that asks for another request as soon as
+    /// it has one back.
+    pub fn bring_at_most(&mut self, most: usize) {
+        assert_eq!(self.taken, self.returned, "a completion would be lost");
+        self.completions = (0..most).map(|_| MaybeUninit::uninit()).collect();
+    }
+
     /// Like [`Queue::wait`] with another limit, or with none and without reading the clock: for
     /// benchmarks.
     pub fn wait_within(

@@ -43,6 +43,8 @@ pub struct Trial {
     state: State,
     disk: Disk,
     waiting: Waiting,
+    /// How many requests the client sends at a time, at most.
+    at_once: u16,
 }
 
 impl fmt::Display for Trial {
@@ -52,6 +54,22 @@ impl fmt::Display for Trial {
             State::Off => "off",
             State::Peer => "peer",
         })
+    }
+}
+
+impl Trial {
+    /// Its case's, whoever serves.
+    fn name(self) -> String {
+        let Self {
+            mechanism, disk, ..
+        } = self;
+        let client = Client::Blkio(self.waiting).waiting();
+        let name = format!("{}/{disk}/{client}", mechanism.name());
+        if self.at_once == mechanism.job().depth {
+            name
+        } else {
+            format!("{name}/by-{}", self.at_once)
+        }
     }
 }
 
@@ -94,6 +112,15 @@ impl Mechanism {
         }
     }
 
+    /// How many requests the client sends at a time, at most: as many as have come back, or fewer, as fio does unless it is
+    /// told to gather them (`iodepth_batch_submit`, 1 if not given).
+    const fn at_once(self) -> &'static [u16] {
+        match self {
+            Self::CompletionsFirst => &[16],
+            Self::QuietWhileAwake => &[64, 4, 1],
+        }
+    }
+
     /// What each of the queues is kept full of.
     const fn job(self) -> Job {
         let (work, depth) = match self {
@@ -116,7 +143,8 @@ impl Study for Mechanisms {
 Pollux with a mechanism beside Pollux without (`on:off`), and without beside the peer in the same cell (`off:peer`: is off an honest\n\
 program?), as *one / other*, under crate `blkio`. *m2* is completions first (off: `--signal after-submissions`): random writes, 16 in flight on\n\
 each of four queues, of an O_DIRECT file and of *delayed*, memory whose answers come 100, 30 or 10 µs late (the storage daemon's: `null-co` with\n\
-`latency-ns`, which copies nothing). *m5* is quiet while awake (off: `--kicks per-turn`): reads one after the other, 64 in flight on one queue. A\n\
+`latency-ns`, which copies nothing). *m5* is quiet while awake (off: `--kicks per-turn`): reads one after the other, 64 in flight on one queue,\n\
+sent as they come back, or four or one at a time (*by-4*, *by-1*; fio sends one at a time unless told otherwise). A\n\
 polling client looks at its queues in turn; a blocking one has a thread for each, all on one processor. Published for M2: bandwidth × 1.074,\n\
 mean latency × 0.932; for M5: IOPS × 1.25, kicks from tens of thousands a second to tens. Bandwidth is IOPS times 4 KiB. Kicks\n\
 and calls are those of a request, counted in a phase of its own, times the IOPS of the one in which nothing was counted.\n";
@@ -129,21 +157,23 @@ and calls are those of a request, counted in a phase of its own, times the IOPS 
         for mechanism in Mechanism::ALL {
             for &disk in mechanism.disks() {
                 for waiting in [Waiting::Polling, Waiting::Blocking] {
-                    let trial = |state| Trial {
-                        mechanism,
-                        state,
-                        disk,
-                        waiting,
-                    };
-                    let client = Client::Blkio(waiting).waiting();
-                    cases.push(Case {
-                        name: format!("{}/{disk}/{client}", mechanism.name()),
-                        trials: [State::On, State::Off, State::Peer].map(trial).into(),
-                        rows: vec![
-                            ("on:off", [only(0), only(1)]),
-                            ("off:peer", [only(1), only(2)]),
-                        ],
-                    });
+                    for &at_once in mechanism.at_once() {
+                        let trial = |state| Trial {
+                            mechanism,
+                            state,
+                            disk,
+                            waiting,
+                            at_once,
+                        };
+                        cases.push(Case {
+                            name: trial(State::On).name(),
+                            trials: [State::On, State::Off, State::Peer].map(trial).into(),
+                            rows: vec![
+                                ("on:off", [only(0), only(1)]),
+                                ("off:peer", [only(1), only(2)]),
+                            ],
+                        });
+                    }
                 }
             }
         }
@@ -170,6 +200,7 @@ and calls are those of a request, counted in a phase of its own, times the IOPS 
         let (job, waiting) = (trial.mechanism.job(), trial.waiting);
         let queues = trial.mechanism.queues();
         let queues = Blkio::connect_all(site.socket(), waiting, job, queues)?;
+        let queues = queues.into_iter().map(|queue| queue.by(trial.at_once));
         let loads = (1..).zip(queues);
         let loads = loads.map(|(seed, queue)| Load::seeded(queue, trial.disk, job, seed));
         let mut queues = Queues::new(loads.collect(), waiting);
