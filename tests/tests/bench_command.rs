@@ -78,6 +78,39 @@ fn a_verified_run_reports_in_fios_layout() {
     assert!(number(&pollux["cpu_us_per_io"]["server"]) > 0.0, "{pollux}");
 }
 
+/// What a terminal of 80 columns gets to see, the control sequences included.
+fn on_a_terminal(args: &[&str]) -> String {
+    let pollux = pollux_binary();
+    let command = format!(
+        "stty rows 24 cols 80; exec {} bench {}",
+        pollux.display(),
+        args.join(" ")
+    );
+    let mut terminal = Command::new("script"); // of package bsdutils, which every Debian has
+    terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    terminal.env("TERM", "xterm").stdin(Stdio::null());
+    let output = terminal.output().unwrap();
+    let seen = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{seen}");
+    seen
+}
+
+#[test]
+fn whoever_watches_on_a_terminal_sees_how_far_it_is_and_then_the_table() {
+    let run = ["--rw", "randwrite", "--verify", "crc32c", "--runtime", "2s"];
+    let seen = on_a_terminal(&[&MEMORY[..], &run].concat());
+    let (progress, table) = seen.rsplit_once("requests a second").unwrap();
+    assert!(progress.contains("measuring [="), "{seen:?}");
+    assert!(
+        !progress.contains("\x1b[1A"),
+        "wider than the terminal: {seen:?}"
+    );
+    assert!(
+        table.contains("IOPS") && !table.contains("measuring"),
+        "{seen:?}"
+    );
+}
+
 #[test]
 fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
     let ways: [&[&str]; 8] = [

@@ -46,7 +46,7 @@ impl Progress {
         let Some(bar) = &self.bar else { return };
         let style = ProgressStyle::with_template(match phase {
             Phase::Fill => "filling the disk: {msg}",
-            Phase::Run => "measuring [{bar:40}] {msg}",
+            Phase::Run => "measuring [{bar:30}] {msg}",
             Phase::ReadBack => "reading back: {msg}",
         });
         bar.set_style(style.expect("the template is right").progress_chars("=> "));
