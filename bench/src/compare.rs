@@ -3,9 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use pollux_stats::Snapshot;
-use pollux_tests::server::{Ready, Server};
-use rustix::process::Signal;
+use pollux_tests::server::Ready;
 
 use crate::cell::{Cell, Server as Which, Side};
 use crate::contender::{Contender, Exports};
@@ -137,23 +135,9 @@ impl Comparison<'_> {
         };
         let mut sample = sample.map_err(told)?;
         if contender.ready() == Ready::JsonLine {
-            sample.counters = Some(counters(&server).map_err(told)?);
+            let counters = server.counters().map_err(told)?;
+            sample.counters = Some(serde_json::from_value(counters)?);
         }
         Ok(sample)
     }
-}
-
-/// What a Pollux with a log in JSON has counted on its only queue.
-fn counters(server: &Server) -> io::Result<Snapshot> {
-    const WORD: &str = r#""message":"counters""#;
-    server.signal(Signal::USR1)?;
-    let missing = || io::Error::other("no counters after SIGUSR1");
-    if !server.says(WORD) {
-        return Err(missing());
-    }
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains(WORD));
-    let line: serde_json::Value = serde_json::from_str(line.ok_or_else(missing)?)?;
-    let counters = line["fields"]["counters"].as_str().ok_or_else(missing)?;
-    Ok(serde_json::from_str(counters)?)
 }

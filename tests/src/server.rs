@@ -133,6 +133,21 @@ impl Server {
         self.log.text()
     }
 
+    /// What a Pollux with a log in JSON has counted on its only queue.
+    pub fn counters(&self) -> io::Result<serde_json::Value> {
+        const WORD: &str = r#""message":"counters""#;
+        self.signal(Signal::USR1)?;
+        let missing = || io::Error::other("no counters after SIGUSR1");
+        if !self.says(WORD) {
+            return Err(missing());
+        }
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains(WORD));
+        let line: serde_json::Value = serde_json::from_str(line.ok_or_else(missing)?)?;
+        let counters = line["fields"]["counters"].as_str().ok_or_else(missing)?;
+        Ok(serde_json::from_str(counters)?)
+    }
+
     /// Waits until the server has said `words`; false if it ended without, or a minute has passed.
     pub fn says(&self, words: &str) -> bool {
         self.log.wait_for(words)

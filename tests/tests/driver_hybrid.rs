@@ -21,7 +21,6 @@ use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Plan, feature};
 use pollux_tests::drive;
 use pollux_tests::server::{Ready, Server, pollux_command};
-use rustix::process::Signal;
 
 const BLOCK: usize = 4096;
 /// Long enough for a poller to be missed, and for the test to see who waits for it.
@@ -462,19 +461,6 @@ fn pollux(socket: &Path, disk: &str) -> Server {
     Server::start(&mut pollux_command(socket, &args), socket, Ready::JsonLine).unwrap()
 }
 
-/// Calls that the server has made on queue 0, as it says.
-fn calls_of(server: &Server) -> u64 {
-    const WORD: &str = r#""message":"counters""#;
-    server.signal(Signal::USR1).unwrap();
-    assert!(server.says(WORD), "no counters in {}", server.log());
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains(WORD)).unwrap();
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    let counters = line["fields"]["counters"].as_str().expect("JSON in a text");
-    let counters: serde_json::Value = serde_json::from_str(counters).unwrap();
-    counters["calls_sent"].as_u64().expect("a number")
-}
-
 /// With polled requests alone there are next to no calls: one in 10,000 requests at most, by what either
 /// side has counted.
 fn calls_stop(drive: impl FnOnce(&Driver) -> u64 + Send + 'static) {
@@ -484,7 +470,7 @@ fn calls_stop(drive: impl FnOnce(&Driver) -> u64 + Send + 'static) {
         let server = pollux(&socket, "null:size=64M");
         let driver = Driver::connect(&socket, &Options::default()).unwrap();
         let ours = drive(&driver);
-        let theirs = calls_of(&server);
+        let theirs = server.counters().unwrap()["calls_sent"].as_u64().unwrap();
         println!("calls: {ours} by our count, {theirs} by the server's");
         assert!(ours.max(theirs) <= MANY / 10_000);
     });

@@ -4,6 +4,7 @@
 //! guest's descriptors are never walked twice, and whoever must know which guest memory a request
 //! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
 
+mod account;
 mod lead;
 mod publish;
 mod take;

@@ -130,6 +130,10 @@ pub struct Policy {
     worth: Worth,
     rings: Source,
     completions: Source,
+    /// What the rings bring after completions, however long these took: the drivers' answers.
+    answers: Source,
+    /// The last gap began with completions, and no chains have come since.
+    unanswered: bool,
     budget: Budget,
     crowd: Crowd,
     /// What has been brought since the last gap began.
@@ -168,6 +172,8 @@ impl Policy {
             worth,
             rings: Source::new(worth.single / 4),
             completions: Source::new(worth.single / 4),
+            answers: Source::new(worth.single / 4),
+            unanswered: false,
             budget: Budget::new(bounds.cpu),
             crowd: Crowd::default(),
             brought: Progress::NONE,
@@ -241,9 +247,11 @@ impl Policy {
             self.until = self.until.max(self.rings.quiet(now, chains, looks));
         }
         if completions > 0 {
-            let until = self.completions.quiet(now, completions, looks);
-            self.until = self.until.max(until);
+            let more = self.completions.quiet(now, completions, looks);
+            let answers = self.answers.quiet(now, completions, looks);
+            self.until = self.until.max(more).max(answers);
         }
+        self.unanswered = completions > 0;
         self.brought = Progress::NONE;
         let within = now.saturating_add(self.budget.left(now));
         let until = if looks { self.until.min(within) } else { now };
@@ -266,6 +274,11 @@ impl Policy {
         let slept = gap.slept || gap.others.is_some_and(from_others);
         if progress.chains > 0 {
             self.rings.brings(gap.last, slept, self.worth);
+            if std::mem::take(&mut self.unanswered) {
+                self.answers.brings(gap.last, slept, self.worth);
+            }
+        } else if slept && std::mem::take(&mut self.unanswered) {
+            self.answers.brings_nothing();
         }
         if progress.completions > 0 {
             self.completions.brings(gap.last, slept, self.worth);

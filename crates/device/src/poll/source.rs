@@ -86,26 +86,44 @@ impl Source {
     /// have waited for the sleep's end. One such gap is chance, a dozen are a sparse stream.
     pub fn brings(&mut self, now: Duration, slept: bool, worth: Worth) {
         let gap = now.saturating_sub(self.since);
-        if self.open && slept {
-            self.doubt.failed();
-        } else if self.open {
-            self.doubt.paid();
-        }
-        self.open = false;
+        self.judge_look(slept);
         if slept || gap >= worth.gap {
             self.bursts = self.bursts - self.bursts / 8 + self.burst * (ONE / 8);
             self.burst = 0;
         }
         let max = worth.of(self.bursts);
-        self.window = if gap < max {
+        if gap < max {
             let covers = (gap * COVERS).max(LEAST);
-            covers.max(self.window * 255 / 256).min(max)
+            self.set_window(covers.max(self.window * 255 / 256).min(max));
         } else {
-            self.window * 7 / 8
-        };
-        if self.window < LEAST {
-            self.window = Duration::ZERO;
+            self.set_window(self.window * 7 / 8);
         }
+    }
+
+    /// The worker has slept, and what woke it was not this.
+    pub fn brings_nothing(&mut self) {
+        self.judge_look(true);
+        self.burst = 0;
+        self.set_window(self.window * 7 / 8);
+    }
+
+    /// A look has ended, if there was one: in vain?
+    fn judge_look(&mut self, in_vain: bool) {
+        if self.open && in_vain {
+            self.doubt.failed();
+        } else if self.open {
+            self.doubt.paid();
+        }
+        self.open = false;
+    }
+
+    /// One that is too narrow is none.
+    fn set_window(&mut self, window: Duration) {
+        self.window = if window < LEAST {
+            Duration::ZERO
+        } else {
+            window
+        };
     }
 }
 

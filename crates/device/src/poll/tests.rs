@@ -166,10 +166,34 @@ fn a_sparse_source_makes_no_busy_one_sleep_and_keeps_nobody_awake() {
             let (due, looked) = (worker.now + us(15_000), worker.looked);
             assert!(!worker.serve(due, seldom));
             assert!(
-                n < 10 || TURN * (worker.looked - looked) < us(2),
+                n < 30 || TURN * (worker.looked - looked) < us(2),
                 "request {n}"
             );
         }
+    }
+}
+
+/// A disk ends many requests after a long while, and the driver sends as many `answers` later, though it has sent none for that while.
+#[test]
+fn the_answers_to_completions_are_looked_for_as_far_as_they_come() {
+    let many = |chains, completions| Progress {
+        chains,
+        completions,
+        commands: false,
+    };
+    for (answer, looks) in [(60, true), (10_000, false)] {
+        let mut worker = Worker::new(policy(Polling::Adaptive));
+        let mut found = 0;
+        for n in 0..200 {
+            worker.serve(worker.now + us(1500), many(0, 64));
+            let looked = worker.looked;
+            let awake = worker.serve(worker.now + us(answer), many(64, 0));
+            if n >= 100 {
+                found += u32::from(awake);
+                assert!(looks || TURN * (worker.looked - looked) < us(2), "{n}");
+            }
+        }
+        assert_eq!(found, if looks { 100 } else { 0 }, "{answer} µs later");
     }
 }
 

@@ -12,7 +12,10 @@
 //! ```
 //!
 //! What is left is all that the driver has made available, not what one look of the worker found. And a driver that asks
-//! for calls, but is awake whenever one comes, needs none while anything is left: it looks for itself.
+//! for calls, but is awake whenever one comes, needs none while anything is left: it looks for itself. Nor is one called
+//! early whose calls bring back too little ([`Account`]).
+
+use super::account::Account;
 
 /// What is learnt, for one queue.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Lead {
     called: bool,
     /// How many of the last calls whose price is known have woken nobody, one after the other.
     woke_nobody: u8,
+    /// Are there too many calls?
+    account: Account,
 }
 
 /// Fractions of a request: a call that was in time takes one away.
@@ -49,6 +54,7 @@ impl Default for Lead {
             fractions: AT_FIRST,
             called: false,
             woke_nobody: 0,
+            account: Account::default(),
         }
     }
 }
@@ -57,10 +63,10 @@ impl Lead {
     /// The driver is called once no more requests than these are left.
     #[inline]
     pub fn requests(&self) -> u16 {
-        if self.woke_nobody < AWAKE {
-            self.fractions / WHOLE
-        } else {
+        if self.woke_nobody >= AWAKE || self.account.is_overdrawn() {
             0
+        } else {
+            self.fractions / WHOLE
         }
     }
 
@@ -80,9 +86,16 @@ impl Lead {
         };
     }
 
+    /// The driver is shown requests that are worth so many pages, called or not.
+    #[inline]
+    pub fn brings(&mut self, pages: u64) {
+        self.account.earns(pages);
+    }
+
     /// The driver had asked for a call, and gets one.
     #[inline]
     pub fn call(&mut self) {
+        self.account.pays();
         if self.called {
             self.fractions = self.fractions.saturating_sub(1);
         }
@@ -109,6 +122,7 @@ mod tests {
         let mut lead = Lead::default();
         let mut late = 0;
         for turn in 0..2000 {
+            lead.brings(64);
             lead.call();
             if lead.requests() < away {
                 lead.ran_dry();

@@ -17,7 +17,7 @@ use crate::prices;
 /// while the device copies the next.
 const SHOW_EVERY: u16 = 8;
 
-/// A driver is called early once so much has ended: a request is worth 1, and so are each 4 KiB of its data.
+/// A driver is called early once so much has ended: each 4 KiB of a request's data are worth 1, and so is one of less.
 const WORTH_A_CALL: u64 = 128;
 
 /// The price of a call is measured by one of so many: two looks at the clock would add a tenth to one that wakes
@@ -38,7 +38,7 @@ impl Unpublished {
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.hidden += 1;
-        self.worth += 1 + bytes / 4096;
+        self.worth += bytes.div_ceil(4096).max(1);
     }
 }
 
@@ -92,7 +92,8 @@ impl Queue {
         if !self.staged() {
             return;
         }
-        self.unpublished.worth = 0;
+        self.lead
+            .brings(std::mem::take(&mut self.unpublished.worth));
         let notify = self.show(DeviceEnd::publish);
         let stats = &self.setup.stats;
         match (notify, &self.setup.call) {

@@ -92,6 +92,14 @@ impl Batch {
         queue.take(0, BUDGET, &mut Meanwhile(Some(more)))
     }
 
+    /// So many calls have brought one request each.
+    fn was_called_for_one(&mut self, calls: u8) {
+        (0..calls).for_each(|_| {
+            self.rig.queue.lead.brings(1);
+            self.rig.queue.lead.call();
+        });
+    }
+
     /// So many of the last calls have woken nobody.
     fn was_awake(&mut self, calls: u8) {
         (0..calls).for_each(|_| self.rig.queue.lead.priced(false));
@@ -160,8 +168,8 @@ fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() 
 }
 
 #[test]
-fn a_driver_that_is_awake_is_called_when_nothing_more_has_come() {
-    for (cheap_calls, taken) in [(0, 4), (7, 4), (8, 8)] {
+fn a_driver_that_is_awake_or_called_too_often_is_called_when_nothing_more_has_come() {
+    for (cheap_calls, poor_calls, taken) in [(0, 0, 4), (7, 20, 4), (8, 0, 8), (0, 21, 8)] {
         let mut batch = Batch::new(1);
         batch.turn();
         batch.rig.next = BUFFERS;
@@ -170,7 +178,9 @@ fn a_driver_that_is_awake_is_called_when_nothing_more_has_come() {
         assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
         batch.stage(4, 1);
         batch.was_awake(cheap_calls);
-        assert_eq!(batch.take_while_more_comes(), taken, "{cheap_calls}");
+        batch.was_called_for_one(poor_calls);
+        let calls = format!("{cheap_calls} that woke nobody, {poor_calls} for one request");
+        assert_eq!(batch.take_while_more_comes(), taken, "{calls}");
         batch.rig.queue.publish();
         assert_eq!(batch.calls(), 1);
         batch.driver_takes(taken);

@@ -1,4 +1,4 @@
-//! How often a driver has to kick, by its own count.
+//! How often a driver has to kick, by its own count, and how often it is called, by the server's.
 //!
 //! A worker whose processor somebody else wants does not look, and is kicked. So that nobody does, whatever else this
 //! machine works on, both sides run before all others here, each on a processor.
@@ -7,12 +7,15 @@
 
 mod driver_cases;
 
+use std::path::Path;
 use std::process::Command;
 
 use driver_cases::patiently;
 use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
 use pollux_driver::{Driver, Hybrid as _, Options, Waiter, Waiting};
 use pollux_memory::Spans;
+use pollux_tests::client::{Client, Shape};
+use pollux_tests::server::{Ready, Server, pollux_command};
 use pollux_tests::subject::{Disk, Program, Subject};
 use rustix::thread::gettid;
 
@@ -113,4 +116,43 @@ fn the_bounds_on_looking_reach_the_worker() {
         assert!(kicks(bound, load) > load.requests / 2);
     }
     assert!(kicks(&[], load) < load.requests / 10);
+}
+
+/// How many calls the server at `socket` makes for `requests` of libblkio, which sleeps, `depth` in flight.
+fn calls(socket: &Path, depth: usize, requests: u64) -> u64 {
+    let args = ["--disk", "null:size=64M", "--log-format", "json"];
+    let mut command = pollux_command(socket, &args);
+    let server = Server::start(&mut command, socket, Ready::JsonLine).unwrap();
+    let (client, mut queues) = Client::connect(socket, Shape::blocking(1, 64)).unwrap();
+    run_before_others(server.pid());
+    run_before_others(gettid().as_raw_nonzero().get().unsigned_abs());
+    let memory = client.memory(BLOCK).unwrap();
+    let queue = &mut queues[0];
+    (0..depth).for_each(|token| queue.read(0, &memory, 0..BLOCK, token));
+    let mut ended = 0;
+    while ended < requests {
+        queue.wait(1).unwrap();
+        while let Some(done) = queue.take() {
+            assert_eq!(done.result, Ok(()));
+            queue.read(0, &memory, 0..BLOCK, done.token);
+            ended += 1;
+        }
+    }
+    queue.wait(depth).unwrap();
+    server.counters().unwrap()["calls_sent"].as_u64().unwrap()
+}
+
+/// With four requests in flight one call brings back four of them, however little each of them takes.
+#[test]
+fn a_driver_that_sleeps_is_called_once_for_what_it_has_in_flight() {
+    const REQUESTS: u64 = 300_000;
+    if !is_pollux() {
+        return;
+    }
+    let calls = patiently(|| {
+        let folder = tempfile::TempDir::new().unwrap();
+        calls(&folder.path().join("disk.sock"), 4, REQUESTS)
+    });
+    println!("{calls} calls for {REQUESTS} requests");
+    assert!(calls * 1000 <= REQUESTS * 256, "{calls} calls");
 }
