@@ -1,13 +1,16 @@
 //! For fuzzers: a queue without a session, a socket or a thread, and the configuration space.
 
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pollux_disk::{Channel, Geometry, WaitPoint};
-use pollux_memory::Memory;
+use pollux_memory::{Alarm, Memory};
 use pollux_ring::{Areas, DeviceEnd, RingIndex, Suppression};
 use pollux_stats::{QueueStats, Snapshot};
 
+use crate::call::Call;
 use crate::config::{self, MAX_RANGES};
 use crate::poll::Progress;
 use crate::queue::{Queue, Setup};
@@ -31,6 +34,8 @@ pub struct Plan {
     pub indirect: bool,
     /// The memory that descriptors point into.
     pub memory: Arc<Memory>,
+    /// Through which the driver is called.
+    pub call: File,
     /// The disk.
     pub geometry: Geometry,
     /// The longest segment, where `SIZE_MAX` was negotiated.
@@ -57,8 +62,18 @@ impl Bare {
     pub const MAX_RANGES: u32 = MAX_RANGES;
 
     /// A running queue whose requests go through `channel`.
-    #[must_use]
-    pub fn new(plan: Plan, channel: Box<dyn Channel>, point: &WaitPoint, tuning: Tuning) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptors left.
+    pub fn new(
+        plan: Plan,
+        channel: Box<dyn Channel>,
+        point: &WaitPoint,
+        tuning: Tuning,
+    ) -> io::Result<Self> {
+        // Nobody is at the other end of a connection that an alarm could shut down.
+        let alarm = Arc::new(Alarm::new(plan.call.try_clone()?.into()));
         let stats = Arc::<QueueStats>::default();
         let next = RingIndex(plan.next);
         let setup = Setup {
@@ -67,7 +82,7 @@ impl Bare {
             record: None,
             memory: plan.memory,
             kick: None,
-            call: None,
+            call: Some(Call::new(plan.call, &alarm)?),
             error: None,
             rules: Rules {
                 geometry: plan.geometry,
@@ -83,11 +98,11 @@ impl Bare {
         };
         let mut share = Share::new(SessionId(0), channel, point.clone());
         share.start(Box::new(Queue::new(setup, tuning.signal)));
-        Self {
+        Ok(Self {
             share,
             stats,
             tuning,
-        }
+        })
     }
 
     /// One turn of the worker.

@@ -8,7 +8,9 @@ use pollux_disk::WaitPoint;
 use pollux_disk::wait::Sleeper;
 use pollux_memory::{Memory, Region, Span};
 use pollux_ring::{Areas, Layout, MAX_CHAIN};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 
 /// Bytes in a region. An indirect table with one descriptor too many fits into the first two.
 pub const REGION: usize = 0x2400;
@@ -33,6 +35,8 @@ pub struct Rig {
     regions: [Arc<Region>; 3],
     table: Arc<Memory>,
     ring: Arc<Region>,
+    /// The driver's, an eventfd.
+    call: File,
 }
 
 thread_local! {
@@ -64,11 +68,16 @@ impl Rig {
             regions,
             table: Arc::new(table),
             ring: region(0, RING),
+            call: File::from(
+                eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                    .expect("an eventfd can be made"),
+            ),
         }
     }
 
-    /// All zeroes, and a ring of which the driver has made available what is before `next`.
+    /// All zeroes, no calls, and a ring of which the driver has made available what is before `next`.
     pub fn clear(&self, next: u16, used: u16) {
+        self.calls();
         for region in &self.regions {
             region.span().zero();
         }
@@ -79,6 +88,23 @@ impl Rig {
 
     pub fn point(&self) -> &WaitPoint {
         self.sleeper.point()
+    }
+
+    /// Through which the driver is called.
+    pub fn call(&self) -> File {
+        self.call.try_clone().expect("an eventfd can be shared")
+    }
+
+    /// How often the driver was called since the last look.
+    pub fn calls(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.call, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(error) => {
+                assert_eq!(error, Errno::AGAIN, "an eventfd can be read");
+                0
+            }
+        }
     }
 
     pub fn table(&self) -> Arc<Memory> {
@@ -196,5 +222,15 @@ impl Ring {
 
     pub fn descriptor(&self, at: u16) -> [u8; 16] {
         self.0.load(16 * usize::from(at))
+    }
+
+    /// The flags of the available ring.
+    pub fn flags(&self) -> u16 {
+        u16::from_le_bytes(self.0.load(AVAILABLE))
+    }
+
+    /// `used_event` of a ring of `size` entries.
+    pub fn used_event(&self, size: u16) -> u16 {
+        u16::from_le_bytes(self.0.load(AVAILABLE + 4 + 2 * usize::from(size)))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The fuzzer is the driver: it writes descriptors, indirect tables, headers and indices, as they should
 //! be or as they should not, and decides when a slow disk ends what, and how. After each turn of the
-//! worker every byte of guest memory, every byte of the disk and the used ring are what [`model`] says.
-//! The disk itself checks that what it is asked for lies inside it, and inside the memory.
+//! worker every byte of guest memory, every byte of the disk and the used ring are what [`model`] says, and the
+//! driver was called if it had asked for that. The disk itself checks that what it is asked for lies inside it, and inside the memory.
 
 mod disk;
 mod memory;
@@ -114,6 +114,7 @@ impl Setup {
             },
             indirect: self.indirect,
             memory: rig.table(),
+            call: rig.call(),
             geometry: self.geometry(),
             size_max: self.size_max(),
             seg_max: self.seg_max(),
@@ -121,7 +122,7 @@ impl Setup {
             writeback: self.writeback,
             serial: SERIAL.to_owned(),
         };
-        Bare::new(plan, disk.channel(), rig.point(), self.tuning())
+        Bare::new(plan, disk.channel(), rig.point(), self.tuning()).expect("a queue can be made")
     }
 }
 
@@ -145,9 +146,11 @@ impl<'a> Run<'a> {
     fn new(rig: &'a Rig, setup: Setup) -> Self {
         rig.clear(setup.next, setup.used);
         let disk = Handle::new(setup.geometry(), setup.slow, rig.table());
+        let bare = setup.bare(rig, &disk);
+        assert_eq!(rig.calls(), 1, "a queue that starts calls once");
         Self {
             model: Model::new(setup),
-            bare: setup.bare(rig, &disk),
+            bare,
             disk,
             rig,
             seen: vec![0; 3 * memory::REGION],
@@ -175,8 +178,8 @@ impl<'a> Run<'a> {
     }
 
     fn turn(&mut self) {
-        let _ = self.bare.turn();
-        self.model.turn(&self.rig.ring());
+        let taken = self.bare.turn().chains;
+        self.model.turn(&self.rig.ring(), taken);
         self.compare();
     }
 
@@ -204,6 +207,8 @@ impl<'a> Run<'a> {
         assert_eq!(self.disk.pending(), self.model.pending(), "in flight");
         let (from, used) = self.model.used();
         self.rig.check_used(self.model.size(), from, used);
+        let called = self.rig.calls() > 0;
+        assert_eq!(called, self.model.calls(&self.rig.ring()), "a call");
         self.model.was_seen();
     }
 }

@@ -104,33 +104,54 @@ impl Model {
         (self.used_from, &self.used)
     }
 
+    /// Has the driver to be called for them? With `EVENT_IDX`, if the one that it named is among them (2.7.10).
+    pub fn calls(&self, ring: &Ring) -> bool {
+        let shown = self.used.len();
+        if self.setup.event_idx {
+            let event = ring.used_event(self.size());
+            usize::from(event.wrapping_sub(self.used_from)) < shown
+        } else {
+            shown > 0 && ring.flags() & 1 == 0
+        }
+    }
+
     pub fn was_seen(&mut self) {
         for _ in self.used.drain(..) {
             self.used_from = self.used_from.wrapping_add(1);
         }
     }
 
-    /// One turn of the worker.
-    pub fn turn(&mut self, ring: &Ring) {
+    /// One turn of the worker, which took so many chains. It has to take what is there, fits into its budget and finds a
+    /// free place; whether it looks again where places became free meanwhile is a matter of its policy.
+    pub fn turn(&mut self, ring: &Ring, taken: u16) {
         self.reap();
-        let available = ring.available_idx().wrapping_sub(self.next);
         if self.broken {
+            assert_eq!(taken, 0, "chains of a broken ring");
             return;
         }
+        let available = ring.available_idx().wrapping_sub(self.next);
         if available > self.size() {
             self.broken = true;
+            assert_eq!(taken, 1, "a break counts as a chain");
             return;
         }
-        let room = self.size() - self.in_flight;
-        for _ in 0..available.min(BUDGET).min(room) {
+        let most = available.min(BUDGET);
+        let least = most.min(self.size() - self.in_flight);
+        for number in 1..=taken {
+            assert!(self.in_flight < self.size(), "a chain without a place");
             let head = ring.entry(self.next % self.size());
             self.next = self.next.wrapping_add(1);
             let Ok(chain) = self.walk(ring, head) else {
                 self.broken = true;
+                assert_eq!(number, taken, "a broken chain is the last");
                 return;
             };
             self.begin(head, chain);
         }
+        assert!(
+            (least..=most).contains(&taken),
+            "{taken} chains of {least} to {most}"
+        );
         if self.setup.kicks_per_turn {
             self.arm(ring);
         }

@@ -50,7 +50,7 @@ impl Queue {
             match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
                 Ok(Some(head)) => slot.head = head,
                 Ok(None) => break,
-                Err(fault) => return self.broken(fault),
+                Err(fault) => return done + self.broken(fault),
             }
             if let Some(record) = &mut self.setup.record {
                 record.taken(slot.head);
@@ -94,7 +94,8 @@ impl Queue {
                 .walk(head, &self.setup.memory, &mut slot.chain);
             if let Err(fault) = walked {
                 self.free.push(at);
-                return self.broken(fault);
+                batch += self.broken(fault);
+                break;
             }
             self.begin(at, position, channel);
             batch += 1;
