@@ -12,7 +12,8 @@ CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --profile peers-tests --locked -p pollux-tests
-LOOM := CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --release --quiet --test loom
+LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
+    -p pollux-ring -p pollux-disk -p pollux-driver
 
 .PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices clean
 
@@ -45,8 +46,8 @@ unit: ## Unit, model and documentation tests of the crates, and each benchmark o
 	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
-	$(LOOM) -p pollux-ring -p pollux-disk -p pollux-driver -- --test-threads=1
-	./crates/ring/tests/bites.sh pollux-ring pollux-disk pollux-driver
+	$(LOOM) -- --test-threads=1
+	./crates/ring/tests/bites.sh $(LOOM)
 
 peers: build ## Linux guests under QEMU, and libblkio, against the release binary
 	$(PEERS) -- --test-threads=1

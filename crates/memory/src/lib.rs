@@ -5,6 +5,7 @@
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
 mod alarm;
+mod fence;
 pub mod file;
 mod guard;
 mod interrupt;
@@ -20,6 +21,7 @@ pub mod uring;
 mod word;
 
 pub use alarm::{Alarm, Misdeed};
+pub use fence::Side;
 pub use interrupt::Interruptible;
 pub use loan::Loan;
 pub use memfd::memfd;

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicPtr;
 
+use pollux_memory::Side;
+
 use crate::fault::PeerFault;
 use crate::index::RingIndex;
 use crate::lane::{Armed, Lane, Suppression};
@@ -87,8 +89,7 @@ impl<E: Entry> Reader<E> {
         self.lane.ask(self.next);
         self.armed = Some(self.next);
         // Pairs with the fence in `Writer::publish`.
-        #[cfg(not(without_fence = "reader"))]
-        crate::sync::fence(Ordering::SeqCst);
+        Side::Reader.full_fence();
         Ok(if self.look()? > 0 {
             Armed::Pending
         } else {

@@ -1,5 +1,7 @@
 //! The writing side of a lane: stages entries, publishes them together.
 
+use pollux_memory::Side;
+
 use crate::index::RingIndex;
 use crate::lane::{Lane, Notify};
 use crate::sync::Ordering;
@@ -63,8 +65,7 @@ impl<E: Entry> Writer<E> {
         self.show();
         // Pairs with the fence in `Reader::arm`: it stores its wish, then loads the index; we stored
         // the index and now load its wish. With a full fence on both sides, one of us sees the other.
-        #[cfg(not(without_fence = "writer"))]
-        crate::sync::fence(Ordering::SeqCst);
+        Side::Writer.full_fence();
         if self.lane.wanted(old, self.next) {
             Notify::Needed
         } else {

@@ -1,31 +1,30 @@
-#!/bin/sh
-# Does the proof bite? Each loom test of a package must end in a lost wake-up (a deadlock, or an assertion
-# that says so) once either full fence of the handshake is gone.
+#!/bin/bash
+# Does the proof bite? Each loom test must end in a lost wake-up (a deadlock, or an assertion that says so) once
+# either full fence of the handshake is gone; but for those of a module `apart`, which say why.
 #
-#   crates/ring/tests/bites.sh PACKAGE...
-#
-# Builds below $CARGO_TARGET_DIR/loom (default target/loom): other flags would rebuild everything there.
-set -eu
-target=${CARGO_TARGET_DIR:-target}/loom
+#   crates/ring/tests/bites.sh COMMAND...     the one that runs the loom tests
+set -euo pipefail
+
+# What runs them is built, and its programs are called by themselves.
+mapfile -t programs < <("$@" --no-run 2>&1 | sed -n 's/^ *Executable .* (\(.*\))$/\1/p')
+[ ${#programs[@]} -gt 0 ] || { echo "no loom tests: what \`$* --no-run\` says"; "$@" --no-run; exit 1; }
+
 failed=0
-for package in "$@"; do
+for program in "${programs[@]}"; do
+    tests=$("$program" --list --format terse | sed -n '/^apart::/!s/: test$//p')
+    [ -n "$tests" ] || { echo "$program has no loom tests"; exit 1; }
     for fence in writer reader; do
-        export RUSTFLAGS="--cfg loom --cfg without_fence=\"$fence\"" CARGO_TARGET_DIR="$target/without-$fence"
-        cargo test --quiet --release --package "$package" --test loom --no-run
-        run() { cargo test --quiet --release --package "$package" --test loom -- "$@" 2>&1; }
-        tests=$(run --list --format terse | sed -n 's/: test$//p')
-        [ -n "$tests" ] || { echo "$package has no loom tests"; exit 1; }
         for test in $tests; do
             # A test that hangs or fails for another reason proves nothing either.
-            if said=$(run --exact "$test"); then
-                echo "NO BITE: $package $test passes without the $fence's fence"
+            if said=$(WITHOUT_FENCE=$fence "$program" --exact "$test" 2>&1); then
+                echo "NO BITE: $test passes without the $fence's fence"
                 failed=1
-            elif ! echo "$said" | grep -qE 'deadlock; threads =|a lost wake-up'; then
-                echo "NO BITE: $package $test fails without the $fence's fence, but not asleep:"
+            elif ! grep -qE 'deadlock; threads =|a lost wake-up' <<<"$said"; then
+                echo "NO BITE: $test fails without the $fence's fence, but not asleep:"
                 echo "$said"
                 failed=1
             else
-                echo "bites: $package $test without the $fence's fence"
+                echo "bites: $test without the $fence's fence"
             fi
         done
     done

@@ -1,9 +1,11 @@
 //! Is somebody asleep? The handshake of a sleep, without the descriptor that ends it.
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, Ordering};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pollux_memory::Side;
 
 /// Set by a thread that is about to sleep, taken by the one that wakes it.
 ///
@@ -24,8 +26,7 @@ impl Flag {
         // but loom does not know that, and a swap costs nothing next to a sleep.
         self.asleep.swap(true, Ordering::Relaxed);
         // Pairs with the fence in `take`.
-        #[cfg(not(without_fence = "reader"))]
-        fence(Ordering::SeqCst);
+        Side::Reader.full_fence();
     }
 
     /// The owner is awake.
@@ -37,8 +38,7 @@ impl Flag {
     #[must_use = "a sleeper that nobody wakes sleeps for ever"]
     pub fn take(&self) -> bool {
         // Pairs with the fence in `arm`.
-        #[cfg(not(without_fence = "writer"))]
-        fence(Ordering::SeqCst);
+        Side::Writer.full_fence();
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
     }
 }
