@@ -11,11 +11,12 @@ export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-driver -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
-PEERS := REQUIRE_PEERS=1 $(AS_ROOT) cargo test --profile peers-tests --locked -p pollux-tests
+# SIGHUP may be ignored here (nohup), which is handed down; some tests send it.
+PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profile peers-tests --locked -p pollux-tests
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices clean
+.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,8 +50,12 @@ loom: ## Every interleaving of sleep and wake; and proof that the proof bites
 	$(LOOM) -- --test-threads=1
 	./crates/ring/tests/bites.sh $(LOOM)
 
+miri: ## What an interpreter can follow: spans, words, both ends of a ring (needs component miri of a nightly toolchain)
+	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked -p pollux-memory --lib -- span:: word::
+	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked -p pollux-ring --test heap
+
 peers: build ## Linux guests under QEMU, and libblkio, against the release binary
-	$(PEERS) -- --test-threads=1
+	$(PEERS) --no-fail-fast -- --test-threads=1
 
 peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
 	$(PEERS) -- --test-threads=1 --ignored
@@ -68,7 +73,7 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS (60), as many at a time as there are
 	./tests/setup.sh build
 	./fuzz/run.sh
 
-bench: build ## Pollux beside its peers, on a quiet machine (an hour; BENCH=--help); writes bench/RESULTS.md
+bench: build ## Pollux beside its peers, on a quiet machine (hours; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
 	cargo run --release --locked -p pollux-bench -- $(BENCH)
 

@@ -12,6 +12,7 @@
 #   linux612/{vmlinuz,initrd}   the 6.12 one, from backports
 #   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
 #   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
+#   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes)
 #
 # Each item leaves a stamp when it is complete; delete the directory to fetch anew. Nothing is asked of
 # the network once all stamps are there.
@@ -38,6 +39,7 @@ test_packages=(
     linux-perf valgrind                              # counts system calls and instructions
     busybox-static cpio kmod xz-utils zstd dmsetup   # the initrd, and what a guest maps disks with
     pkg-config dpkg-dev libaio-dev                   # the static fio
+    flex bison bc libelf-dev                         # User-Mode Linux
 )
 
 # install_packages PACKAGE…: those that are missing.
@@ -72,23 +74,24 @@ private_apt=(
     -o "Debug::NoLocking=1" # nothing of the system is written
 )
 
-# Prepares the private lists, once a run, and only if something has to be fetched.
-lists_ready=no
+# Prepares the private lists of SUITE…, once a run, and only if something has to be fetched.
+lists_ready=
 refresh_lists() {
-    [ "$lists_ready" = no ] || return 0
+    [ "$lists_ready" != "$*" ] || return 0
     local mirror suite key=/usr/share/keyrings/debian-archive-keyring.gpg
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
         awk '$2 == "bookworm" || $2 == "stable" || $2 == "oldstable" { print $1; exit }')
     [ -n "$mirror" ] || die "apt knows no mirror of Debian 12: add bookworm to its sources"
     mkdir -p "$peers/apt/lists/partial" "$peers/apt/cache/archives/partial"
-    for suite in bookworm bookworm-backports; do
+    for suite in "$@"; do
         echo "deb [signed-by=$key] $mirror $suite main"
     done >"$peers/apt/sources.list"
     echo "deb-src [signed-by=$key] $mirror bookworm main" >>"$peers/apt/sources.list"
-    say "reading the package lists of bookworm and bookworm-backports"
+    say "reading the package lists of $*"
     timeout 300 apt-get -qq "${private_apt[@]}" update
-    lists_ready=yes
+    lists_ready=$*
 }
+bookworm=(bookworm bookworm-backports)
 
 # has_stamp ITEM FILE…: ITEM was completed, and its files are still there.
 has_stamp() {
@@ -114,7 +117,7 @@ scratch() {
 fetch_kernel() {
     local item=$1 suite=$2 package into
     has_stamp "$item" "$item/vmlinuz" "$item/lib/modules" && return
-    refresh_lists
+    refresh_lists "${bookworm[@]}"
     package=$(apt-cache "${private_apt[@]}" depends "linux-image-cloud-amd64/$suite" |
         awk '$1 == "Depends:" { print $2 }')
     [ -n "$package" ] || die "$suite has no cloud kernel"
@@ -136,7 +139,7 @@ fetch_kernel() {
 fetch_qemu10() {
     local item=qemu10 into deb program
     has_stamp "$item" "$item/bin/qemu-system-x86_64" "$item/bin/qemu-storage-daemon" && return
-    refresh_lists
+    refresh_lists "${bookworm[@]}"
     say "$item: fetching from bookworm-backports, with the libraries this machine lacks"
     into=$(scratch "$item")
     mkdir -p "$into/archives/partial"
@@ -175,7 +178,7 @@ END
 build_fio() {
     local item=fio into
     has_stamp "$item" fio/fio && return
-    refresh_lists
+    refresh_lists "${bookworm[@]}"
     say "$item: building a static one from Debian's source (half a minute)"
     into=$(scratch "$item")
     (
@@ -193,6 +196,32 @@ build_fio() {
     strip -o "$peers/fio/fio" "$into/source/fio"
     rm -rf "$into"
     stamp "$item"
+}
+
+# --- User-Mode Linux -------------------------------------------------------------------------------
+
+# build_uml: its queues of several processors need a kernel newer than bookworm's backports have. Built again whenever
+# the recipe changed.
+build_uml() {
+    local item=uml into package key
+    key=$(cat "$here"/guest/uml/* | sha256sum)
+    if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/uml/linux" ]; then
+        say "$item: there"
+        return
+    fi
+    refresh_lists trixie-backports
+    package=$(apt-cache "${private_apt[@]}" search --names-only '^linux-source-[0-9.]+$' | awk '{print $1}' | sort -V | tail -1)
+    [ -n "$package" ] || die "trixie-backports has no kernel source"
+    say "$item: building $package (three minutes on two processors)"
+    into=$(scratch "$item")
+    (cd "$into" && timeout 900 apt-get -qq "${private_apt[@]}" download "$package")
+    dpkg -x "$into"/*.deb "$into/root"
+    "$here/guest/uml/build.sh" "$into/root/usr/src/$package.tar.xz" "$into/uml" >"$into/log" 2>&1 ||
+        die "User-Mode Linux does not build; see $into/log"
+    rm -rf "${peers:?}/uml"
+    mv "$into/uml" "$peers/uml"
+    rm -rf "$into"
+    echo "$key" >"$peers/stamps/$item"
 }
 
 # --- initrds ---------------------------------------------------------------------------------------
@@ -237,6 +266,7 @@ fetch_kernel linux61 bookworm
 fetch_kernel linux612 bookworm-backports
 fetch_qemu10
 build_fio
+build_uml
 build_initrd linux61
 build_initrd linux612
 verify qemu-system-x86_64 7.

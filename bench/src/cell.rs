@@ -77,13 +77,22 @@ impl fmt::Display for Work {
     }
 }
 
-/// One of the two servers of a run.
+/// One of the servers of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// `--ours`.
     Ours,
     /// `--peer`.
     Peer,
+    /// `qemu-storage-daemon`, where the peer is something else.
+    StorageDaemon,
+    /// SPDK's vhost target, where there is one.
+    Spdk,
+}
+
+impl Server {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Ours, Self::Peer, Self::StorageDaemon, Self::Spdk];
 }
 
 impl fmt::Display for Server {
@@ -91,6 +100,8 @@ impl fmt::Display for Server {
         f.pad(match self {
             Self::Ours => "ours",
             Self::Peer => "peer",
+            Self::StorageDaemon => "qsd",
+            Self::Spdk => "spdk",
         })
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blkio::ReqFlags;
-use pollux_disk::{Channel as _, Completion as Done, Durability, Op, Queued, Request, Ticket};
+use pollux_disk::{Completion as Done, Durability, Op, Queued, Request, Ticket};
 use pollux_driver::{Buffer, Channel, Driver, Options, Waiter, Waiting};
 use pollux_memory::Loan;
 use pollux_tests::client::{self as libblkio, Client as Connection, Memory, Shape};
@@ -24,8 +24,6 @@ pub enum Client {
     Blkio(libblkio::Waiting),
     /// Ours: a queue of its own.
     Driver(Waiting),
-    /// Ours, call-driven, that never looks before it sleeps.
-    Sleeper,
 }
 
 impl Client {
@@ -37,7 +35,6 @@ impl Client {
             Self::Driver(Waiting::Polled) => "polled",
             Self::Driver(Waiting::Call) => "call",
             Self::Driver(Waiting::Adaptive) => "adaptive",
-            Self::Sleeper => "asleep",
         }
     }
 }
@@ -46,7 +43,7 @@ impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let library = match self {
             Self::Blkio(_) => "blkio",
-            Self::Driver(_) | Self::Sleeper => "driver",
+            Self::Driver(_) => "driver",
         };
         write!(f, "{library} {}", self.waiting())
     }
@@ -174,12 +171,18 @@ impl Requests for Blkio {
     }
 }
 
-/// Our driver, with a queue of its own.
-pub struct Own {
-    channel: Channel,
+/// Our driver: a channel of it, usually a queue of its own.
+pub struct Own<C = Channel, B = Buffers> {
+    channel: C,
     waiter: Waiter,
     back: Back,
-    buffers: Buffers,
+    buffers: B,
+}
+
+/// What lends a request its buffer.
+pub trait Lend {
+    /// Request `token` at `offset`.
+    fn request(&self, token: usize, offset: u64) -> Request;
 }
 
 /// What the last wait brought.
@@ -196,19 +199,32 @@ impl Own {
             ..Options::default()
         };
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
-        Ok(Self {
-            channel: driver.channel(waiter.point())?,
-            waiter,
-            back: Back {
-                all: Vec::with_capacity(job.tokens().len()),
-                taken: 0,
-            },
-            buffers: Buffers::new(&driver, job)?,
-        })
+        let channel = driver.channel(waiter.point())?;
+        Ok(Self::new(channel, waiter, Buffers::new(&driver, job)?))
     }
 }
 
-impl Requests for Own {
+impl<C, B> Own<C, B> {
+    /// Of a channel whose completions come to `waiter`.
+    pub fn new(channel: C, waiter: Waiter, buffers: B) -> Self {
+        Self {
+            channel,
+            waiter,
+            back: Back {
+                all: vec![],
+                taken: 0,
+            },
+            buffers,
+        }
+    }
+
+    /// What it consists of.
+    pub fn parts(self) -> (C, Waiter, B) {
+        (self.channel, self.waiter, self.buffers)
+    }
+}
+
+impl<C: pollux_disk::Channel, B: Lend> Requests for Own<C, B> {
     #[inline]
     fn queue(&mut self, token: usize, offset: u64) {
         let request = self.buffers.request(token, offset);
@@ -278,7 +294,8 @@ impl Buffers {
         let mut memory = driver.allocate(job.tokens().len() * job.block)?;
         memory.write(0, &vec![0xee; memory.len()]); // so that no page is new to either side
         let lend = |token| {
-            let span = memory.span().slice(token * job.block, job.block);
+            // SAFETY: the memory goes after the channel that it is lent to: their owner has them in this order.
+            let span = unsafe { memory.span() }.slice(token * job.block, job.block);
             Loan::first(&[span.expect("as many as there is room for")], u64::MAX)
         };
         Ok(Self {
@@ -287,11 +304,13 @@ impl Buffers {
             _memory: memory,
         })
     }
+}
 
-    /// Request `token` at `offset`.
+impl Lend for Buffers {
     #[inline]
-    pub fn request(&self, token: usize, offset: u64) -> Request {
-        let spans = self.lent[token].spans();
+    fn request(&self, token: usize, offset: u64) -> Request {
+        // SAFETY: the loans end after the channel that they are lent to.
+        let spans = unsafe { self.lent[token].spans() };
         Request {
             ticket: Ticket(token as u64),
             op: match self.work {

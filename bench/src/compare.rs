@@ -1,18 +1,21 @@
 //! Two servers, or two clients, in turn, A B A B, cell by cell.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use pollux_tests::server::Ready;
+use pollux_tests::server::{Ready, Server};
+use tempfile::TempDir;
 
-use crate::cell::{Cell, Server as Which, Side};
+use crate::cell::{Cell, Disk, Side};
 use crate::contender::{Contender, Exports};
+use crate::contenders::Contenders;
 use crate::images::{Images, TMPFS};
 use crate::interrupt::Interrupt;
 use crate::load;
-use crate::measure::{self, Plan, Sample};
+use crate::measure::{self, Plan, Sitting};
 use crate::options::Options;
-use crate::quiet::{self, Disturbance};
+use crate::quiet::{self, Disturbance, Usage};
 use crate::results::Outcome;
 use crate::studies;
 
@@ -21,8 +24,8 @@ use crate::studies;
 pub struct Comparison<'a> {
     /// What was asked for.
     pub options: &'a Options,
-    /// Ours and theirs.
-    pub contenders: &'a [Contender; 2],
+    /// The servers.
+    pub contenders: &'a Contenders,
     /// The files behind the disks.
     pub images: &'a Images,
     /// Ends it early.
@@ -44,100 +47,142 @@ impl Comparison<'_> {
         let cells = sets.iter().flat_map(|all| &all.list);
         for cell in cells {
             for side in cell.contest.sides() {
-                self.contender(side.server).check(cell.disk)?;
+                self.of(side).check(cell.disk)?;
             }
         }
         studies::check(self)
     }
 
-    /// That one of the two.
-    pub const fn contender(&self, server: Which) -> &Contender {
-        let [ours, peer] = self.contenders;
-        match server {
-            Which::Ours => ours,
-            Which::Peer => peer,
-        }
+    fn of(&self, side: Side) -> &Contender {
+        let known = self.contenders.get(side.server);
+        known.expect("cells are about ours and the peer alone")
     }
 
-    /// The pairs of one cell.
+    /// All sittings of one cell.
     pub fn run(&self, cell: Cell) -> io::Result<Outcome> {
         let pairs = self.options.pairs();
-        let mut samples = [vec![], vec![]];
-        let mut repeated = 0;
+        let mut sittings = vec![];
+        let (mut repeated, mut disturbed) = (0, 0);
         for pair in 1..=pairs {
-            for (side, samples) in cell.contest.sides().into_iter().zip(&mut samples) {
-                let (sample, again) = self.undisturbed(&cell.to_string(), || {
-                    let sample = self.sample(side, cell)?;
-                    let disturbance = sample.throughput.disturbance;
-                    Ok((sample, disturbance))
-                })?;
-                repeated += again;
+            let name = format!("{cell} {pair}/{pairs}");
+            let taken = self.undisturbed(&name, || self.sitting(cell), measure::has_pairs)?;
+            repeated += taken.again;
+            disturbed += usize::from(taken.disturbed);
+            for (side, samples) in cell.contest.sides().into_iter().zip(&taken.found) {
+                let server = &self.of(side).name;
                 eprintln!(
-                    "{cell} {pair}/{pairs}: {}, {}: {:.1} k IOPS",
-                    self.contender(side.server).name,
+                    "{name}: {server}, {}: {}",
                     side.client,
-                    sample.throughput.iops / 1000.0
+                    measure::brief(samples)
                 );
-                samples.push(sample);
             }
+            sittings.push(taken.found);
         }
-        let [ours, theirs] = samples;
-        Ok(Outcome::new(cell, ours, theirs, repeated))
+        Ok(Outcome::new(cell, sittings, repeated, disturbed))
     }
 
-    /// What `measure` finds when nobody disturbs it, if the machine allows, and how often that was made
-    /// again.
+    /// What `measure` finds when nobody disturbs it and it `serves` to be compared, if the machine allows.
     pub fn undisturbed<T>(
         &self,
         name: &str,
-        measure: impl Fn() -> io::Result<(T, Disturbance)>,
-    ) -> io::Result<(T, usize)> {
+        measure: impl Fn() -> io::Result<T>,
+        serves: impl Fn(&T) -> bool,
+    ) -> io::Result<Taken<T>> {
         let mut again = 0;
         loop {
-            quiet::wait_for_quiet(Duration::from_secs(5))?;
-            let (found, disturbance) = measure()?;
-            if again == self.options.repeats || !disturbance.disturbs() {
-                return Ok((found, again));
+            self.interrupt.check()?;
+            // Where nobody cares, one look all the same: in that time the kernel lets go of the files of the last server.
+            let patience = Duration::from_secs(if self.options.repeats == 0 { 0 } else { 5 });
+            quiet::wait_for_quiet(patience)?;
+            let usage = Usage::now()?;
+            let found = measure()?;
+            let disturbance = usage.others_until(&Usage::now()?);
+            let disturbed = disturbance.disturbs();
+            if again == self.options.repeats || (!disturbed && serves(&found)) {
+                return Ok(Taken {
+                    found,
+                    again,
+                    disturbed,
+                });
             }
             again += 1;
-            eprintln!(
-                "{name}: others used {:.0} % of a processor, the host {:.0} %; once more",
-                100.0 * disturbance.others,
-                100.0 * disturbance.stolen
-            );
+            let Disturbance { others, stolen } = disturbance;
+            let (others, stolen) = (100.0 * others, 100.0 * stolen);
+            let why = if disturbed {
+                format!("others used {others:.0} % of a processor, the host {stolen:.0} %")
+            } else {
+                "the host moved the processors".to_owned()
+            };
+            eprintln!("{name}: {why}; once more");
         }
     }
 
-    /// Starts the server, measures it once, and ends it.
-    fn sample(&self, side: Side, cell: Cell) -> io::Result<Sample> {
-        self.interrupt.check()?;
-        let contender = self.contender(side.server);
-        self.images.prepare(cell.disk)?;
+    /// Starts both servers, measures them in turn, and ends them.
+    fn sitting(&self, cell: Cell) -> io::Result<Sitting> {
         let folder = tempfile::tempdir_in(TMPFS)?;
-        let cpu = self.options.server_cpu;
-        let exports = Exports::one(cell.disk);
-        let server = contender.start(exports, self.images, folder.path(), cpu)?;
-        if contender.starts_empty(cell.disk) {
-            load::fill(server.socket(), cell.disk)?;
-        }
-        let sample = measure::measure(
-            &server,
-            folder.path(),
-            (side.client, cell),
-            self.plan,
-            self.interrupt,
-        );
-        // Ctrl-C reaches the server too: then its end is no news.
+        let [one, other] = cell.contest.sides();
+        let servers = [
+            self.start(one, cell.disk, 0)?,
+            self.start(other, cell.disk, 1)?,
+        ];
+        let running = servers.each_ref().map(|(server, _)| server);
+        let found = measure::sitting(running, folder.path(), cell, self.plan, self.interrupt);
+        // Ctrl-C reaches the servers too: then their end is no news.
         self.interrupt.check()?;
         let told = |error: io::Error| {
-            let (name, log) = (&contender.name, server.log());
-            io::Error::other(format!("{name} on {cell}: {error}\n{log}"))
+            let [one, other] = running.map(Server::log);
+            io::Error::other(format!("{cell}: {error}\n{one}\n{other}"))
         };
-        let mut sample = sample.map_err(told)?;
-        if contender.ready() == Ready::JsonLine {
-            let counters = server.counters().map_err(told)?;
-            sample.counters = Some(serde_json::from_value(counters)?);
+        let mut found = found.map_err(told)?;
+        for ((side, server), samples) in [one, other].into_iter().zip(running).zip(&mut found) {
+            if self.of(side).ready() == Ready::JsonLine {
+                let counters = serde_json::from_value(server.counters().map_err(told)?)?;
+                for sample in samples {
+                    sample.found.counters = Some(counters);
+                }
+            }
         }
-        Ok(sample)
+        Ok(found)
     }
+
+    /// A server of one side with that copy of the disk's file, its socket in a folder of its own.
+    fn start(&self, side: Side, disk: Disk, copy: usize) -> io::Result<(Server, TempDir)> {
+        let folder = tempfile::tempdir_in(TMPFS)?;
+        let exports = Exports {
+            copy,
+            ..Exports::one(disk)
+        };
+        let cpu = self.plan.processors.other;
+        let server = self.serve(self.of(side), exports, folder.path(), cpu)?;
+        Ok((server, folder))
+    }
+
+    /// Starts `contender` on `cpu`, with its sockets in `folder`, and fills its disks where they are empty.
+    pub fn serve(
+        &self,
+        contender: &Contender,
+        exports: Exports,
+        folder: &Path,
+        cpu: usize,
+    ) -> io::Result<Server> {
+        let disk = exports.disk;
+        self.images.prepare(disk, exports.copy)?;
+        let server = contender.start(exports, self.images, folder, cpu)?;
+        if contender.starts_empty(disk) {
+            for socket in exports.sockets(server.socket()) {
+                load::fill(&socket, disk)?;
+            }
+        }
+        Ok(server)
+    }
+}
+
+/// What was measured in the end.
+pub struct Taken<T> {
+    /// It.
+    pub found: T,
+    /// How often it was made again.
+    pub again: usize,
+    /// Was it disturbed every time?
+    pub disturbed: bool,
 }

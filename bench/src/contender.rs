@@ -15,6 +15,7 @@ use crate::cell::Disk;
 use crate::images::Images;
 use crate::machine::first_line;
 use crate::pinned::Pinned;
+use crate::spdk;
 
 /// How `--ours` and `--peer` are written.
 pub const SYNTAX: &str = "\
@@ -23,10 +24,15 @@ Servers (--ours, --peer):
   qsd [aio=…] [PROGRAM]                  qemu-storage-daemon, in its main loop
   qsd-iothread [aio=…] [PROGRAM]         the same in an iothread, which polls before it sleeps
   qsd10, qsd10-iothread                  the same, of the QEMU 10 that tests/setup.sh fetches
-  exec: PROGRAM ARG…                     any other; {socket}, {file} and {size} are filled in
+  exec: PROGRAM ARG…                     any other; {socket}, {file}, {size} and {queues} are filled in, and {disk},
+                                         the SPEC of an older Pollux, which serves every disk then
 
 For example, ours with a mechanism off: --peer 'pollux --kicks per-turn', or with another engine:
---set file --peer 'pollux disk:engine=threads'.";
+--set file --peer 'pollux disk:engine=threads'; or an older build:
+--peer 'exec: /old/pollux serve --disk {disk} --num-queues {queues} --socket-path {socket}'.
+
+The sets kernel, density and direct have qsd-iothread beside --peer, and kernel has SPDK's vhost target where
+POLLUX_SPDK_VHOST names the program.";
 
 /// A server to measure.
 #[derive(Clone, Debug)]
@@ -59,7 +65,9 @@ pub enum Program {
         /// How it does I/O on files, if not in the way that was the fastest.
         aio: Option<String>,
     },
-    /// Anything else that serves a file: the words of its command, with placeholders.
+    /// SPDK's vhost target.
+    Spdk(PathBuf),
+    /// Anything else: the words of its command, with placeholders.
     Command(Vec<String>),
 }
 
@@ -81,6 +89,8 @@ pub struct Exports {
     pub queues: u16,
     /// Such disks, each on a socket of its own: of Pollux alone more than one.
     pub count: usize,
+    /// Which copy of its file: two servers that run at the same time do not share one.
+    pub copy: usize,
 }
 
 impl Exports {
@@ -90,6 +100,7 @@ impl Exports {
             disk,
             queues: 1,
             count: 1,
+            copy: 0,
         }
     }
 
@@ -156,10 +167,18 @@ fn storage_daemon(
     Ok(Program::QemuStorageDaemon { path, looper, aio })
 }
 
+/// Placeholders.
+const SOCKET: &str = "{socket}";
+const FILE: &str = "{file}";
+const DISK: &str = "{disk}";
+
 fn command_words(words: Vec<String>) -> Result<Vec<String>, String> {
-    for needed in ["{socket}", "{file}"] {
-        if !words.iter().any(|word| word.contains(needed)) {
-            return Err(format!("exec: needs {needed} somewhere in the command"));
+    let needed = [&[SOCKET][..], &[FILE, DISK]];
+    for one_of in needed {
+        let holds = |word: &String| one_of.iter().any(|name| word.contains(name));
+        if !words.iter().any(holds) {
+            let names = one_of.join(" or ");
+            return Err(format!("exec: needs {names} somewhere in the command"));
         }
     }
     Ok(words)
@@ -170,7 +189,7 @@ impl Contender {
     pub fn version(&self) -> String {
         let program = match &self.program {
             Program::Pollux { .. } => pollux_binary(),
-            Program::QemuStorageDaemon { path, .. } => path.clone(),
+            Program::QemuStorageDaemon { path, .. } | Program::Spdk(path) => path.clone(),
             Program::Command(words) => (&words[0]).into(),
         };
         first_line(Command::new(program).arg("--version"))
@@ -193,9 +212,12 @@ impl Contender {
                     "`{name}`: `disk:` is for files, and {disk} is none; add --set file"
                 ))
             }
-            (Program::Command(_), Disk::Null | Disk::Delayed(_)) => Some(format!(
-                "`{name}` serves files, and {disk} is none; add --set file"
-            )),
+            (Program::Command(words), Disk::Null | Disk::Delayed(_)) if !takes_specs(words) => {
+                Some(format!(
+                    "`{name}` serves files, and {disk} is none; add --set file, or {{disk}} to its command"
+                ))
+            }
+            (Program::Spdk(_), Disk::Delayed(_)) => Some(format!("`{name}` has no {disk}")),
             _ => None,
         }
     }
@@ -217,11 +239,13 @@ impl Contender {
     }
 
     /// Does its disk have to be filled by a client once it runs?
-    pub const fn starts_empty(&self, disk: Disk) -> bool {
-        matches!(
-            (&self.program, disk),
-            (Program::Pollux { .. }, Disk::Memory | Disk::Delayed(_))
-        )
+    pub fn starts_empty(&self, disk: Disk) -> bool {
+        let own_memory = match &self.program {
+            Program::Pollux { .. } | Program::Spdk(_) => true,
+            Program::QemuStorageDaemon { .. } => false,
+            Program::Command(words) => takes_specs(words),
+        };
+        own_memory && matches!(disk, Disk::Memory | Disk::Delayed(_))
     }
 
     /// How it tells that it is ready.
@@ -229,18 +253,26 @@ impl Contender {
         match self.program {
             Program::Pollux { .. } => Ready::JsonLine,
             Program::QemuStorageDaemon { .. } => Ready::Monitor,
-            Program::Command(_) => Ready::Listening,
+            Program::Spdk(_) | Program::Command(_) => Ready::Listening,
         }
     }
 
-    /// The command that serves `exports` on `socket`.
+    /// The command that serves `exports` on `socket` from processor `cpu`.
     ///
     /// # Errors
     /// When a file that it is to read cannot be written beside the socket.
-    pub fn command(&self, exports: Exports, images: &Images, socket: &Path) -> io::Result<Command> {
-        let Exports { disk, queues, .. } = exports;
-        let file = images.path(disk).display().to_string();
-        let size = disk.size();
+    pub fn command(
+        &self,
+        exports: Exports,
+        images: &Images,
+        socket: &Path,
+        cpu: usize,
+    ) -> io::Result<Command> {
+        let Exports {
+            disk, queues, copy, ..
+        } = exports;
+        let path = images.path(disk, copy);
+        let file = path.display().to_string();
         Ok(match &self.program {
             Program::Pollux {
                 disk: more,
@@ -260,9 +292,16 @@ impl Contender {
                 let command = qemu_storage_daemon_command(path, socket, &blockdev, &export);
                 with_iothread(command, *looper)
             }
+            Program::Spdk(program) => spdk::command(program, disk, &path, socket, cpu)?,
             Program::Command(words) => {
-                let socket = socket.display().to_string();
-                let mut words = filled_in(words, &socket, &file, size).into_iter();
+                let values = [
+                    (SOCKET, socket.display().to_string()),
+                    (DISK, spec(disk, &file, &[])),
+                    (FILE, file),
+                    ("{size}", disk.size().to_string()),
+                    ("{queues}", queues.to_string()),
+                ];
+                let mut words = filled_in(words, &values).into_iter();
                 let mut command = Command::new(words.next().expect("`command_words` saw some"));
                 command.args(words);
                 command
@@ -279,20 +318,23 @@ impl Contender {
         cpu: usize,
     ) -> io::Result<Server> {
         let socket = folder.join("disk.sock");
-        let mut command = self.command(exports, images, &socket)?;
+        let mut command = self.command(exports, images, &socket, cpu)?;
         // A child inherits the affinity of the thread that starts it.
         let _pinned = Pinned::to(cpu)?;
         Server::start(&mut command, &socket, self.ready())
     }
 }
 
+/// Is it told of disks as Pollux is?
+fn takes_specs(words: &[String]) -> bool {
+    words.iter().any(|word| word.contains(DISK))
+}
+
 /// A command with its placeholders filled in, word by word: a blank in a path does not split it.
-fn filled_in(words: &[String], socket: &str, file: &str, size: u64) -> Vec<String> {
-    let size = size.to_string();
+fn filled_in(words: &[String], values: &[(&str, String)]) -> Vec<String> {
     let word = |word: &String| {
-        word.replace("{socket}", socket)
-            .replace("{file}", file)
-            .replace("{size}", &size)
+        let fill = |word: String, (name, value): &(&str, String)| word.replace(name, value);
+        values.iter().fold(word.clone(), fill)
     };
     words.iter().map(word).collect()
 }
@@ -368,71 +410,4 @@ fn with_iothread(command: Command, looper: Looper) -> Command {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_of_the_disk_and_of_the_program_are_told_apart() {
-        let ours: Contender = "pollux disk:engine=threads --poll never".parse().unwrap();
-        let disk = vec!["engine=threads".to_owned()];
-        let options = vec!["--poll".to_owned(), "never".to_owned()];
-        assert_eq!(ours.program, Program::Pollux { disk, options });
-        assert!(ours.refuses(Disk::Tmpfs).is_none());
-        assert!(ours.refuses(Disk::Null).unwrap().contains("--set file"));
-    }
-
-    #[test]
-    fn several_disks_have_a_socket_each_and_a_file_that_names_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let exports = Exports {
-            count: 2,
-            ..Exports::one(Disk::Memory)
-        };
-        let first = folder.path().join("disk.sock");
-        let sockets = exports.sockets(&first);
-        assert_eq!(sockets, [first.clone(), folder.path().join("disk.1.sock")]);
-        pollux(exports, "memory:size=1M", &first).unwrap();
-        let file = fs::read_to_string(folder.path().join("disk.toml")).unwrap();
-        for socket in sockets {
-            let socket = socket.display();
-            let line = format!("socket-path = \"{socket}\"\ndisk = \"memory:size=1M\"\n");
-            assert!(file.contains(&line), "{file}");
-        }
-    }
-
-    #[test]
-    fn a_storage_daemon_takes_an_aio_and_a_program() {
-        let peer: Contender = "qsd-iothread aio=native /opt/qsd".parse().unwrap();
-        let expected = Program::QemuStorageDaemon {
-            path: "/opt/qsd".into(),
-            looper: Looper::Iothread,
-            aio: Some("native".into()),
-        };
-        assert_eq!(peer.program, expected);
-        assert!("qsd cache=none".parse::<Contender>().is_err());
-    }
-
-    #[test]
-    fn a_command_must_say_where_socket_and_file_go() {
-        assert!(
-            "exec: server --socket {socket}"
-                .parse::<Contender>()
-                .is_err()
-        );
-        assert!("exec:".parse::<Contender>().is_err());
-        let peer: Contender = "exec: server -s {socket} -f {file},{size}".parse().unwrap();
-        let Program::Command(words) = peer.program else {
-            panic!("{peer:?}");
-        };
-        assert_eq!(
-            filled_in(&words, "/run/a b", "f.img", 4096),
-            ["server", "-s", "/run/a b", "-f", "f.img,4096"]
-        );
-    }
-
-    #[test]
-    fn what_nobody_knows_is_refused_by_name() {
-        let refusal = "spdk".parse::<Contender>().unwrap_err();
-        assert!(refusal.contains("`spdk`"), "{refusal}");
-    }
-}
+mod tests;

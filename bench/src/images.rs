@@ -1,4 +1,4 @@
-//! The files behind the disks: made and filled once for a run, the same ones for both servers.
+//! The files behind the disks: made and filled once for a run, a copy for each of the servers that run at one time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -42,19 +42,19 @@ impl Images {
         })
     }
 
-    /// Where the file of `disk` is, or would be. For `Memory` it is that of a peer that has no disk
+    /// Where that copy of the file of `disk` is, or would be. For `Memory` it is that of a peer that has no disk
     /// in memory.
-    pub fn path(&self, disk: Disk) -> PathBuf {
+    pub fn path(&self, disk: Disk, copy: usize) -> PathBuf {
         let folder = match disk {
             Disk::Null | Disk::Memory | Disk::Delayed(_) | Disk::Tmpfs => &self.tmpfs,
             Disk::Cached | Disk::Direct => &self.disk,
         };
-        folder.path().join(format!("{disk}.img"))
+        folder.path().join(format!("{disk}.{copy}.img"))
     }
 
-    /// Makes the file of `disk` what its name promises: full of data and, if `Cached`, in the page cache.
-    pub fn prepare(&self, disk: Disk) -> io::Result<()> {
-        let path = self.path(disk);
+    /// Makes that copy of the file of `disk` what its name promises: full of data and, if `Cached`, in the page cache.
+    pub fn prepare(&self, disk: Disk, copy: usize) -> io::Result<()> {
+        let path = self.path(disk, copy);
         if matches!(disk, Disk::Null | Disk::Delayed(_)) {
             return Ok(());
         }

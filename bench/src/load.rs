@@ -8,9 +8,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use blkio::ReqFlags;
 use hdrhistogram::Histogram;
-use pollux_tests::client::{Client, Shape};
+use pollux_disk::Durability;
+use pollux_driver::{Completion, Driver, Options};
 use pollux_tests::random::Random;
 
 use crate::cell::{Disk, Work};
@@ -58,15 +58,19 @@ impl Offsets {
         }
     }
 
+    /// One block of `disk` after the other.
+    pub fn in_order(disk: Disk, block: usize) -> Self {
+        Self {
+            order: Order::Sequential(0),
+            ..Self::of(disk, block)
+        }
+    }
+
     /// In whole blocks of `disk`, in the order that `job` asks for.
     fn for_job(disk: Disk, job: Job, seed: u64) -> Self {
-        let random = Self::seeded(disk, job.block, seed);
         match job.work {
-            Work::RandRead | Work::RandWrite => random,
-            Work::Read => Self {
-                order: Order::Sequential(0),
-                ..random
-            },
+            Work::RandRead | Work::RandWrite => Self::seeded(disk, job.block, seed),
+            Work::Read => Self::in_order(disk, job.block),
         }
     }
 
@@ -125,17 +129,22 @@ impl<R: Requests> Load<R> {
     pub fn seeded(requests: R, disk: Disk, job: Job, seed: u64) -> Self {
         let mut load = Self::new(requests, disk, job);
         load.offsets = Offsets::for_job(disk, job, seed);
-        (0..load.depth).for_each(|token| load.queue(token));
+        load.begin();
         load
     }
 
-    /// Queues nothing yet: for [`Load::exchange`].
+    /// Queues nothing yet: for [`Load::begin`] and [`Load::exchange`].
     pub fn new(requests: R, disk: Disk, job: Job) -> Self {
         Self {
             requests,
             offsets: Offsets::for_job(disk, job, 1),
             depth: usize::from(job.depth),
         }
+    }
+
+    /// Queues as many requests as there may be, with none in flight.
+    pub fn begin(&mut self) {
+        (0..self.depth).for_each(|token| self.queue(token));
     }
 
     #[inline]
@@ -267,17 +276,18 @@ impl<R: Requests> Load<R> {
 }
 
 /// Writes the whole of a memory disk once: memory that was never written would be read as zeroes
-/// without being there.
+/// without being there. By our driver, which every server takes as a client.
 pub fn fill(socket: &Path, disk: Disk) -> io::Result<()> {
     const STEP: usize = 1 << 20;
-    let (client, mut queues) = Client::connect(socket, Shape::blocking(1, 128))?;
-    let memory = client.memory(STEP)?;
+    let driver = Driver::connect(socket, &Options::default()).map_err(io::Error::other)?;
+    let mut buffer = driver.allocate(STEP)?;
     let mut noise = vec![0; STEP];
     Random::new(1).fill(&mut noise);
-    memory.put(0, &noise);
+    buffer.write(0, &noise);
+    let queue = driver.queue(0)?;
     for offset in (0..disk.size()).step_by(STEP) {
-        queues[0].write(offset, &memory, 0..STEP, 0, ReqFlags::empty());
-        queues[0].finish()??;
+        let pending = queue.write(offset, buffer, Durability::Volatile, Completion::Polled);
+        buffer = pending.wait().map_err(io::Error::other)?;
     }
     Ok(())
 }

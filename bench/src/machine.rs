@@ -7,6 +7,7 @@ use std::process::Command;
 use serde::Serialize;
 
 use crate::contender::Contender;
+use crate::contenders::Contenders;
 
 /// What a reader needs to judge the numbers, or to make them again.
 #[derive(Clone, Debug, Serialize)]
@@ -21,15 +22,15 @@ pub struct Setting {
     pub storage: String,
     /// The commit of the workspace, with `+changes` if it is not all.
     pub commit: String,
-    /// What the two servers call themselves.
-    pub versions: [String; 2],
+    /// The servers, as they were asked for, and what they call themselves: ours, the peer, and the others.
+    pub servers: Vec<(String, String)>,
     /// The command that was run.
     pub command: String,
 }
 
 impl Setting {
     /// Asks the machine.
-    pub fn here(contenders: &[Contender; 2], folder: &Path) -> Self {
+    pub fn here(contenders: &Contenders, folder: &Path) -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let of = |name: &str| {
             let line = cpuinfo.lines().find(|line| line.starts_with(name));
@@ -58,10 +59,14 @@ impl Setting {
             kernel: format!("Linux {}", kernel.trim()),
             storage: storage(folder),
             commit: commit(),
-            versions: contenders.each_ref().map(Contender::version),
+            servers: contenders.all().map(named).collect(),
             command: command(),
         }
     }
+}
+
+fn named(contender: &Contender) -> (String, String) {
+    (contender.name.clone(), contender.version())
 }
 
 /// The file system that `folder` is on.

@@ -2,12 +2,14 @@
 //!
 //! The two are never measured at the same time, nor far apart: for each cell they take turns,
 //! A B A B, and only the ratio within a pair counts. What drifts (the clock of the processor, the
-//! neighbours on the host) hits both of a pair alike. See `RESULTS.md` for how to read the numbers.
+//! neighbours on the host) hits both of a pair alike; a pair whose two sides were measured in different states
+//! of the host is none ([`pairing`]). See `RESULTS.md` for how to read the numbers.
 
 mod cell;
 mod client;
 mod compare;
 mod contender;
+mod contenders;
 mod images;
 mod instructions;
 mod interrupt;
@@ -15,15 +17,19 @@ mod load;
 mod machine;
 mod measure;
 mod options;
+mod pairing;
 mod perf;
 mod pinned;
 mod prices;
 mod quiet;
 mod results;
+mod round_trip;
 mod set;
 mod spdk;
 mod statistics;
+mod stripe;
 mod studies;
+mod uml;
 
 use std::fs;
 use std::io;
@@ -33,12 +39,13 @@ use clap::Parser;
 
 use compare::Comparison;
 use contender::Contender;
+use contenders::Contenders;
 use images::Images;
 use instructions::Instructions;
 use interrupt::Interrupt;
 use measure::Syscalls;
 use options::{Options, Part};
-use prices::{Prices, Processors};
+use prices::Prices;
 use results::{Results, Section};
 
 fn main() -> ExitCode {
@@ -84,7 +91,6 @@ fn run(options: &Options) -> io::Result<()> {
     }
     let mut results = Results {
         setting: machine::Setting::here(&contenders, &folder),
-        names: contenders.each_ref().map(|one| one.name.clone()),
         pairs: options.pairs(),
         seconds: options.seconds(),
         no_syscalls,
@@ -98,7 +104,7 @@ fn run(options: &Options) -> io::Result<()> {
         interrupt.check()?;
     }
     if options.instructions || options.is_whole() {
-        results.instructions = instructions(options, &contenders[0], &images)?;
+        results.instructions = instructions(options, &contenders.ours, &images)?;
         interrupt.check()?;
     }
     if everything {
@@ -109,11 +115,7 @@ fn run(options: &Options) -> io::Result<()> {
 }
 
 fn prices(options: &Options, images: &Images) -> io::Result<Prices> {
-    let processors = Processors {
-        own: options.client_cpu,
-        other: options.server_cpu,
-    };
-    let prices = Prices::measure(processors, images)?;
+    let prices = Prices::measure(options.processors(), images)?;
     println!("{prices}");
     Ok(prices)
 }
@@ -143,7 +145,7 @@ fn instructions(
 
 /// Every cell that was asked for, with the tables of each set at its end.
 fn compare(comparison: &Comparison) -> io::Result<Vec<Section>> {
-    let [ours, theirs] = comparison.contenders;
+    let Contenders { ours, peer, .. } = comparison.contenders;
     let mut sections = vec![];
     for all in comparison.options.sets() {
         let mut section = Section::new(&all);
@@ -151,12 +153,7 @@ fn compare(comparison: &Comparison) -> io::Result<Vec<Section>> {
         for cell in all.list {
             section.outcomes.push(comparison.run(cell)?);
         }
-        println!(
-            "\n{} against {}. {}",
-            ours.name,
-            theirs.name,
-            section.plain()
-        );
+        println!("\n{} against {}. {}", ours.name, peer.name, section.plain());
         sections.push(section);
     }
     Ok(sections)

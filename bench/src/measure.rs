@@ -1,18 +1,20 @@
-//! One measurement: a client, and a server that runs, in phases.
+//! One sitting: two servers that run, a client on each, and slices of a tenth of a second in turn, A B A B.
 //!
-//! Each phase looks at one thing, so that looking at it disturbs no other: how many requests (with
-//! processor time and sleeps, which the kernel counts anyway), then how long each takes, then the
-//! system calls.
+//! Each phase looks at one thing, so that looking at it disturbs no other: in each slice how many requests (with
+//! processor time and sleeps, which the kernel counts anyway), then how long each takes; at the end the system calls.
+//! The two of a pair are as near to each other in time as can be, since the host does not stay as it is. While one
+//! server is measured the other is stopped, lest it polls.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use pollux_driver::{Waiter, Waiting};
+use pollux_driver::Waiter;
 use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
 use pollux_tests::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -20,18 +22,19 @@ use serde::Serialize;
 use crate::cell::Cell;
 use crate::client::{Blkio, Client, Own, Requests};
 use crate::interrupt::Interrupt;
-use crate::load::{Load, microseconds};
+use crate::load::{Latencies, Load, microseconds};
+use crate::pairing::{self, Distance, Tagged};
 use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
-use crate::quiet::{Disturbance, Usage};
+use crate::round_trip::{self, Processors};
 
 /// How long to measure, and where the client runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Of the phase that counts requests; the others are a quarter of it.
     pub runtime: Duration,
-    /// The processor of the client.
-    pub client_cpu: usize,
+    /// Where clients and servers run.
+    pub processors: Processors,
     /// Whether system calls are counted.
     pub syscalls: Syscalls,
 }
@@ -53,9 +56,9 @@ pub struct Sample {
     pub throughput: Throughput,
     /// How long requests took.
     pub latency: Latency,
-    /// Of each request, from outside; absent where system calls cannot be counted.
+    /// Of each request of its sitting, from outside; absent where system calls cannot be counted.
     pub system_calls: Option<SystemCalls>,
-    /// The counters of Pollux itself since it was started.
+    /// The counters of Pollux itself since it was started for this sitting.
     pub counters: Option<Snapshot>,
 }
 
@@ -68,8 +71,6 @@ pub struct Throughput {
     pub server: Cost,
     /// Of the client, for each request.
     pub client: Cost,
-    /// What others did meanwhile.
-    pub disturbance: Disturbance,
 }
 
 /// What one side spends on a request.
@@ -123,37 +124,63 @@ impl Sample {
     }
 }
 
-/// Measures `cell` on `server`; `folder` is for pipes to `perf`.
+/// What a sitting finds of each side, slice by slice.
+pub type Sitting = [Vec<Tagged<Sample>>; 2];
+
+/// Can any of its slices be compared?
+pub fn has_pairs([ours, theirs]: &Sitting) -> bool {
+    !pairing::alike(ours, theirs, |_| None).is_empty()
+}
+
+/// One side's, for the log.
+pub fn brief(samples: &[Tagged<Sample>]) -> String {
+    let iops = |one: &Tagged<Sample>| {
+        let mark = match one.distance {
+            Some(Distance::Near) => "n",
+            Some(Distance::Far) => "f",
+            None => "!",
+        };
+        format!("{:.1}{mark}", one.found.throughput.iops / 1000.0)
+    };
+    let all: Vec<String> = samples.iter().map(iops).collect();
+    format!("{} k IOPS", all.join(" "))
+}
+
+/// Measures both sides of `cell`, each on its server; `folder` is for pipes to `perf`.
 ///
 /// # Errors
-/// Also when the client has not come back a minute after it should have: a request was lost.
-pub fn measure(
-    server: &Server,
+/// Also when a client has not come back a minute after it should have: a request was lost.
+pub fn sitting(
+    servers: [&Server; 2],
     folder: &Path,
-    (client, cell): (Client, Cell),
+    cell: Cell,
     plan: Plan,
     interrupt: &Interrupt,
-) -> io::Result<Sample> {
-    let (socket, folder) = (server.socket().to_owned(), folder.to_owned());
-    let process = server.pid();
-    let patience = 2 * plan.runtime + Duration::from_secs(60);
+) -> io::Result<Sitting> {
+    let folder = folder.to_owned();
+    let clients = cell.contest.sides().map(|side| side.client);
+    let [one, other] = servers.map(|server| (server.socket().to_owned(), server.pid()));
+    let patience = 6 * plan.runtime + Duration::from_secs(60);
     watched(patience, interrupt, move || {
-        let _pinned = Pinned::to(plan.client_cpu)?;
-        let (disk, job) = (cell.disk, cell.job());
-        match client {
-            Client::Blkio(waiting) => {
-                let load = Load::start(Blkio::connect(&socket, waiting, job)?, disk, job);
-                run(load, process, &folder, plan)
-            }
-            Client::Driver(waiting) => {
-                let client = Own::connect(&socket, Waiter::new(waiting)?, job)?;
-                run(Load::start(client, disk, job), process, &folder, plan)
-            }
-            Client::Sleeper => {
-                let waiter = Waiter::new(Waiting::Call)?.looking_for(Duration::ZERO);
-                let client = Own::connect(&socket, waiter, job)?;
-                run(Load::start(client, disk, job), process, &folder, plan)
-            }
+        let _pinned = Pinned::to(plan.processors.own)?;
+        let connect = |(socket, server): (PathBuf, u32), client| {
+            let load = connect(&socket, client, cell)?;
+            io::Result::Ok(Turn { load, server })
+        };
+        let turns = [connect(one, clients[0])?, connect(other, clients[1])?];
+        in_turn(turns, &folder, plan)
+    })
+}
+
+fn connect(socket: &Path, client: Client, cell: Cell) -> io::Result<Box<dyn Phases>> {
+    let (disk, job) = (cell.disk, cell.job());
+    Ok(match client {
+        Client::Blkio(waiting) => {
+            Box::new(Load::new(Blkio::connect(socket, waiting, job)?, disk, job))
+        }
+        Client::Driver(waiting) => {
+            let client = Own::connect(socket, Waiter::new(waiting)?, job)?;
+            Box::new(Load::new(client, disk, job))
         }
     })
 }
@@ -181,33 +208,112 @@ pub fn watched<T: Send + 'static>(
     ))
 }
 
-fn run<R: Requests>(
-    mut load: Load<R>,
-    process: u32,
-    folder: &Path,
-    plan: Plan,
-) -> io::Result<Sample> {
-    load.run_for(plan.runtime / 4)?;
+/// What is done with a load, whatever its client: compiled for each.
+trait Phases {
+    /// Queues as many requests as there may be.
+    fn begin(&mut self);
+    /// [`Load::run_for`]
+    fn run_for(&mut self, time: Duration) -> io::Result<u32>;
+    /// [`Load::run_timed`]
+    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies>;
+    /// [`Load::finish`]
+    fn finish(&mut self) -> io::Result<()>;
+    /// Ends the connection, with nothing in flight.
+    fn end(self: Box<Self>) -> io::Result<()>;
+}
 
+impl<R: Requests> Phases for Load<R> {
+    fn begin(&mut self) {
+        Self::begin(self);
+    }
+    fn run_for(&mut self, time: Duration) -> io::Result<u32> {
+        Self::run_for(self, time)
+    }
+    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
+        Self::run_timed(self, time)
+    }
+    fn finish(&mut self) -> io::Result<()> {
+        Self::finish(self)
+    }
+    fn end(self: Box<Self>) -> io::Result<()> {
+        self.end_with(0)
+    }
+}
+
+/// One of two that take turns.
+struct Turn {
+    load: Box<dyn Phases>,
+    server: u32,
+}
+
+impl Turn {
+    /// What `run` finds while it is this one's turn: then nothing is in flight any more, and the server is stopped.
+    fn take<T>(&mut self, run: impl FnOnce(&mut dyn Phases) -> io::Result<T>) -> io::Result<T> {
+        self.signal(Signal::CONT)?;
+        self.load.begin();
+        let found = run(&mut *self.load)?;
+        self.load.finish()?;
+        self.signal(Signal::STOP)?;
+        Ok(found)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let id = i32::try_from(self.server).ok().and_then(Pid::from_raw);
+        let id = id.expect("a process that was started has a number");
+        Ok(kill_process(id, signal)?)
+    }
+}
+
+/// How many slices there are, and how long each counts requests.
+fn slices(runtime: Duration) -> (u32, Duration) {
+    /// Long beside what a server that was stopped has to learn again, and short beside what the host does.
+    const SLICE: Duration = Duration::from_millis(100);
+    let number = runtime.as_millis().div_ceil(SLICE.as_millis()).max(1);
+    let number = u32::try_from(number).expect("a tenth of a second each, of an hour");
+    (number, runtime / number)
+}
+
+fn in_turn(mut turns: [Turn; 2], folder: &Path, plan: Plan) -> io::Result<Sitting> {
     let quarter = plan.runtime / 4;
-    let throughput = throughput(Process::new(process), || {
-        load.run_for(plan.runtime).map(f64::from)
-    })?;
-    let latency = latency(&mut load, quarter)?;
-    let system_calls = match plan.syscalls {
-        Syscalls::Counted => Some(system_calls(
-            process,
-            Target::Thread(thread_id()),
-            folder,
-            || load.run_for(quarter).map(f64::from),
-        )?),
-        Syscalls::NotCounted => None,
-    };
-    load.end()?;
+    for turn in &mut turns {
+        turn.take(|load| load.run_for(quarter))?;
+    }
+    let (number, time) = slices(plan.runtime);
+    let mut sitting = Sitting::default();
+    for _ in 0..number {
+        for (turn, samples) in turns.iter_mut().zip(&mut sitting) {
+            let server = Process::new(turn.server);
+            let sample = || turn.take(|load| slice(load, time, server));
+            samples.push(round_trip::tagged(plan.processors, sample)?);
+        }
+    }
+    for (turn, samples) in turns.iter_mut().zip(&mut sitting) {
+        if plan.syscalls == Syscalls::Counted {
+            let (client, server) = (Target::Thread(thread_id()), turn.server);
+            let counted = turn.take(|load| {
+                system_calls(server, client, folder, || {
+                    load.run_for(quarter).map(f64::from)
+                })
+            })?;
+            for sample in samples {
+                sample.found.system_calls = Some(counted);
+            }
+        }
+        turn.signal(Signal::CONT)?;
+    }
+    for turn in turns {
+        turn.load.end()?;
+    }
+    Ok(sitting)
+}
+
+fn slice(load: &mut dyn Phases, time: Duration, server: Process) -> io::Result<Sample> {
+    load.run_for(time / 4)?;
+    let throughput = throughput(&[server], || load.run_for(time).map(f64::from))?;
     Ok(Sample {
         throughput,
-        latency,
-        system_calls,
+        latency: latency(load, time / 4)?,
+        system_calls: None,
         counters: None,
     })
 }
@@ -219,12 +325,14 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// By all threads of the server so far.
-    pub fn by_server(process: Process) -> io::Result<Self> {
-        Ok(Self {
-            cpu: Duration::from_nanos(process.cpu_ns()?),
-            sleeps: process.sleeps()?.values().sum(),
-        })
+    /// By all threads of the servers so far.
+    pub fn by_servers(servers: &[Process]) -> io::Result<Self> {
+        let (mut cpu, mut sleeps) = (Duration::ZERO, 0);
+        for server in servers {
+            cpu += Duration::from_nanos(server.cpu_ns()?);
+            sleeps += server.sleeps()?.values().sum::<u64>();
+        }
+        Ok(Self { cpu, sleeps })
     }
 
     /// By the calling thread so far.
@@ -250,30 +358,27 @@ fn thread_id() -> u32 {
     gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// What `run` costs this thread and the server `process`; it says how many requests it has made.
+/// What `run` costs this thread and the `servers`; it says how many requests it has made.
 pub fn throughput(
-    process: Process,
+    servers: &[Process],
     run: impl FnOnce() -> io::Result<f64>,
 ) -> io::Result<Throughput> {
-    let usage = Usage::now(Some(process))?;
-    let server = Spent::by_server(process)?;
+    let server = Spent::by_servers(servers)?;
     let client = Spent::by_this_thread()?;
     let start = Instant::now();
     let requests = run()?;
     let elapsed = start.elapsed();
     let client = client.until(&Spent::by_this_thread()?, requests);
-    let server = server.until(&Spent::by_server(process)?, requests);
-    let disturbance = usage.others_until(&Usage::now(Some(process))?);
+    let server = server.until(&Spent::by_servers(servers)?, requests);
     Ok(Throughput {
         iops: requests / elapsed.as_secs_f64(),
         server,
         client,
-        disturbance,
     })
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-fn latency<R: Requests>(load: &mut Load<R>, time: Duration) -> io::Result<Latency> {
+fn latency(load: &mut dyn Phases, time: Duration) -> io::Result<Latency> {
     let start = Instant::now();
     let latencies = load.run_timed(time)?;
     let elapsed = start.elapsed();
@@ -293,6 +398,8 @@ pub fn system_calls(
     folder: &Path,
     run: impl FnOnce() -> io::Result<f64>,
 ) -> io::Result<SystemCalls> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let folder = folder.path();
     let shared = perf::shared_eventfds(server, std::process::id())?;
     let [servers, clients] = match &shared {
         Some([servers, clients]) => [Some(&servers[..]), Some(&clients[..])],
@@ -313,4 +420,19 @@ pub fn system_calls(
         kicks: client.notifications.map(each),
         calls: server.notifications.map(each),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_a_tenth_of_a_second_or_less_and_last_as_long_together() {
+        let of = |ms| slices(Duration::from_millis(ms));
+        let ms = Duration::from_millis;
+        assert_eq!(of(1000), (10, ms(100)));
+        assert_eq!(of(250), (3, ms(250) / 3));
+        assert_eq!(of(30), (1, ms(30)));
+        assert_eq!(of(0), (1, Duration::ZERO));
+    }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::contender::{Contender, SYNTAX};
+use crate::contenders::Contenders;
 use crate::instructions::client::Counted;
 use crate::measure::{Plan, Syscalls};
+use crate::round_trip::Processors;
 use crate::set::{Cells, Set};
 
 /// Measure Pollux against a peer, or against itself with a mechanism off, and our driver against another
@@ -18,7 +20,7 @@ pub struct Options {
     /// Three short pairs of each cell: to see that it works, not to quote
     #[arg(long)]
     pub quick: bool,
-    /// Pairs of measurements of each cell [default: 7, quick: 3]
+    /// Pairs of measurements of each cell, in two servers that are started for each [default: 7, quick: 3]
     #[arg(long)]
     pub pairs: Option<usize>,
     /// Seconds of each measurement of two servers; three quarters more go into latencies, system calls
@@ -46,7 +48,8 @@ pub struct Options {
     /// Where the files of the disks `cached` and `direct` lie: not on tmpfs [default: target/bench]
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// How often a disturbed measurement is made again
+    /// How often a measurement is made again that others disturbed, or in which the host moved the processors; with 0, a
+    /// quiet machine is not even waited for
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
     /// Only measure the machine's own prices
@@ -110,9 +113,17 @@ impl Options {
         chosen.filter(|all| !all.list.is_empty()).collect()
     }
 
-    /// Both servers.
-    pub fn contenders(&self) -> [Contender; 2] {
-        [self.ours.clone(), self.peer.clone()]
+    /// The servers.
+    pub fn contenders(&self) -> Contenders {
+        Contenders::new(self.ours.clone(), self.peer.clone())
+    }
+
+    /// Where clients and servers run.
+    pub const fn processors(&self) -> Processors {
+        Processors {
+            own: self.client_cpu,
+            other: self.server_cpu,
+        }
     }
 
     /// Is everything measured, and as long as is fit to quote?
@@ -138,7 +149,7 @@ impl Options {
     pub fn plan(&self, syscalls: Syscalls) -> Plan {
         Plan {
             runtime: Duration::from_secs_f64(self.seconds()),
-            client_cpu: self.client_cpu,
+            processors: self.processors(),
             syscalls,
         }
     }

@@ -4,13 +4,12 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use pollux_tests::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Of a processor, how much others may use (or the host may steal) in an undisturbed measurement.
 const TOLERATED: f64 = 0.05;
 
-/// Processor time so far: of everyone, and of those who are meant to use it.
+/// Processor time so far: of all, and of this process and those it has started and seen end.
 pub struct Usage {
     at: Instant,
     busy: Duration,
@@ -28,8 +27,8 @@ pub struct Disturbance {
 }
 
 impl Usage {
-    /// The usage now. Whoever may use the machine is this process and `server`.
-    pub fn now(server: Option<Process>) -> io::Result<Self> {
+    /// The usage now. A process that this one has started counts once it has ended.
+    pub fn now() -> io::Result<Self> {
         let stat = fs::read_to_string("/proc/stat")?;
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line
@@ -40,13 +39,12 @@ impl Usage {
         let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = ticks[..] else {
             return Err(io::Error::other(format!("unexpected /proc/stat: {line:?}")));
         };
-        let servers = server.map_or(Ok(0), Process::cpu_ns)?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
         Ok(Self {
             at: Instant::now(),
             busy: Duration::from_nanos((user + nice + system + irq + softirq) * tick),
             stolen: Duration::from_nanos(stolen * tick),
-            wanted: own_cpu() + Duration::from_nanos(servers),
+            wanted: own_cpu() + Duration::from_nanos(ticks_of_children()? * tick),
         })
     }
 
@@ -59,6 +57,21 @@ impl Usage {
             others: ((busy - wanted) / wall).max(0.0),
             stolen: later.stolen.saturating_sub(self.stolen).as_secs_f64() / wall,
         }
+    }
+}
+
+/// Processor time of the processes that this one has started and seen end.
+fn ticks_of_children() -> io::Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name, in parentheses, may hold anything; the state is the first field after it, `cutime` the fourteenth.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(13).take(2);
+    let ticks: Option<Vec<u64>> = ticks.map(|text| text.parse().ok()).collect();
+    match ticks.as_deref() {
+        Some([user, system]) => Ok(user + system),
+        _ => Err(io::Error::other(format!(
+            "unexpected /proc/self/stat: {stat:?}"
+        ))),
     }
 }
 
@@ -75,17 +88,17 @@ impl Disturbance {
     }
 }
 
-/// Waits until the machine is quiet for a fifth of a second; gives up after `patience`.
+/// Waits until the machine is quiet for a fifth of a second; gives up after `patience`, but looks once.
 pub fn wait_for_quiet(patience: Duration) -> io::Result<()> {
     let start = Instant::now();
-    while start.elapsed() < patience {
-        let before = Usage::now(None)?;
+    loop {
+        let before = Usage::now()?;
         std::thread::sleep(Duration::from_millis(200));
-        let seen = before.others_until(&Usage::now(None)?);
+        let seen = before.others_until(&Usage::now()?);
         // Few ticks fit into this time: one of them may be anybody's.
-        if seen.others <= 2.0 * TOLERATED && seen.stolen <= 2.0 * TOLERATED {
-            break;
+        let quiet = seen.others <= 2.0 * TOLERATED && seen.stolen <= 2.0 * TOLERATED;
+        if quiet || start.elapsed() >= patience {
+            return Ok(());
         }
     }
-    Ok(())
 }

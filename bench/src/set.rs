@@ -6,7 +6,6 @@ use pollux_tests::client::Waiting;
 
 use crate::cell::{BLOCK, Cell, Contest, Disk, Server, Work};
 use crate::client::Client;
-use crate::spdk;
 
 /// What belongs together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,6 +26,12 @@ pub enum Set {
     Sharing,
     /// Somebody else on the server's processor.
     Neighbour,
+    /// Linux in front of several servers: polled and by interrupts.
+    Kernel,
+    /// Many servers on one processor.
+    Density,
+    /// What a disk of its own takes of the server's processor, and large requests.
+    Direct,
     /// What the server does when there is nothing to do.
     Idle,
     /// The driver at a few requests a second.
@@ -81,6 +86,9 @@ impl Set {
             | Self::Load
             | Self::Sharing
             | Self::Neighbour
+            | Self::Kernel
+            | Self::Density
+            | Self::Direct
             | Self::Idle
             | Self::Rates
             | Self::Mix
@@ -107,6 +115,7 @@ impl Set {
     }
 }
 
+const ALL_DEPTHS: &[u16] = &[1, 4, 16, 64, 128];
 const DEPTHS: &[u16] = &[1, 16, 128];
 
 fn ring() -> Vec<Group<'static>> {
@@ -114,7 +123,7 @@ fn ring() -> Vec<Group<'static>> {
     for disk in [Disk::Null, Disk::Memory] {
         for waiting in [Waiting::Blocking, Waiting::Polling] {
             let contest = Contest::Servers(waiting);
-            groups.push((disk, Work::RandRead, BLOCK, contest, &spdk::DEPTHS[..]));
+            groups.push((disk, Work::RandRead, BLOCK, contest, ALL_DEPTHS));
         }
     }
     groups
@@ -125,7 +134,7 @@ fn files() -> Vec<Group<'static>> {
         Contest::Servers(Waiting::Blocking),
         Contest::Servers(Waiting::Polling),
     );
-    let all = &spdk::DEPTHS;
+    let all = ALL_DEPTHS;
     vec![
         (Disk::Tmpfs, Work::RandRead, BLOCK, blocking, all),
         (Disk::Tmpfs, Work::RandRead, BLOCK, polling, all),
@@ -157,12 +166,10 @@ fn waits() -> Vec<Group<'static>> {
     const FEW: &[u16] = &[1, 16];
     let mut groups = vec![];
     for server in [Server::Ours, Server::Peer] {
-        let against = |one, other| Contest::Waits(server, [Client::Driver(one), other]);
-        let adaptive = against(Adaptive, Client::Driver(Polled));
-        let polled = against(Polled, Client::Driver(Call));
-        let awake = against(Polled, Client::Sleeper);
+        let against = |one, other| Contest::Waits(server, [one, other].map(Client::Driver));
+        let adaptive = against(Adaptive, Polled);
+        let polled = against(Polled, Call);
         groups.push((Disk::Memory, Work::RandRead, BLOCK, adaptive, DEPTHS));
-        groups.push((Disk::Memory, Work::RandRead, BLOCK, awake, &DEPTHS[..1]));
         groups.push((Disk::Memory, Work::RandRead, BLOCK, polled, &DEPTHS[..1]));
         let blkio = [Waiting::Polling, Waiting::Blocking].map(Client::Blkio);
         let blkio = Contest::Waits(server, blkio);
@@ -196,7 +203,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 20 + 29 + 36 + 22);
+        assert_eq!(selected(""), 20 + 29 + 36 + 20);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);

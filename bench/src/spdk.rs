@@ -1,127 +1,101 @@
-//! What SPDK's vhost target was measured at, and what we are asked to reach beside it.
+//! How SPDK's vhost target is started: it reads its disk from a file, polls always, and does without huge pages.
 
-use pollux_tests::client::Waiting;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::cell::{BLOCK, Cell, Contest, Disk, Work};
+use serde_json::{Value, json};
 
-/// A fixed figure of such a machine with such a client, not measured in the same run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Published {
-    /// Thousands of requests a second.
-    pub kilo_iops: f64,
-    /// How many times that is asked of us.
-    pub asked: Option<f64>,
+use crate::cell::Disk;
+
+/// The environment variable that names the program. It is not fetched: building it takes longer than measuring it.
+pub const PROGRAM: &str = "POLLUX_SPDK_VHOST";
+
+/// The program, if there is one.
+pub fn program() -> Option<PathBuf> {
+    std::env::var_os(PROGRAM).map(PathBuf::from)
 }
 
-/// The depths at which SPDK was measured; a disk of its own has fewer.
-pub const DEPTHS: [u16; 5] = [1, 4, 16, 64, 128];
-const FEW_DEPTHS: [u16; 3] = [1, 16, 128];
-
-impl Published {
-    /// SPDK in this cell.
-    pub fn of(cell: Cell) -> Option<Self> {
-        let Contest::Servers(waiting) = cell.contest else {
-            return None;
-        };
-        let (depths, figures): (&[u16], &[f64]) = match (cell.disk, cell.work, waiting) {
-            (Disk::Null, Work::RandRead, Waiting::Polling) => {
-                (&DEPTHS, &[938.0, 2397.0, 3514.0, 3702.0, 3720.0])
-            }
-            (Disk::Null, Work::RandRead, Waiting::Blocking) => {
-                (&DEPTHS, &[36.0, 155.0, 796.0, 1885.0, 3074.0])
-            }
-            (Disk::Memory, Work::RandRead, Waiting::Polling) => {
-                (&DEPTHS, &[509.0, 921.0, 877.0, 845.0, 805.0])
-            }
-            (Disk::Memory, Work::RandRead, Waiting::Blocking) => {
-                (&DEPTHS, &[30.0, 90.0, 156.0, 334.0, 654.0])
-            }
-            (Disk::Tmpfs, Work::RandRead, Waiting::Polling) => {
-                (&DEPTHS, &[336.0, 435.0, 485.0, 530.0, 516.0])
-            }
-            (Disk::Tmpfs, Work::RandRead, Waiting::Blocking) => {
-                (&DEPTHS, &[40.0, 108.0, 208.0, 419.0, 403.0])
-            }
-            (Disk::Tmpfs, Work::RandWrite, Waiting::Polling) => {
-                (&DEPTHS, &[334.0, 425.0, 433.0, 448.0, 475.0])
-            }
-            (Disk::Direct, Work::RandRead, Waiting::Polling) => (&FEW_DEPTHS, &[16.3, 81.0, 124.0]),
-            (Disk::Direct, Work::RandRead, Waiting::Blocking) => (&FEW_DEPTHS, &[9.3, 72.0, 108.0]),
-            _ => return None,
-        };
-        let at = depths.iter().position(|&depth| depth == cell.depth)?;
-        (cell.block == BLOCK).then_some(Self {
-            kilo_iops: figures[at],
-            asked: asked(cell.disk, cell.work),
-        })
-    }
+/// The command that serves `disk`, or its `file`, on `socket` from processor `cpu`, with its files beside the socket.
+///
+/// # Errors
+/// When what it is to read cannot be written.
+pub fn command(
+    program: &Path,
+    disk: Disk,
+    file: &Path,
+    socket: &Path,
+    cpu: usize,
+) -> io::Result<Command> {
+    let folder = socket.parent().expect("a socket lies in a folder");
+    let configuration = socket.with_extension("spdk.json");
+    let name = socket
+        .file_name()
+        .expect("a socket has a name")
+        .to_string_lossy();
+    let text = configuration_of(disk, file, &name);
+    std::fs::write(&configuration, text.to_string())?;
+    let mut command = Command::new(program);
+    command
+        .args(["-m", &format!("{:#x}", 1u64 << cpu)])
+        .args(["--no-huge", "-s", "1024", "--no-pci", "-S"])
+        .arg(folder)
+        .arg("-r")
+        .arg(socket.with_extension("spdk.sock"))
+        .arg("-c")
+        .arg(configuration);
+    Ok(command)
 }
 
-/// How many times SPDK's figure is asked of us.
-const fn asked(disk: Disk, work: Work) -> Option<f64> {
-    match (disk, work) {
-        (Disk::Null | Disk::Direct, Work::RandRead) => Some(1.0),
-        (Disk::Memory, Work::RandRead) => Some(1.3),
-        (Disk::Tmpfs, Work::RandRead) => Some(1.2),
-        _ => None,
-    }
-}
-
-/// Our figure by SPDK's, beside what is asked.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
-pub struct Beside {
-    /// Ours by SPDK's.
-    pub ratio: f64,
-    /// What is asked of it.
-    pub asked: Option<f64>,
-}
-
-impl Beside {
-    /// Is it as high as is asked?
-    pub fn suffices(self) -> bool {
-        self.asked.is_none_or(|asked| self.ratio >= asked)
-    }
-}
-
-impl std::fmt::Display for Beside {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2}", self.ratio)?;
-        match self.asked {
-            None => Ok(()),
-            Some(asked) if self.suffices() => write!(f, " ≥ {asked:.1}"),
-            Some(asked) => write!(f, " MISSES {asked:.1}"),
-        }
-    }
+fn configuration_of(disk: Disk, file: &Path, socket: &str) -> Value {
+    const BLOCK: u64 = 512;
+    let blocks = disk.size() / BLOCK;
+    let (method, params) = match disk {
+        Disk::Null => (
+            "bdev_null_create",
+            json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
+        ),
+        Disk::Memory | Disk::Delayed(_) => (
+            "bdev_malloc_create",
+            json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
+        ),
+        Disk::Tmpfs | Disk::Cached => (
+            "bdev_aio_create",
+            json!({"name": "disk", "filename": file, "block_size": BLOCK}),
+        ),
+        Disk::Direct => (
+            "bdev_uring_create",
+            json!({"name": "disk", "filename": file, "block_size": BLOCK}),
+        ),
+    };
+    let controller = json!({"ctrlr": socket, "dev_name": "disk"});
+    json!({"subsystems": [
+        {"subsystem": "bdev", "config": [{"method": method, "params": params}]},
+        {"subsystem": "vhost_blk", "config": [
+            {"method": "vhost_create_blk_controller", "params": controller},
+        ]},
+    ]})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::set::Set;
 
     #[test]
-    fn every_figure_stands_beside_one_cell() {
-        let all = Set::OF_CELLS.into_iter().filter_map(Set::cells);
-        let cells: Vec<Cell> = all.flat_map(|all| all.list).collect();
-        let count = |disk: Disk, work: Work| {
-            let of_it = |cell: &&Cell| cell.disk == disk && cell.work == work;
-            let known = |cell: &&Cell| Published::of(**cell).is_some();
-            cells.iter().filter(of_it).filter(known).count()
-        };
-        assert_eq!(count(Disk::Null, Work::RandRead), 10);
-        assert_eq!(count(Disk::Memory, Work::RandRead), 10);
-        assert_eq!(count(Disk::Tmpfs, Work::RandRead), 10);
-        assert_eq!(count(Disk::Tmpfs, Work::RandWrite), 5);
-        assert_eq!(count(Disk::Direct, Work::RandRead), 6);
-        let known = cells.iter().filter(|cell| Published::of(**cell).is_some());
-        assert_eq!(known.count(), 41);
-    }
-
-    #[test]
-    fn what_misses_says_so() {
-        let shown = |ratio, asked| Beside { ratio, asked }.to_string();
-        assert_eq!(shown(1.25, Some(1.2)), "1.25 ≥ 1.2");
-        assert_eq!(shown(1.15, Some(1.2)), "1.15 MISSES 1.2");
-        assert_eq!(shown(0.5, None), "0.50");
+    fn it_is_told_of_its_disk_by_a_file_beside_the_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let command = command("vhost".as_ref(), Disk::Tmpfs, "t.img".as_ref(), &socket, 1).unwrap();
+        let words: Vec<_> = command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(words[..2], ["-m", "0x2"]);
+        let text = std::fs::read_to_string(folder.path().join("disk.spdk.json")).unwrap();
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let of = |at: usize| &told["subsystems"][at]["config"][0];
+        assert_eq!(of(0)["method"], "bdev_aio_create");
+        assert_eq!(of(0)["params"]["filename"], "t.img");
+        assert_eq!(of(1)["params"]["ctrlr"], "disk.sock");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arbitrary::{Arbitrary, Unstructured};
 use pollux::plan::{Endpoint, Plan, plan};
-use pollux_device::bare::{Config, Rings, config_space};
+use pollux_device::bare::{Cache, Config, Rings, config_space};
 use pollux_disk::{Access, Geometry, RangeLimits};
 
 const FILE: &str = "pollux.toml";
@@ -40,10 +40,7 @@ fn bounds(plan: &Plan) {
         "CPUs that a set can hold"
     );
     assert!(
-        plan.tuning
-            .poll_bounds
-            .max
-            .is_none_or(|max| max.as_secs() <= 1),
+        plan.tuning.poll_bounds.max.as_secs() <= 1,
         "a time to look in vain"
     );
     assert!(plan.tuning.poll_bounds.cpu <= 100, "a share of the time");
@@ -110,7 +107,11 @@ impl Look {
             num_queues: self.num_queues,
             queue_size: 1 << (self.queue_log % 11),
             smallest_direct: self.ring_log.map(|log| 1 << (log % 16)),
-            writeback: self.writeback,
+            cache: if self.writeback {
+                Cache::Writeback
+            } else {
+                Cache::Writethrough
+            },
         };
         let len = u32::from(self.len);
         let (config, window) = config_space(&geometry, rings, self.offset, len);

@@ -2,7 +2,7 @@
 //!
 //! They are called by libFuzzer (`make fuzz`), by the test that replays `corpus-seed/` (`make test`), and by
 //! `cargo run -p pollux-fuzz --bin TARGET FILE...`, which repeats a find without a fuzzer.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod chain;
 pub mod config;

@@ -12,6 +12,7 @@ mod monitor;
 mod overlay;
 mod program;
 mod running;
+mod uml;
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixListener;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub use export::Export;
 pub use lab::Lab;
 pub use running::{Outcome, Running};
+pub use uml::UserModeLinux;
 
 use tempfile::TempDir;
 

@@ -48,6 +48,15 @@ impl Record {
         block
     }
 
+    /// Is `block` this record up to some byte and `old` from there on? A page of the cache may be written back while the
+    /// next write is copied into it.
+    pub fn is_torn_over(self, old: &[u8], block: &[u8]) -> bool {
+        let new = self.encode();
+        let kept = block.iter().zip(&new).take_while(|(byte, new)| byte == new);
+        let copied = kept.count();
+        block[copied..] == old[copied..]
+    }
+
     /// The record that begins with `header`, whatever follows; none if that is no record's.
     pub fn from_header(header: &[u8]) -> Option<Self> {
         let word = |index: usize| {
@@ -62,7 +71,8 @@ impl Record {
         (word(0) == MAGIC).then_some(record)
     }
 
-    fn decode(block: &[u8]) -> Option<Self> {
+    /// The record that is all of `block`.
+    pub fn decode(block: &[u8]) -> Option<Self> {
         Self::from_header(block).filter(|record| record.encode() == block)
     }
 }
@@ -171,6 +181,17 @@ impl Expected {
         for _ in 0..writes {
             self.cover(job.next_record());
         }
+    }
+
+    /// The record that its place holds at least, if anything is known of it.
+    pub fn least(&self, place: Place) -> Option<Record> {
+        let sequence = *self.least.get(&place)?;
+        let seed = self.seed;
+        Some(Record {
+            seed,
+            place,
+            sequence,
+        })
     }
 
     /// How many places something is known of.

@@ -42,6 +42,11 @@ impl Server {
 
     /// Starts any server that will listen on `socket`, and returns once it is `ready`.
     pub fn start(command: &mut Command, socket: &Path, ready: Ready) -> io::Result<Self> {
+        Self::begin(command, socket, ready)?.until(ready)
+    }
+
+    /// Starts any server that will listen on `socket`, and tell so like that.
+    pub fn begin(command: &mut Command, socket: &Path, ready: Ready) -> io::Result<Self> {
         match ready {
             Ready::LogLine | Ready::JsonLine | Ready::Listening => command
                 .stdin(Stdio::null())
@@ -59,17 +64,21 @@ impl Server {
             }
             Ready::Monitor => Box::new(child.stdout.take().expect("stdout is piped")),
         };
-        let mut server = Self::new(child, socket, output);
+        Ok(Self::new(child, socket, output))
+    }
+
+    /// Waits until it is `ready`.
+    pub fn until(mut self, ready: Ready) -> io::Result<Self> {
         let is_ready = match ready {
-            Ready::LogLine => server.log.wait_for("serving disk="),
-            Ready::JsonLine => server.log.wait_for(r#""message":"serving""#),
-            Ready::Monitor => server.log.wait_for("QMP"),
-            Ready::Listening => server.comes_to_listen()?,
+            Ready::LogLine => self.log.wait_for("serving disk="),
+            Ready::JsonLine => self.log.wait_for(r#""message":"serving""#),
+            Ready::Monitor => self.log.wait_for("QMP"),
+            Ready::Listening => self.comes_to_listen()?,
         };
         if is_ready {
-            return Ok(server);
+            return Ok(self);
         }
-        server.give_up()
+        self.give_up()
     }
 
     fn new(child: Child, socket: &Path, output: impl Read + Send + 'static) -> Self {

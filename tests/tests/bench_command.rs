@@ -113,10 +113,9 @@ fn whoever_watches_on_a_terminal_sees_how_far_it_is_and_then_the_table() {
 
 #[test]
 fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
-    let ways: [&[&str]; 8] = [
+    let ways: [&[&str]; 7] = [
         &["--completion", "polled"],
-        &["--completion", "call"],
-        &["--completion", "sleep", "--iodepth", "8"],
+        &["--completion", "call", "--iodepth", "8"],
         &["--completion", "adaptive", "--iodepth", "32"],
         &["--hipri-percent", "50", "--iodepth", "4"],
         &["--numjobs", "3", "--bs", "16k"],
@@ -128,7 +127,7 @@ fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
             "--kick-lock",
             "held",
             "--completion",
-            "sleep",
+            "call",
         ],
     ];
     for way in ways {
@@ -174,8 +173,8 @@ const FAST: [&str; 2] = ["--disk", "null:size=64M"];
 #[test]
 fn whoever_sleeps_is_called_once_for_each_request() {
     for (sharing, waiting) in [
-        (&[][..], ["--completion", "sleep"]),
-        (&["--share-queue"], ["--completion", "sleep"]),
+        (&[][..], ["--completion", "call"]),
+        (&["--share-queue"], ["--completion", "call"]),
         (&[], ["--hipri-percent", "0"]),
     ] {
         let (calls, sleeps) = calls_and_sleeps(&[&SLOW, sharing, &waiting].concat());
@@ -188,20 +187,20 @@ fn whoever_sleeps_is_called_once_for_each_request() {
     }
 }
 
-/// Though here it is cheaper to look, which `call` finds out.
+/// Though here it is cheaper to poll.
 #[test]
-fn whoever_is_told_to_sleep_never_looks_before() {
-    for waiting in [["--completion", "sleep"], ["--hipri-percent", "0"]] {
+fn whoever_is_told_to_sleep_never_polls_before() {
+    for waiting in [["--completion", "call"], ["--hipri-percent", "0"]] {
         let (_, sleeps) = calls_and_sleeps(&[&FAST[..], &waiting].concat());
         assert!(sleeps > 0.2, "{waiting:?}: {sleeps} sleeps per I/O");
     }
 }
 
-/// Where it looks there are no calls; and where it sleeps, because that costs it less, there are.
+/// While it polls there are no calls; and when it sleeps, there are.
 #[test]
 fn calls_follow_sleeps() {
     for sharing in [&[][..], &["--share-queue"]] {
-        let waiting = ["--completion", "call"];
+        let waiting = ["--completion", "adaptive"];
         let (calls, sleeps) = calls_and_sleeps(&[&FAST, sharing, &waiting].concat());
         assert!(
             calls <= 1.5 * sleeps + 0.2,
@@ -381,11 +380,53 @@ fn a_disk_that_keeps_nothing_is_caught() {
     assert!(said.contains("--verify: the block at offset"), "{said}");
 }
 
+/// Each block comes back to the buffer that it was written from, which would still hold it.
+#[test]
+fn a_read_that_transfers_nothing_is_caught_in_the_buffer_of_the_write() {
+    for disk in [
+        &["--disk", "null:size=4K"][..],
+        &["--disk", "null:size=1M", "--size", "4k"],
+    ] {
+        for rw in ["randrw", "randwrite", "read"] {
+            let load = ["--rw", rw, "--verify", "crc32c", "--runtime", "100ms"];
+            let said = fails(&[disk, &load].concat());
+            assert!(said.contains("has transferred nothing"), "{rw}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_drops_all_writes_is_caught() {
+    for disk in ["memory:size=4K", "memory:size=1M"] {
+        let disk = format!("fault:torn=0,then=ok,on={disk}");
+        for rw in ["randrw", "randwrite", "read"] {
+            let load = ["--rw", rw, "--verify", "crc32c", "--runtime", "100ms"];
+            let said = fails(&[&["--disk", &disk], &load[..]].concat());
+            assert!(said.contains("found zeroes"), "{rw}: {said}");
+        }
+    }
+}
+
 #[test]
 fn a_request_that_fails_ends_the_run_by_name() {
     let disk = "fault:error=EIO,op=write,after=100,on=memory:size=64M";
     let said = fails(&["--disk", disk, "--rw", "write"]);
     assert!(said.contains("a write of 4096 bytes at offset"), "{said}");
+}
+
+#[test]
+fn a_file_with_holes_is_no_measure_of_its_storage() {
+    let folder = TempDir::new().unwrap();
+    let image = folder.path().join("disk.img");
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let disk = format!("file:path={},cache=none", image.display());
+    for (rw, warned) in [("read", true), ("write", false), ("read", false)] {
+        let output = bench(&["--disk", &disk, "--rw", rw, "--runtime", "300ms"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("this file has holes"), warned, "{rw}: {said}");
+    }
 }
 
 #[test]
@@ -469,7 +510,7 @@ fn a_running_qemu_storage_daemon_is_driven() {
 
 #[test]
 fn a_server_that_dies_ends_the_run_by_name() {
-    for completion in ["polled", "call", "adaptive", "sleep"] {
+    for completion in ["polled", "call", "adaptive"] {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("disk.sock");
         let server = Server::pollux(&socket, &["--disk", "memory:size=64M"]).unwrap();
@@ -551,6 +592,29 @@ fn an_interrupted_run_prints_what_it_has() {
 
 fn has_thread(child: &Child, name: &str) -> bool {
     Process::new(child.id()).thread_named(name).is_ok()
+}
+
+#[test]
+fn sigusr1_asks_how_far_it_is() {
+    let mut command = Command::new(pollux_binary());
+    command.args(["bench", "--runtime", "1h"]).args(MEMORY);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually(
+        || has_thread(&child, "signals"),
+        || "it does not watch for signals".to_owned(),
+    );
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.contains("requests have ended in"), "{line}");
+    }
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 /// `make run`, from when it is built: the table comes, then how to attach, and a signal ends it.

@@ -259,7 +259,7 @@ fn registered_memory_is_used_in_place_and_stays_with_its_request() {
         let backend = Backend::start(plan).unwrap();
         let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
         let mut memory = registered(&driver, 8 * BLOCK);
-        let first = memory.span().as_ptr().addr() as u64;
+        let first = memory.addresses().start as u64;
         let queue = driver.queue(0).unwrap();
         let mut data = piece(&mut memory);
         data.write(0, &[0x5a; BLOCK]);
@@ -273,7 +273,7 @@ fn registered_memory_is_used_in_place_and_stays_with_its_request() {
 
         backend.conduct(Conduct::Held);
         let last = piece(&mut memory);
-        let place = last.span().as_ptr().addr() as u64;
+        let place = last.addresses().start as u64;
         assert_eq!(place, first + 3 * BLOCK as u64);
         drop(queue.read(0, last, Completion::Polled));
         let held = backend.wait_for_held(1);

@@ -381,7 +381,9 @@ fn limits_that_change_change_nothing() {
                 let buffers: Vec<_> = (0..40)
                     .map(|_| driver.allocate(3 * BLOCK).unwrap())
                     .collect();
-                let list: Vec<_> = buffers.iter().map(Buffer::span).collect();
+                // SAFETY: the buffers are kept until all requests have ended, below.
+                let span = |buffer: &Buffer| unsafe { buffer.span() };
+                let list: Vec<_> = buffers.iter().map(span).collect();
                 // SAFETY: the list stays until all requests have ended, below.
                 let into = unsafe { Spans::new(&list) };
                 let request = Request {

@@ -216,7 +216,8 @@ fn tasks_and_channels_are_not_held_up_either() {
 /// Reads a block by a channel, and waits for it.
 fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind: Completion) {
     let buffer = driver.allocate(BLOCK).unwrap();
-    let list = [buffer.span()];
+    // SAFETY: the buffer is kept until the request has ended, below.
+    let list = [unsafe { buffer.span() }];
     // SAFETY: the list stays until the request has ended, below.
     let into = unsafe { Spans::new(&list) };
     let request = Request {
@@ -511,7 +512,8 @@ fn calls_stop_on_a_queue_of_its_own_that_is_polled() {
         let mut waiter = Waiter::new(Waiting::Polled).unwrap();
         let mut channel = driver.channel(waiter.point()).unwrap();
         let buffer = driver.allocate(BLOCK).unwrap();
-        let list = [buffer.span()];
+        // SAFETY: the buffer is kept until all requests have ended, below.
+        let list = [unsafe { buffer.span() }];
         let read = |ticket| Request {
             ticket: Ticket(ticket),
             op: Op::Read {

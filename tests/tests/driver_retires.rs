@@ -31,7 +31,7 @@ fn the_buffer_of_a_dropped_future_is_nobodys_until_its_request_has_ended() {
     println!("{} buffers, then: {error}", all.len());
     assert_eq!(overlap(&held, &all), None);
     for buffer in &mut all {
-        buffer.span().write(&vec![0x11; buffer.len()]);
+        buffer.write(0, &vec![0x11; buffer.len()]);
     }
     backend.wait_for_scribbles();
     for buffer in &all {
@@ -87,11 +87,11 @@ fn retires(victim: Victim, wrong: impl FnOnce(&Backend) + Send + 'static) {
             }
         };
         assert!(driver.lost().is_some());
-        let (all, error) = exhaust(&driver);
+        let (mut all, error) = exhaust(&driver);
         println!("{victim:?}: {} buffers, then: {error}", all.len());
         assert_eq!(overlap(&held, &all), None);
-        for buffer in &all {
-            buffer.span().write(&vec![0x11; buffer.len()]);
+        for buffer in &mut all {
+            buffer.write(0, &vec![0x11; buffer.len()]);
         }
         backend.wait_for_scribbles();
         for buffer in &all {
@@ -134,7 +134,8 @@ fn lose_channel(
     wrong: impl FnOnce(usize) -> Vec<Held>,
 ) -> Vec<Held> {
     let buffer = driver.allocate(BLOCK).unwrap();
-    let list = [buffer.span()];
+    // SAFETY: the buffer is kept until the request has ended, below.
+    let list = [unsafe { buffer.span() }];
     // SAFETY: the list stays until the request has ended, below.
     let into = unsafe { Spans::new(&list) };
     let request = Request {

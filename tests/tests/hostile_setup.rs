@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 
 use pollux_tests::frontend::{
-    Code, Driver, GuestMemory, Logs, PAGE, Raw, Region, new_eventfd, pair, words,
+    Code, Driver, GuestMemory, Logs, PAGE, REPLY, Raw, Region, new_eventfd, pair, words,
 };
 use pollux_tests::hostile::{
     DISCONNECTED, INVALID, Target, is_turned_away, refused, refused_at_once,
@@ -256,6 +256,41 @@ row!(tables_that_lie_about_their_length, |target| {
         let raw = Raw::new(Code::SetMemTable, payload).with(vec![memory.region().fd]);
         refused(target, INVALID, &raw);
     }
+});
+
+/// A table of one region with room for so many more, as User-Mode Linux sends it.
+fn padded(memory: &GuestMemory, claimed: u32, more: usize) -> Vec<u8> {
+    let mut payload = table(&[memory.region()]);
+    payload[..4].copy_from_slice(&claimed.to_le_bytes());
+    payload.extend(vec![0xee; 32 * more]);
+    payload
+}
+
+row!(tables_with_more_room_than_regions, |target| {
+    let memory = GuestMemory::new(8 << 32, PAGE).unwrap();
+    let fd = memory.region().fd;
+    for (claimed, more, fds, why) in [
+        (1, 1, vec![], INVALID),
+        (1, 1, vec![fd; 2], INVALID),
+        (0, 1, vec![fd], INVALID),
+        (3, 1, vec![fd; 2], INVALID),
+        (1, 8, vec![fd], INVALID),
+        // What is said of the second region is nonsense.
+        (2, 2, vec![fd; 2], DISCONNECTED),
+    ] {
+        let raw = Raw::new(Code::SetMemTable, padded(&memory, claimed, more)).with(fds);
+        refused(target, why, &raw);
+    }
+    let mut payload = padded(&memory, 1, 1);
+    payload.push(0);
+    refused(
+        target,
+        INVALID,
+        &Raw::new(Code::SetMemTable, payload).with(vec![fd]),
+    );
+    let mut raw = Raw::new(Code::SetMemTable, padded(&memory, 1, 1)).with(vec![fd]);
+    raw.flags |= REPLY;
+    refused(target, INVALID, &raw);
 });
 
 row!(more_regions_than_there_are_slots, |target| {

@@ -10,7 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use pollux_tests::client::Access;
+use pollux_tests::client::{Access, Client, Shape};
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::Server;
@@ -262,4 +262,44 @@ fn when_one_has_ended_the_other_begins() {
         server.end_by(Signal::KILL).unwrap();
         pollux(&image, Access::ReadWrite).unwrap();
     }
+}
+
+/// The second one is started by mistake, or too early: it is refused, by the sandboxed daemon's error, and is in nobody's
+/// way after that.
+#[test]
+fn a_daemon_that_is_refused_an_image_leaves_it_to_others() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder);
+    let spec = format!("file:path={},lock=running", image.display());
+    let serve = |name: &str| {
+        Server::pollux(
+            &folder.path().join(name),
+            &["--disk", &spec, "--sandbox", "on"],
+        )
+        .unwrap()
+    };
+    let [first, second] = ["first", "second"].map(serve);
+    let first_guest = Client::connect(first.socket(), Shape::polling(1, 64)).unwrap();
+    for refusals in 1..=2 {
+        // Whether the client hears of it depends on when it looks.
+        let _guest = Client::connect(second.socket(), Shape::polling(1, 64));
+        eventually(
+            || {
+                second
+                    .log()
+                    .matches("is in use: another program (`fuser ")
+                    .count()
+                    == refusals
+            },
+            || second.log(),
+        );
+    }
+    drop(first_guest);
+    first.terminate().unwrap();
+    let next = pollux(&image, Access::ReadWrite).unwrap();
+    next.terminate().unwrap();
+    let guest = Client::connect(second.socket(), Shape::polling(1, 64)).unwrap();
+    drop(guest);
+    let (status, log) = second.terminate().unwrap();
+    assert!(status.success(), "{status}: {log}");
 }

@@ -62,9 +62,9 @@ fn use_it(socket: &Path) {
 /// What `/proc` says of `field` for each thread of `server`.
 fn of_threads(server: &Server, field: &str) -> Vec<(String, u64)> {
     let threads = Process::new(server.pid()).threads().unwrap();
-    let told = threads.into_iter().map(|id| {
-        let status =
-            fs::read_to_string(format!("/proc/{}/task/{id}/status", server.pid())).unwrap();
+    let told = threads.into_iter().filter_map(|id| {
+        // Threads of the kernel's, which do I/O for the server, end when they like.
+        let status = fs::read_to_string(format!("/proc/{}/task/{id}/status", server.pid())).ok()?;
         let value = |name: &str| {
             let value = status.lines().find_map(|line| line.strip_prefix(name));
             value.unwrap_or_default().trim().to_owned()
@@ -74,7 +74,7 @@ fn of_threads(server: &Server, field: &str) -> Vec<(String, u64)> {
         } else {
             value("Name:")
         };
-        (name, value(field).parse().unwrap())
+        Some((name, value(field).parse().unwrap()))
     });
     told.collect()
 }

@@ -2,20 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::io::{ErrorKind, Read as _};
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
 use pollux_tests::frontend::{Driver, Frontend, TWO_QUEUES};
+use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Ready, Server, pollux_binary, pollux_command};
-use pollux_tests::subject::{Disk, Subject};
+use pollux_tests::subject::{Disk, Program, Subject};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const SIZE: u64 = 64 << 20;
@@ -80,6 +83,80 @@ fn sigterm_in_the_middle_of_io_is_a_clean_end() {
 #[test]
 fn sigint_in_the_middle_of_io_is_a_clean_end() {
     ends_cleanly_by(Signal::INT);
+}
+
+/// The terminal closes.
+#[test]
+fn sighup_in_the_middle_of_io_is_a_clean_end() {
+    if Program::chosen() == Program::Pollux {
+        ends_cleanly_by(Signal::HUP);
+    } else {
+        println!("SKIP it is Pollux that ends cleanly");
+    }
+}
+
+/// A terminal that closes sends more than one SIGHUP, as its shell may, and systemd one beside SIGTERM.
+#[test]
+fn sighup_does_not_mean_hurry() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let disk = "fault:hang=request,on=memory:size=1M";
+    let server = Server::pollux(&socket, &["--disk", disk]).unwrap();
+    let (client, mut queues) = Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+    let memory = client.memory(512).unwrap();
+    queues[0].read(0, &memory, 0..512, 0);
+    queues[0].wait(0).unwrap();
+    for ending in [Signal::HUP, Signal::TERM, Signal::HUP] {
+        server.signal(ending).unwrap();
+    }
+    // Still there, with a request that never ends.
+    server.signal(Signal::USR1).unwrap();
+    assert!(server.says("sleeps"), "{}", server.log());
+    let (status, log) = server.end_by(Signal::INT).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("told to end once more"), "{log}");
+    memory.abandon();
+}
+
+/// As `nohup` starts it.
+#[test]
+fn a_daemon_that_is_to_outlive_its_terminal_does() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let inner = pollux_command(&socket, &["--disk", "memory:size=1M"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let server = Server::start(&mut command, &socket, Ready::LogLine).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+    let (status, log) = server.terminate().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}\n{log}");
+    assert_eq!(log.matches("told to end").count(), 1, "{log}");
+}
+
+/// What read its log has gone: a pager, a terminal.
+#[test]
+fn a_log_that_nobody_reads_any_more_ends_nothing() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let mut command = pollux_command(&socket, &["--disk", "memory:size=1M"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("serving disk=")));
+    drop(lines);
+    for _ in 0..2 {
+        let (_client, mut queues) = Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+        queues[0].flush(0);
+        queues[0].finish().unwrap().unwrap();
+    }
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::USR1).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(!socket.exists(), "the socket is left behind");
 }
 
 /// A frontend whose daemon is told to end sees the end of its connection only after the last of its requests has
@@ -161,6 +238,23 @@ fn sigusr1_prints_counters_for_programs_with_a_log_in_json() {
 }
 
 #[test]
+fn the_option_decides_how_much_is_logged_before_the_variable_does() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let disk = ["--disk", "memory:size=1M"];
+    for (option, variable, words, there) in [
+        ("warn", "debug", "serving disk=", false),
+        ("info", "error", "serving disk=", true),
+    ] {
+        let mut command = pollux_command(&socket, &[&disk[..], &["--log-level", option]].concat());
+        command.env("POLLUX_LOG", variable);
+        let server = Server::start(&mut command, &socket, Ready::Listening).unwrap();
+        let (_, log) = server.terminate().unwrap();
+        assert_eq!(log.contains(words), there, "{option}: {log}");
+    }
+}
+
+#[test]
 fn a_stale_socket_is_replaced() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("disk.sock");
@@ -192,6 +286,21 @@ fn a_file_in_place_of_the_socket_is_refused_and_kept() {
     let refusal = serve(&path).err().expect("this is no socket").to_string();
     assert!(refusal.contains(path.to_str().unwrap()), "{refusal}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_frontend_that_waits_for_another_is_told_of_once() {
+    let folder = TempDir::new().unwrap();
+    let server = serve(&folder.path().join("disk.sock")).unwrap();
+    let (_client, mut queues) = Client::connect(server.socket(), Shape::blocking(1, 64)).unwrap();
+    let words = "another frontend waits";
+    assert!(!server.log().contains(words), "{}", server.log());
+    let _others = [(); 2].map(|()| UnixStream::connect(server.socket()).unwrap());
+    assert!(server.says(words), "{}", server.log());
+    queues[0].flush(0);
+    queues[0].finish().unwrap().unwrap();
+    let (_, log) = server.terminate().unwrap();
+    assert_eq!(log.matches(words).count(), 1, "{log}");
 }
 
 #[test]
@@ -250,6 +359,45 @@ fn a_bad_disk_is_refused_by_name() {
     let nowhere = folder.path().join("no/disk.sock");
     let disk = ["--disk", "memory:size=1M"];
     refuses(&nowhere, &disk, "its directory does not exist");
+}
+
+/// What keeps a user from an image is named: the folder, or the right on the file.
+#[test]
+fn the_right_that_is_missing_is_named() {
+    let Some(setpriv) = peers::installed("setpriv") else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("pollux");
+    std::fs::copy(pollux_binary(), &program).unwrap();
+    let closed = folder.path().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let image = closed.join("disk.img");
+    std::fs::write(&image, [0; 4096]).unwrap();
+    let grant = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    grant(folder.path(), 0o777);
+    let socket = folder.path().join("disk.sock");
+    for (folder_mode, file_mode, words) in [
+        (
+            0o700,
+            0o666,
+            format!("enter the folder {}", closed.display()),
+        ),
+        (0o755, 0o222, "may not be read".to_owned()),
+        (0o755, 0o444, "may not be written".to_owned()),
+    ] {
+        grant(&image, file_mode);
+        grant(&closed, folder_mode);
+        let mut command = Command::new(&setpriv);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+        command.arg(&program).args(["serve", "--socket-path"]);
+        command.arg(&socket).arg("--blk-file").arg(&image);
+        let refusal = Server::start(&mut command, &socket, Ready::LogLine).err();
+        let refusal = refusal.expect("it is not theirs").to_string();
+        assert!(refusal.contains(&words), "{refusal}");
+    }
 }
 
 fn refuses(socket: &Path, args: &[&str], name: &str) {

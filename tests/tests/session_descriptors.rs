@@ -3,16 +3,19 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
 use pollux_tests::busy::while_busy;
-use pollux_tests::frontend::{Code, Driver, Frontend, PAGE, TWO_QUEUES, count, new_eventfd};
+use pollux_tests::frontend::{
+    Code, Driver, Frontend, PAGE, TWO_QUEUES, add_one, count, new_eventfd,
+};
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Ready, Server, pollux_binary};
 use pollux_tests::subject::{Disk, Program, Subject};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -166,6 +169,119 @@ fn a_kick_fd_is_replaced() {
             .unwrap();
         driver.queues[0].kick = kick;
         driver.queues[0].round(byte);
+    }
+}
+
+/// Queues of two workers that are kicked through one eventfd: a kick ends the sleep of both.
+#[test]
+fn queues_of_several_workers_may_share_a_kick_fd() {
+    let subject = Subject::start(
+        Disk::memory(16 << 20, 2),
+        &["--threads", "2", "--poll", "never"],
+    );
+    let subject = subject.unwrap();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let kick = driver.queues[0].kick.try_clone().unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringKick, 1, Some(kick.as_fd()))
+        .unwrap();
+    for _ in 0..3000 {
+        for queue in &mut driver.queues {
+            queue.bare(0, 4);
+            queue.publish();
+        }
+        add_one(&kick);
+        for queue in &mut driver.queues {
+            queue.finish();
+        }
+    }
+    // To stop one of them takes no kick away from the other.
+    for _ in 0..300 {
+        driver.queues[0].bare(0, 4);
+        driver.queues[0].publish();
+        add_one(&kick);
+        driver.queues[1].kick = kick.try_clone().unwrap();
+        driver.stop(1).unwrap();
+        driver.queues[0].finish();
+        driver.start(1).unwrap();
+    }
+}
+
+/// A driver may kick at any time, and one that does so through a pipe never has to wait, be the worker asleep or awake.
+#[test]
+fn a_kick_pipe_does_not_fill_up() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon reads eight bytes at a time");
+    }
+    for poll in ["never", "always"] {
+        let subject = Subject::start(Disk::memory(16 << 20, 2), &["--poll", poll]).unwrap();
+        let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        fcntl_setpipe_size(&writer, PAGE).unwrap();
+        driver
+            .frontend
+            .vring_fd(Code::SetVringKick, 0, Some(reader.as_fd()))
+            .unwrap();
+        for _ in 0..2000 {
+            let queue = &mut driver.queues[0];
+            queue.bare(0, 4);
+            queue.publish();
+            let kicked = || rustix::io::write(&writer, &[1; 16]) == Ok(16);
+            eventually(kicked, || format!("the pipe stays full: {poll}"));
+            queue.finish();
+        }
+    }
+}
+
+#[test]
+fn one_pipe_for_two_queues_is_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=16M"]).unwrap();
+    let driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
+    let (reader, _writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let kick = |queue| {
+        let fd = Some(reader.as_fd());
+        driver.frontend.vring_fd(Code::SetVringKick, queue, fd)
+    };
+    kick(0).unwrap();
+    kick(0).unwrap();
+    kick(1).unwrap_err();
+    let why = "queues 0 and 1 are kicked through the same pipe";
+    assert!(server.says(why), "{}", server.log());
+}
+
+/// User-Mode Linux passes one end of a pair of sockets.
+#[test]
+fn a_call_fd_may_be_one_of_a_pair_of_sockets() {
+    let (stream, datagram) = (UnixStream::pair().unwrap(), UnixDatagram::pair().unwrap());
+    let pairs: [(OwnedFd, OwnedFd); 2] = [
+        (stream.0.into(), stream.1.into()),
+        (datagram.0.into(), datagram.1.into()),
+    ];
+    for (ours, theirs) in pairs {
+        let subject = memory_disk();
+        let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+        driver
+            .frontend
+            .vring_fd(Code::SetVringCall, 0, Some(theirs.as_fd()))
+            .unwrap();
+        for _ in 0..100 {
+            driver.queues[0].ask_for_call();
+            driver.queues[0].bare(0, 4);
+            driver.queues[0].publish_and_kick();
+            assert_eq!(rustix::io::read(&ours, &mut [0; 8]), Ok(8));
+            driver.queues[0].finish();
+        }
+        if Program::chosen() == Program::QemuStorageDaemon {
+            return println!("SKIP qemu-storage-daemon waits for the socket for ever");
+        }
+        // Full, and blocking: `theirs` shares its flags with the server.
+        fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&theirs, &[0; 4096]).is_ok() {}
+        fcntl_setfl(&theirs, OFlags::empty()).unwrap();
+        calls_into_a_full_pipe(&mut driver);
     }
 }
 

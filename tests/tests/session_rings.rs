@@ -333,6 +333,7 @@ fn a_worker_that_is_awake_asks_for_no_kick() {
     for features in [0, feature::EVENT_IDX] {
         assert_eq!(kicks_wanted(features, &["--poll", "always"]), 0);
         let between_turns = kicks_wanted(features, &["--poll", "always", "--kicks", "per-turn"]);
-        assert!(between_turns > 1000, "{between_turns}");
+        // How many depends on who runs when; one that is counted at all shows that the count above can fail.
+        assert!(between_turns > 100, "{between_turns}");
     }
 }

@@ -219,6 +219,38 @@ fn systemd_passes_sockets() {
     ends_well(server);
 }
 
+/// The sample in `dist` as /etc/pollux/root.toml, with the socket of its unit.
+#[test]
+fn the_sample_configuration_is_served_on_the_socket_of_its_unit() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("root.sock");
+    let image = folder.path().join("root.img");
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/pollux.toml");
+    let text = fs::read_to_string(sample).unwrap();
+    let text = text.replace("/srv/pollux/root.img", image.to_str().unwrap());
+    let config = folder.path().join("root.toml");
+    let mut sockets = Sockets::default();
+    sockets.listen("root", &path).unwrap();
+    let args = ["serve", "--config", config.to_str().unwrap()];
+    let serve = |text: &str| {
+        fs::write(&config, text).unwrap();
+        let mut command = sockets.pass_to(&pollux_binary(), &args);
+        Server::start(&mut command, &path, Ready::LogLine)
+    };
+    let server = serve(&text).unwrap();
+    is_used(&path);
+    ends_well(server);
+    // A configuration that names the path itself.
+    let named = format!("[[disk]]\nsocket-path = {path:?}");
+    let refusal = serve(&text.replacen("[[disk]]", &named, 1)).err();
+    let refusal = refusal.expect("the socket is systemd's").to_string();
+    assert!(
+        refusal.contains("the service manager listens on this socket"),
+        "{refusal}"
+    );
+}
+
 /// systemd understands the units in `dist`, and has no complaint.
 #[test]
 fn the_units_are_valid() {

@@ -35,9 +35,8 @@ impl Device for Pollux {
         let layout = Layout::of(RING);
         let [descriptors, driver, device] = Guest::ring();
         let span = |address, len: usize| -> Span {
-            memory
-                .span(address, len as u64)
-                .expect("the ring is in memory")
+            // SAFETY: the memory is kept beside the device's end.
+            unsafe { memory.span(address, len as u64) }.expect("the ring is in memory")
         };
         let areas = Areas::new(
             u32::from(RING),
@@ -57,9 +56,8 @@ impl Device for Pollux {
     fn turn(&mut self, batch: u16, mut each: impl FnMut(u16, &[Span], &[Span])) -> bool {
         self.device.look().expect("the index is right");
         for _ in 0..batch {
-            let head = self
-                .device
-                .take(&self.memory, &mut self.chain)
+            // SAFETY: the memory is kept beside the chain.
+            let head = unsafe { self.device.take(&self.memory, &mut self.chain) }
                 .expect("the chain is right")
                 .expect("the driver offered it");
             each(head.0, self.chain.readable(), self.chain.writable());

@@ -44,7 +44,8 @@ impl Device for Recorded {
         } = &mut self.plain;
         device.look().expect("the index is right");
         for _ in 0..batch {
-            let head = device.take(memory, chain);
+            // SAFETY: the memory is kept beside the chain.
+            let head = unsafe { device.take(memory, chain) };
             let head = head.expect("the chain is right");
             let head = head.expect("the driver offered it");
             self.record.taken(head);
@@ -52,7 +53,9 @@ impl Device for Recorded {
             self.record.staged(head);
             device.stage(head, WRITTEN);
         }
-        let notify = self.record.publish(|| (device.publish(), device.used()));
+        let notify = self
+            .record
+            .publish(|| (device.publish(), Some(device.used())));
         notify == Notify::Needed
     }
 }

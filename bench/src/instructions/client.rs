@@ -120,7 +120,7 @@ fn run(
     let folder = tempfile::tempdir_in(TMPFS)?;
     let socket = folder.path().join("disk.sock");
     let counts = folder.path().join("callgrind.out");
-    let mut command = contender.command(Exports::one(Disk::Null), images, &socket)?;
+    let mut command = contender.command(Exports::one(Disk::Null), images, &socket, 0)?;
     let server = Server::start(&mut command, &socket, contender.ready())?;
     let counted = Counted {
         library,

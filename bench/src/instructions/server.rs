@@ -61,7 +61,7 @@ pub fn table(rows: &[Row]) -> Table {
 }
 
 fn per_request(contender: &Contender, disk: Disk, work: Work, images: &Images) -> io::Result<f64> {
-    images.prepare(disk)?;
+    images.prepare(disk, 0)?;
     let cell = Cell {
         disk,
         work,
@@ -79,7 +79,7 @@ fn run(contender: &Contender, cell: Cell, rounds: u32, images: &Images) -> io::R
     let folder = tempfile::tempdir_in(TMPFS)?;
     let socket = folder.path().join("disk.sock");
     let counts = folder.path().join("callgrind.out");
-    let command = contender.command(Exports::one(cell.disk), images, &socket)?;
+    let command = contender.command(Exports::one(cell.disk), images, &socket, 0)?;
     let mut command = under_callgrind(&command, &counts, &[]);
     let server = Server::start(&mut command, &socket, contender.ready())?;
     if contender.starts_empty(cell.disk) {

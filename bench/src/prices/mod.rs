@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::images::Images;
 use crate::quiet;
 use crate::results::table::Table;
+use crate::round_trip::Processors;
 use crate::statistics::quantile;
 
 /// What one thing costs.
@@ -37,15 +38,6 @@ pub struct Price {
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Prices(Vec<Price>);
-
-/// The processors that servers and clients run on.
-#[derive(Clone, Copy, Debug)]
-pub struct Processors {
-    /// Of the thread that measures; in a comparison, the client's.
-    pub own: usize,
-    /// Of the other end; in a comparison, the server's.
-    pub other: usize,
-}
 
 /// How long one price is measured.
 const TIME: Duration = Duration::from_millis(400);

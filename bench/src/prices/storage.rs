@@ -9,10 +9,11 @@ use io_uring::{IoUring, opcode, types};
 use pollux_tests::random::Random;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::{Price, Processors};
+use super::Price;
 use crate::cell::{BLOCK, Disk};
 use crate::images::{Images, open_directly};
 use crate::pinned::Pinned;
+use crate::round_trip::Processors;
 
 /// A buffer that `O_DIRECT` takes.
 #[repr(align(4096))]
@@ -20,11 +21,11 @@ struct Page([u8; BLOCK]);
 
 pub fn prices(processors: Processors, images: &Images) -> io::Result<Vec<Price>> {
     for disk in [Disk::Tmpfs, Disk::Cached, Disk::Direct] {
-        images.prepare(disk)?;
+        images.prepare(disk, 0)?;
     }
-    let tmpfs = File::open(images.path(Disk::Tmpfs))?;
-    let cached = File::open(images.path(Disk::Cached))?;
-    let direct = open_directly(&images.path(Disk::Direct))?;
+    let tmpfs = File::open(images.path(Disk::Tmpfs, 0))?;
+    let cached = File::open(images.path(Disk::Cached, 0))?;
+    let direct = open_directly(&images.path(Disk::Direct, 0))?;
     let _pinned = Pinned::to(processors.own)?;
     let mut prices = vec![
         pread("pread of 4 KiB, tmpfs", &tmpfs, Disk::Tmpfs)?,

@@ -12,8 +12,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Price, Processors, TIME, nanoseconds};
+use super::{Price, TIME, nanoseconds};
 use crate::pinned::Pinned;
+use crate::round_trip::Processors;
 
 const ONE: [u8; 8] = 1u64.to_ne_bytes();
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::outcome::short;
 use super::plot::Plot;
 use super::table::Table;
+use crate::pairing::{Group, State, Tagged, alike};
 use crate::statistics::{Estimate, median};
 use crate::studies::Finding;
 
@@ -23,10 +24,18 @@ pub struct Section {
     pub plot: Option<Plot>,
 }
 
-/// Two things that took turns.
+/// Two things that took turns, in one state of the host.
 #[derive(Debug, Serialize)]
 pub struct Row {
     name: String,
+    /// `None` if no two of them can be compared.
+    state: Option<State>,
+    /// How many of them could be compared in this state.
+    pairs: usize,
+    /// How many could not be, in any.
+    dropped: usize,
+    /// How many trials were made again: others disturbed them, or the host moved the processors.
+    repeated: usize,
     numbers: Vec<Number>,
 }
 
@@ -40,36 +49,83 @@ struct Number {
     ratio: Option<Estimate>,
 }
 
+/// What tells modes apart, where a study has it.
+pub const SPEED: &str = "k IOPS";
+
+/// Which of `one[i]`, `other[i]` can be compared.
+pub fn comparable(one: &[Tagged<Finding>], other: &[Tagged<Finding>]) -> Vec<Group> {
+    let speed = |finding: &Finding| {
+        let known = finding.iter().find(|(name, _)| *name == SPEED);
+        known.map(|(_, value)| *value)
+    };
+    alike(one, other, speed)
+}
+
 impl Row {
-    /// Of what was found pair by pair; with the ratios of the numbers with these headings.
-    pub fn new(name: String, found: &[Vec<Finding>; 2], ratios: &[&str]) -> Self {
-        let mut headings: Vec<&'static str> = vec![];
-        for (heading, _) in found.iter().flatten().flatten() {
-            if !headings.contains(heading) {
-                headings.push(heading);
-            }
+    /// One for each state, of what was found pair by pair; with the ratios of the numbers with these headings.
+    pub fn by_state(
+        name: &str,
+        [one, other]: &[Vec<Tagged<Finding>>; 2],
+        repeated: usize,
+        ratios: &[&str],
+    ) -> Vec<Self> {
+        let groups = comparable(one, other);
+        let compared: usize = groups.iter().map(|group| group.pairs.len()).sum();
+        let bare = Self {
+            name: name.to_owned(),
+            state: None,
+            pairs: 0,
+            dropped: one.len() - compared,
+            repeated,
+            numbers: vec![],
+        };
+        if groups.is_empty() {
+            return vec![bare];
         }
-        let number = |heading: &'static str| {
-            let values = found.each_ref().map(|all| values(all, heading));
-            let [one, other] = &values;
-            let comparable = ratios.contains(&heading) && one.len() == other.len();
-            let pairs = one.iter().zip(other).map(|(one, other)| one / other);
-            let ratio = comparable.then(|| Estimate::bootstrap(&pairs.collect::<Vec<_>>()));
-            Number {
-                heading,
-                values,
-                ratio,
+        let row = |group: &Group| {
+            let of = |side: &[Tagged<Finding>]| -> Vec<Finding> {
+                group
+                    .pairs
+                    .iter()
+                    .map(|&pair| side[pair].found.clone())
+                    .collect()
+            };
+            Self {
+                name: name.to_owned(),
+                state: Some(group.state),
+                pairs: group.pairs.len(),
+                numbers: numbers(&[of(one), of(other)], ratios),
+                ..bare
             }
         };
-        Self {
-            numbers: headings.into_iter().map(number).collect(),
-            name,
-        }
+        groups.iter().map(row).collect()
     }
 
     fn number(&self, heading: &str) -> Option<&Number> {
         self.numbers.iter().find(|one| one.heading == heading)
     }
+}
+
+fn numbers(found: &[Vec<Finding>; 2], ratios: &[&str]) -> Vec<Number> {
+    let mut headings: Vec<&'static str> = vec![];
+    for (heading, _) in found.iter().flatten().flatten() {
+        if !headings.contains(heading) {
+            headings.push(heading);
+        }
+    }
+    let number = |heading: &'static str| {
+        let values = found.each_ref().map(|all| values(all, heading));
+        let [one, other] = &values;
+        let comparable = ratios.contains(&heading) && one.len() == other.len();
+        let pairs = one.iter().zip(other).map(|(one, other)| one / other);
+        let ratio = comparable.then(|| Estimate::bootstrap(&pairs.collect::<Vec<_>>()));
+        Number {
+            heading,
+            values,
+            ratio,
+        }
+    };
+    headings.into_iter().map(number).collect()
 }
 
 fn values(found: &[Finding], heading: &str) -> Vec<f64> {
@@ -88,16 +144,20 @@ impl Section {
                 None => columns.push(column),
             }
         }
-        let mut headings = vec![""];
+        let mut headings = vec!["", "host"];
         for (heading, ratio) in &columns {
             headings.push(heading);
             if *ratio {
                 headings.push("ratio (95 %)");
             }
         }
+        headings.extend(["pairs", "dropped/redone"]);
         let mut table = Table::new(&headings);
         for row in &self.rows {
-            let mut cells = vec![row.name.clone()];
+            let state = row
+                .state
+                .map_or_else(|| "-".into(), |state| state.to_string());
+            let mut cells = vec![row.name.clone(), state];
             for (heading, ratio) in &columns {
                 let number = row.number(heading);
                 cells.push(number.map_or_else(|| "-".into(), Number::both));
@@ -106,6 +166,8 @@ impl Section {
                     cells.push(ratio.map_or_else(|| "-".into(), |ratio| ratio.to_string()));
                 }
             }
+            cells.push(row.pairs.to_string());
+            cells.push(format!("{}/{}", row.dropped, row.repeated));
             table.add(cells);
         }
         table
@@ -147,17 +209,22 @@ impl Number {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairing::Distance;
 
     #[test]
     fn a_number_that_one_side_lacks_has_no_ratio() {
+        let near = |found| Tagged {
+            distance: Some(Distance::Near),
+            found,
+        };
         let full: Finding = vec![("k IOPS", 4.0), ("hold µs", 1.0)];
         let bare: Finding = vec![("k IOPS", 8.0)];
-        let found = [vec![full; 3], vec![bare; 3]];
-        let row = Row::new("lock".into(), &found, &["k IOPS", "hold µs"]);
+        let found = [vec![near(full); 3], vec![near(bare); 3]];
+        let rows = Row::by_state("lock", &found, 0, &["k IOPS", "hold µs"]);
         let section = Section {
             title: "Locks",
             explanation: "",
-            rows: vec![row],
+            rows,
             plot: None,
         };
         let text = section.plain();
@@ -165,5 +232,33 @@ mod tests {
             text.contains("4.00 / 8.00  0.50 (0.50–0.50)  1.00 / -"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn states_have_rows_of_their_own_and_say_what_was_dropped() {
+        let at = |distance, iops| Tagged {
+            distance,
+            found: vec![("k IOPS", iops)],
+        };
+        let (near, far) = (Some(Distance::Near), Some(Distance::Far));
+        let one = vec![at(near, 14.0), at(far, 3.0), at(near, 14.0), at(None, 9.0)];
+        let other = vec![at(near, 7.0), at(far, 3.0), at(far, 3.0), at(near, 7.0)];
+        let rows = Row::by_state("null", &[one, other], 5, &["k IOPS"]);
+        let shown = |row: &Row| (row.pairs, row.dropped, row.repeated, row.numbers[0].both());
+        let expected = [
+            (1, 2, 5, "14.0 / 7.00".to_owned()),
+            (1, 2, 5, "3.00 / 3.00".to_owned()),
+        ];
+        assert_eq!(rows.iter().map(shown).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_at_all_has_a_row_that_says_so() {
+        let moved = Tagged {
+            distance: None,
+            found: vec![("k IOPS", 1.0)],
+        };
+        let rows = Row::by_state("null", &[vec![moved.clone(); 3], vec![moved; 3]], 9, &[]);
+        assert_eq!((rows.len(), rows[0].state, rows[0].dropped), (1, None, 3));
     }
 }

@@ -14,7 +14,7 @@ use crate::machine::Setting;
 use crate::prices::Prices;
 use crate::set::Cells;
 
-pub use outcome::{Outcome, Verdict};
+pub use outcome::Outcome;
 use table::Table;
 
 /// Everything, for scripts.
@@ -22,8 +22,6 @@ use table::Table;
 pub struct Results {
     /// Where it was measured.
     pub setting: Setting,
-    /// The names of the two servers.
-    pub names: [String; 2],
     /// Pairs of each cell.
     pub pairs: usize,
     /// Seconds of each measurement.
@@ -87,32 +85,14 @@ impl Section {
     fn markdown(&self) -> String {
         let [speeds, costs] = self.tables();
         let [one, other] = self.sides;
-        let lost = |outcome: &&Outcome| outcome.verdict() != Verdict::Won;
+        let lost = |outcome: &&Outcome| !outcome.is_won();
         format!(
-            "## {}\n\n{}\nRows that {one} does not win: {} of {}.{} For each request, {one} / {other}:\n\n{}",
+            "## {}\n\n{}\nCells that {one} does not win: {} of {}. For each request, {one} / {other}:\n\n{}",
             self.title,
             speeds.markdown(),
             self.outcomes.iter().filter(lost).count(),
             self.outcomes.len(),
-            self.beside_spdk(),
             costs.markdown()
-        )
-    }
-
-    /// How much of what is asked of us beside SPDK is missing; empty where nothing is.
-    fn beside_spdk(&self) -> String {
-        let asked = self
-            .outcomes
-            .iter()
-            .filter_map(Outcome::reaches_what_is_asked);
-        let reached: Vec<bool> = asked.collect();
-        if reached.is_empty() {
-            return String::new();
-        }
-        let missed = reached.iter().filter(|reached| !**reached).count();
-        format!(
-            " Rows that miss what is asked beside SPDK: {missed} of {}.",
-            reached.len()
         )
     }
 }
@@ -141,45 +121,48 @@ impl Results {
     fn head(&self) -> String {
         let Self {
             setting,
-            names,
             pairs,
             seconds,
             ..
         } = self;
+        let roles = ["ours", "peer"]
+            .into_iter()
+            .chain(std::iter::repeat("beside it"));
+        let server = |(role, (name, version)): (&str, &(String, String))| {
+            format!("- {role}: `{name}` ({version})\n")
+        };
+        let servers: String = roles.zip(&setting.servers).map(server).collect();
         format!(
             "# Results\n\
              Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
-             client (crate `blkio`), server and client on a processor each; {pairs} pairs of {seconds} s for each cell, the two\n\
-             servers in turn (A B A B), each started afresh.\n\n\
+             client (crate `blkio`), server and client on a processor each; for each cell {pairs} sittings of {seconds} s a server,\n\
+             each with both started afresh and in slices of a tenth of a second, A B A B.\n\n\
              - machine: {}, {}\n- kernel: {}\n- files: tmpfs; `cached` and `direct` on {}\n- commit: {}\n\
-             - ours: `{}` ({})\n- peer: `{}` ({})\n- command: `{}`\n\n",
+             {servers}- command: `{}`\n\n",
             setting.processor,
             setting.virtualization,
             setting.kernel,
             setting.storage,
             setting.commit,
-            names[0],
-            setting.versions[0],
-            names[1],
-            setting.versions[1],
             setting.command,
         )
     }
 }
 
 const EXPLANATION: &str = "\
-A cell is disk/client/requests/depth, with the server before it where two clients are compared on one. IOPS are medians with the least and the greatest; the ratio is the median over the pairs,
-with its 95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1. `redone`
-measurements were disturbed by other load and made again; `noisy` ones were so each time, and count.\n
+A cell is disk/client/requests/depth, with the server before it where two clients are compared on one. IOPS are medians with the least and the greatest; the ratio is the median over the sittings,
+of each the median of its pairs, with its 95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1.\n
+The host has states of its own, and only what was measured in the same one is a pair (*host*). It moves the two processors: a cache
+line goes from one to the other and back in some 95 ns (*near*) or some 560 (*far*), for seconds or minutes. That is measured around each
+sample; one during which it changed is dropped, and so is a pair with one side near and the other far. Where the speeds of one server lie in
+two heaps, as they do where the host sometimes polls before it halts a processor, there is a row for either (*fast*, *slow*), and a mean over none.
+`dropped` are pairs that were in no one state; `redone` measurements were disturbed by other load, or had no pair, and were made again;
+`noisy` ones were disturbed each time, and count.\n
 p50 and p99 are what the client sees, from a phase of its own after the one that counts IOPS: each request is timed from the
 look that found its buffer free to the look that found it back, by one look at the clock for a batch. Processor time is that of
 all threads of the server, and of the client's one thread; a sleep is a voluntary context switch. System calls are counted from
 outside (`perf stat`), in a third phase; a kick is the client's write to an eventfd that it shares with the server, a call the
 server's. `-` is what could not be counted.\n
-SPDK's figures (k IOPS) are published ones of its vhost target from such a machine with such a client (*memory* by its malloc, tmpfs
-by its aio, `direct` by its uring back end), not measured in this run; beside them stands our median by them, and what is asked of
-it. How that machine compares, the storage daemon tells, whose figures with a polling client on `null` were 48 / 664 / 598 / 673 / 642 at 1 / 4
-/ 16 / 64 / 128 in flight there. Near 3.7 M a second the client is the limit: there the server's processor time counts.\n
 The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone: against it stands
 a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there, *cached* one of a disk that lies in
 the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by `aio=io_uring`: as

@@ -1,30 +1,42 @@
-//! What one cell gave, and its rows in the two tables.
+//! What one cell gave, and its rows in the two tables: one for each state of the host.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::table::Table;
 use crate::cell::Cell;
-use crate::measure::Sample;
-use crate::spdk::{Beside, Published};
+use crate::measure::{Sample, Sitting};
+use crate::pairing::{Group, State, Tagged, alike};
 use crate::statistics::{Estimate, median, range};
 
-/// All samples of one cell, pair by pair.
+/// All samples of one cell.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     #[serde(flatten)]
     cell: Cell,
+    /// The pairs that can be compared, by the state in which they were measured.
+    states: Vec<InState>,
+    /// All pairs.
+    pairs: usize,
+    /// Those in no state: the host moved the processors, or was in another state for the one than for the other.
+    dropped: usize,
+    /// Sittings that others disturbed, or without a pair, and that were made again.
+    repeated: usize,
+    /// Sittings that were disturbed every time, and are among the samples all the same.
+    disturbed: usize,
+}
+
+/// The samples of one cell in one state of the host, pair by pair.
+#[derive(Debug, Serialize)]
+struct InState {
+    state: State,
     ours: Vec<Sample>,
     theirs: Vec<Sample>,
-    /// Our IOPS by theirs, of each pair.
+    /// Our IOPS by theirs: of each sitting, the median of its pairs.
     ratio: Estimate,
-    /// Processor time of our client by theirs, for each request of each pair.
+    /// Processor time of our client by theirs, for each request, in the same way.
     client_cpu: Estimate,
-    /// Our median beside SPDK's published figure, where there is one.
-    beside_spdk: Option<Beside>,
-    /// Measurements that others disturbed, and that were made again.
-    repeated: usize,
-    /// Measurements that were disturbed every time, and are among the samples all the same.
-    disturbed: usize,
 }
 
 /// Who is ahead.
@@ -42,94 +54,105 @@ type Of = fn(&Sample) -> f64;
 type Perhaps = fn(&Sample) -> Option<f64>;
 
 impl Outcome {
-    /// Of the pairs `ours[i]`, `theirs[i]`.
-    pub fn new(cell: Cell, ours: Vec<Sample>, theirs: Vec<Sample>, repeated: usize) -> Self {
-        let iops: Of = |sample| sample.throughput.iops;
-        let ratio = |of: Of| {
-            let pairs = ours.iter().zip(&theirs);
-            let ratios = pairs.map(|(ours, theirs)| of(ours) / of(theirs));
-            Estimate::bootstrap(&ratios.collect::<Vec<_>>())
-        };
-        let all = ours.iter().chain(&theirs);
-        let disturbed = all.filter(|sample| sample.throughput.disturbance.disturbs());
+    /// Of all sittings.
+    pub fn new(cell: Cell, sittings: Vec<Sitting>, repeated: usize, disturbed: usize) -> Self {
+        let mut sitting_of = vec![];
+        let mut sides: [Vec<Tagged<Sample>>; 2] = [vec![], vec![]];
+        for (number, sitting) in sittings.into_iter().enumerate() {
+            sitting_of.resize(sitting_of.len() + sitting[0].len(), number);
+            for (all, samples) in sides.iter_mut().zip(sitting) {
+                all.extend(samples);
+            }
+        }
+        let [ours, theirs] = &sides;
+        let groups = alike(ours, theirs, |sample| Some(sample.throughput.iops));
+        let compared: usize = groups.iter().map(|group| group.pairs.len()).sum();
+        let states = groups
+            .iter()
+            .map(|group| InState::new(group, &sides, &sitting_of));
         Self {
             cell,
-            ratio: ratio(iops),
-            client_cpu: ratio(|sample| sample.throughput.client.cpu_us),
-            beside_spdk: Published::of(cell).map(|published| Beside {
-                ratio: median_of(&ours, iops) / 1000.0 / published.kilo_iops,
-                asked: published.asked,
-            }),
+            states: states.collect(),
+            pairs: sitting_of.len(),
+            dropped: sitting_of.len() - compared,
             repeated,
-            disturbed: disturbed.count(),
-            ours,
-            theirs,
+            disturbed,
         }
     }
 
-    /// Who is ahead here.
-    pub fn verdict(&self) -> Verdict {
-        if self.ratio.low > 1.0 {
-            Verdict::Won
-        } else if self.ratio.high < 1.0 {
-            Verdict::Lost
-        } else {
-            Verdict::Even
-        }
-    }
-
-    /// Beside SPDK, where anything was asked of us there: was it reached?
-    pub fn reaches_what_is_asked(&self) -> Option<bool> {
-        let beside = self.beside_spdk?;
-        beside.asked.map(|_| beside.suffices())
+    /// Is the one side ahead in every state?
+    pub fn is_won(&self) -> bool {
+        let won = |state: &InState| state.verdict() == Verdict::Won;
+        !self.states.is_empty() && self.states.iter().all(won)
     }
 
     /// The table of speeds, without rows.
     pub fn speeds([one, other]: [&str; 2]) -> Table {
         Table::new(&[
             "cell",
+            "host",
             &format!("k IOPS {one}"),
             &format!("k IOPS {other}"),
             "ratio (95 %)",
             "",
             "client CPU (95 %)",
-            "SPDK",
-            "ours/SPDK, asked",
             "p50 µs",
             "p99 µs",
-            "redone/noisy",
+            "pairs",
+            "dropped/redone/noisy",
         ])
     }
 
-    /// Its row there.
+    /// Its rows there.
     pub fn add_speeds(&self, to: &mut Table) {
-        let verdict = match self.verdict() {
-            Verdict::Won => "",
-            Verdict::Even => "even",
-            Verdict::Lost => "LOST",
-        };
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        let figure = Published::of(self.cell).map(|published| published.kilo_iops);
-        let same_server = self.cell.contest.server().is_some();
-        to.add([
-            self.cell.to_string(),
-            kilo_iops(&self.ours),
-            kilo_iops(&self.theirs),
-            self.ratio.to_string(),
-            verdict.to_owned(),
-            or_none(same_server.then(|| self.client_cpu.to_string())),
-            or_none(figure.map(|figure| figure.to_string())),
-            or_none(self.beside_spdk.map(|beside| beside.to_string())),
-            self.both(|sample| Some(sample.latency.p50_us)),
-            self.both(|sample| Some(sample.latency.p99_us)),
-            format!("{}/{}", self.repeated, self.disturbed),
-        ]);
+        let Self {
+            cell,
+            dropped,
+            repeated,
+            disturbed,
+            ..
+        } = self;
+        let trouble = format!("{dropped}/{repeated}/{disturbed}");
+        let none = || "-".to_owned();
+        if self.states.is_empty() {
+            let mut row = vec![none(); 11];
+            row[0] = cell.to_string();
+            row[10] = trouble;
+            to.add(row);
+            return;
+        }
+        let same_server = cell.contest.server().is_some();
+        for state in &self.states {
+            let verdict = match state.verdict() {
+                Verdict::Won => "",
+                Verdict::Even => "even",
+                Verdict::Lost => "LOST",
+            };
+            to.add([
+                cell.to_string(),
+                state.state.to_string(),
+                kilo_iops(&state.ours),
+                kilo_iops(&state.theirs),
+                state.ratio.to_string(),
+                verdict.to_owned(),
+                if same_server {
+                    state.client_cpu.to_string()
+                } else {
+                    none()
+                },
+                state.both(|sample| Some(sample.latency.p50_us)),
+                state.both(|sample| Some(sample.latency.p99_us)),
+                format!("{} of {}", state.ours.len(), self.pairs),
+                trouble.clone(),
+            ]);
+        }
     }
 
     /// The table of costs, without rows.
     pub fn costs() -> Table {
         Table::new(&[
             "cell",
+            "host",
             "server µs",
             "client µs",
             "kicks",
@@ -141,19 +164,55 @@ impl Outcome {
         ])
     }
 
-    /// Its row there.
+    /// Its rows there.
     pub fn add_costs(&self, to: &mut Table) {
-        to.add([
-            self.cell.to_string(),
-            self.both(|sample| Some(sample.throughput.server.cpu_us)),
-            self.both(|sample| Some(sample.throughput.client.cpu_us)),
-            self.both(Sample::kicks),
-            self.both(Sample::calls),
-            self.both(|sample| Some(sample.throughput.server.sleeps)),
-            self.both(|sample| Some(sample.throughput.client.sleeps)),
-            self.both(|sample| Some(sample.system_calls?.server)),
-            self.both(|sample| Some(sample.system_calls?.client)),
-        ]);
+        for state in &self.states {
+            to.add([
+                self.cell.to_string(),
+                state.state.to_string(),
+                state.both(|sample| Some(sample.throughput.server.cpu_us)),
+                state.both(|sample| Some(sample.throughput.client.cpu_us)),
+                state.both(Sample::kicks),
+                state.both(Sample::calls),
+                state.both(|sample| Some(sample.throughput.server.sleeps)),
+                state.both(|sample| Some(sample.throughput.client.sleeps)),
+                state.both(|sample| Some(sample.system_calls?.server)),
+                state.both(|sample| Some(sample.system_calls?.client)),
+            ]);
+        }
+    }
+}
+
+impl InState {
+    fn new(group: &Group, [ours, theirs]: &[Vec<Tagged<Sample>>; 2], sitting_of: &[usize]) -> Self {
+        let of = |side: &[Tagged<Sample>]| -> Vec<Sample> {
+            group.pairs.iter().map(|&pair| side[pair].found).collect()
+        };
+        let (ours, theirs) = (of(ours), of(theirs));
+        let ratio = |of: Of| {
+            let pairs = ours.iter().zip(&theirs);
+            let ratios: Vec<f64> = pairs.map(|(ours, theirs)| of(ours) / of(theirs)).collect();
+            let sittings = group.pairs.iter().map(|&pair| sitting_of[pair]);
+            Estimate::bootstrap(&medians_by(sittings, &ratios))
+        };
+        Self {
+            state: group.state,
+            ratio: ratio(|sample| sample.throughput.iops),
+            client_cpu: ratio(|sample| sample.throughput.client.cpu_us),
+            ours,
+            theirs,
+        }
+    }
+
+    /// Who is ahead here.
+    fn verdict(&self) -> Verdict {
+        if self.ratio.low > 1.0 {
+            Verdict::Won
+        } else if self.ratio.high < 1.0 {
+            Verdict::Lost
+        } else {
+            Verdict::Even
+        }
     }
 
     /// The medians of ours and theirs.
@@ -170,8 +229,14 @@ impl Outcome {
     }
 }
 
-fn median_of(samples: &[Sample], of: Of) -> f64 {
-    median(&samples.iter().map(of).collect::<Vec<_>>())
+/// The median of those values that have the same key, key by key. Slices of one sitting are no measurements of their
+/// own: whatever its two servers found at their start is in all of them.
+fn medians_by(keys: impl Iterator<Item = usize>, values: &[f64]) -> Vec<f64> {
+    let mut by_key: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (key, &value) in keys.zip(values) {
+        by_key.entry(key).or_default().push(value);
+    }
+    by_key.values().map(|values| median(values)).collect()
 }
 
 fn kilo_iops(samples: &[Sample]) -> String {
@@ -201,6 +266,13 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[allow(clippy::float_cmp)] // medians of small whole numbers are exact
+    fn each_sitting_counts_once_however_many_of_its_pairs_can_be_compared() {
+        let medians = medians_by([0, 0, 0, 2].into_iter(), &[1.0, 9.0, 2.0, 4.0]);
+        assert_eq!(medians, [2.0, 4.0]);
+    }
 
     #[test]
     fn numbers_have_three_digits() {

@@ -11,6 +11,7 @@ use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
 use super::{Case, Finding, Median, Study, count, only};
 use crate::cell::Disk;
+use crate::client::Lend;
 use crate::load::microseconds;
 use crate::measure::Spent;
 use crate::results::plot::{Line, Panel, Plot};
@@ -72,11 +73,12 @@ const DISKS: [Disk; 2] = [Disk::Null, Disk::Direct];
 const RATES: [u32; 5] = [100, 1000, 10_000, 50_000, 100_000];
 
 /// Before a request is due the client is awake for so long: several times what it takes to wake a sleeper.
-const AWAKE: Duration = Duration::from_micros(500);
+pub const AWAKE: Duration = Duration::from_micros(500);
 
-const CPU: &str = "server CPU %";
-const P50: &str = "p50 µs";
-const P99: &str = "p99 µs";
+/// Headings.
+pub const CPU: &str = "server CPU %";
+pub const P50: &str = "p50 µs";
+pub const P99: &str = "p99 µs";
 
 impl Study for Curve {
     type Trial = Trial;
@@ -139,15 +141,18 @@ latencies are those of the queue before it. *server sleeps* are for each request
 }
 
 /// What the server costs under this client, and how late it answers.
-pub fn measure(client: &mut OpenLoop, site: &Site) -> io::Result<Finding> {
+pub fn measure<C: pollux_disk::Channel, B: Lend>(
+    client: &mut OpenLoop<C, B>,
+    site: &Site,
+) -> io::Result<Finding> {
     client.run_for(site.time / 4)?;
     client.latencies.reset();
-    let (before, began) = (Spent::by_server(site.server)?, Instant::now());
+    let (before, began) = (Spent::by_servers(&site.servers)?, Instant::now());
     client.run_for(site.time)?;
     let seconds = began.elapsed().as_secs_f64();
     let latencies = &client.latencies;
     let requests = count(latencies.len());
-    let each = before.until(&Spent::by_server(site.server)?, requests);
+    let each = before.until(&Spent::by_servers(&site.servers)?, requests);
     Ok(vec![
         (CPU, each.cpu_us * requests / 1e4 / seconds),
         (P50, microseconds(latencies, 0.5)),

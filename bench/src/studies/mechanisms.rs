@@ -206,7 +206,7 @@ and calls are those of a request, counted in a phase of its own, times the IOPS 
         let mut queues = Queues::new(loads.collect(), waiting);
         let quarter = site.time / 4;
         queues.run_for(quarter)?;
-        let speed = throughput(site.server, || queues.run_all_for(site.time))?;
+        let speed = throughput(&site.servers, || queues.run_all_for(site.time))?;
         let latencies = together(&queues.run_timed(site.time / 2)?);
         let asked = site.system_calls(|| queues.run_all_for(quarter))?;
         queues.end()?;

@@ -13,7 +13,7 @@ use pollux_tests::random::Random;
 use super::site::{Setup, Site};
 use super::{Case, Finding, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Buffers, Job, on_its_way, token};
+use crate::client::{Buffers, Job, Lend as _, on_its_way, token};
 use crate::load::{Latencies, Offsets, latencies, microseconds, record};
 
 /// The study.

@@ -7,18 +7,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_disk::{Channel as _, Completion as Done, Failure};
-use pollux_driver::{Channel, Driver, Options, Waiter, Waiting};
+use pollux_disk::{Completion as Done, Failure};
+use pollux_driver::{Channel, Waiter, Waiting};
 
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Buffers, Job, on_its_way, token};
+use crate::client::{Buffers, Job, Lend, Own, on_its_way, token};
 use crate::load::{Latencies, Offsets, latencies, record};
 
 /// A client that sends each request when it is due.
-pub struct OpenLoop {
-    channel: Channel,
+pub struct OpenLoop<C = Channel, B = Buffers> {
+    channel: C,
     waiter: Waiter,
-    buffers: Buffers,
+    buffers: B,
     offsets: Offsets,
     /// Between two requests.
     period: Duration,
@@ -33,26 +33,35 @@ pub struct OpenLoop {
 /// The most requests in flight: what is due beyond waits.
 const MOST: u16 = 64;
 
+/// What such a client is to prepare.
+pub const JOB: Job = Job {
+    work: Work::RandRead,
+    block: BLOCK,
+    depth: MOST,
+};
+
 impl OpenLoop {
     /// On `socket`, where `disk` is, so many requests a second.
     pub fn connect(socket: &Path, disk: Disk, waiting: Waiting, rate: u32) -> io::Result<Self> {
-        let driver = Driver::connect(socket, &Options::default()).map_err(io::Error::other)?;
-        let waiter = Waiter::new(waiting)?;
-        let job = Job {
-            work: Work::RandRead,
-            block: BLOCK,
-            depth: MOST,
-        };
-        Ok(Self {
-            channel: driver.channel(waiter.point())?,
+        let client = Own::connect(socket, Waiter::new(waiting)?, JOB)?;
+        Ok(Self::new(client, Offsets::of(disk, BLOCK), rate))
+    }
+}
+
+impl<C: pollux_disk::Channel, B: Lend> OpenLoop<C, B> {
+    /// By `client`, at `offsets`, so many requests a second.
+    pub fn new(client: Own<C, B>, offsets: Offsets, rate: u32) -> Self {
+        let (channel, waiter, buffers) = client.parts();
+        Self {
+            channel,
             waiter,
-            buffers: Buffers::new(&driver, job)?,
-            offsets: Offsets::of(disk, BLOCK),
+            buffers,
+            offsets,
             period: Duration::from_secs(1) / rate,
             due: vec![None; MOST.into()],
             awake: Duration::ZERO,
             latencies: latencies(),
-        })
+        }
     }
 
     /// The same, awake for so long before a request is due.

@@ -1,5 +1,5 @@
-//! Who shares a worker, or its processor: idle queues beside a busy one, two busy disks, and server and client on one
-//! processor.
+//! Who shares a worker, or its processor: idle queues beside a busy one, two busy disks, small requests beside large ones,
+//! and server and client on one processor.
 
 use std::fmt;
 use std::io;
@@ -26,6 +26,8 @@ pub struct Trial {
     queues: u16,
     /// In flight on each disk.
     depths: &'static [u16],
+    /// Bytes of each request, on each disk.
+    blocks: &'static [usize],
     waiting: Waiting,
     options: &'static [&'static str],
     processor: Processor,
@@ -37,6 +39,7 @@ impl Trial {
             disk,
             queues: 1,
             depths,
+            blocks: &[BLOCK; 2],
             waiting,
             options: &[],
             processor: Processor::Own,
@@ -46,10 +49,11 @@ impl Trial {
     /// A full queue of each disk; and the idle ones, which belong to the connections.
     fn connect(self, site: &Site) -> io::Result<(Vec<Load<Blkio>>, Vec<Blkio>)> {
         let (mut busy, mut idle) = (vec![], vec![]);
-        for (socket, &depth) in site.sockets.iter().zip(self.depths) {
+        let each = self.depths.iter().zip(self.blocks);
+        for (socket, (&depth, &block)) in site.sockets.iter().zip(each) {
             let job = Job {
                 work: Work::RandRead,
-                block: BLOCK,
+                block,
                 depth,
             };
             let queues = Blkio::connect_all(socket, self.waiting, job, self.queues)?;
@@ -83,7 +87,8 @@ impl Study for Sharing {
 4 KiB reads by crate `blkio`; *one / other*. `idle`: one busy queue of *null* with 127 idle queues of its session beside it, and the same without\n\
 them. `disks`: two busy disks in memory on one worker, so many in flight on one and on the other, polled in turn by one thread: the first\n\
 beside the second, and each beside itself alone; *share* is of the requests of both. Fair is that neither\n\
-waits behind more than 64 requests of the other for each turn: who has 4 in flight gets 4 of 68, and as much as the other with as many. `core`: server and client on one processor, the client blocking, adaptive beside `--poll never`: asked is 0.95.\n";
+waits behind more than 64 requests of the other for each turn: who has 4 in flight gets 4 of 68, and as much as the other with as many. `large`: one\n\
+request of 4 KiB at a time beside 64 of 4 MiB on another disk of the worker, and alone: what it waits for is one turn of the other's. `core`: server and client on one processor, the client blocking, adaptive beside `--poll never`: asked is 0.95.\n";
     const RATIOS: &'static [&'static str] = &["k IOPS", "p99 µs"];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;
@@ -91,6 +96,7 @@ waits behind more than 64 requests of the other for each turn: who has 4 in flig
     fn cases() -> Vec<Case<Trial>> {
         let mut cases = idle();
         cases.extend(disks());
+        cases.push(large());
         cases.extend(core());
         cases
     }
@@ -99,9 +105,9 @@ waits behind more than 64 requests of the other for each turn: who has 4 in flig
         Setup {
             options: trial.options,
             exports: Exports {
-                disk: trial.disk,
                 queues: trial.queues,
                 count: trial.depths.len(),
+                ..Exports::one(trial.disk)
             },
             processor: trial.processor,
             ..Setup::ours(trial.disk)
@@ -113,7 +119,7 @@ waits behind more than 64 requests of the other for each turn: who has 4 in flig
         let mut queues = Queues::new(busy, trial.waiting);
         queues.run_for(site.time / 4)?;
         let mut counts = vec![];
-        let all = throughput(site.server, || {
+        let all = throughput(&site.servers, || {
             counts = queues.run_for(site.time)?;
             Ok(counts.iter().copied().map(f64::from).sum())
         })?;
@@ -173,6 +179,19 @@ fn disks() -> Vec<Case<Trial>> {
         }
     };
     vec![case(&[4, 128]), case(&[64, 64])]
+}
+
+/// A disk beside another one that has large requests in flight, and alone.
+fn large() -> Case<Trial> {
+    let trial = |depths| Trial {
+        blocks: &[BLOCK, 4 << 20],
+        ..Trial::new(Disk::Memory, depths, Waiting::Polling)
+    };
+    Case {
+        name: "sharing/large/1+64".into(),
+        trials: [&[1, 64][..], &[1]].map(trial).into(),
+        rows: vec![("first:alone", [only(0), only(1)])],
+    }
 }
 
 /// Server and client on one processor.

@@ -28,10 +28,7 @@ pub struct Trial {
 
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.server {
-            Which::Ours => "ours",
-            Which::Peer => "peer",
-        })
+        self.server.fmt(f)
     }
 }
 
@@ -98,9 +95,9 @@ look), and what they do in a second later. *one / other*. Asked is silence after
             load.finish()?;
         }
         let quiet = quiet_after(site.server)?;
-        let before = Spent::by_server(site.server)?;
+        let before = Spent::by_servers(&site.servers)?;
         thread::sleep(WATCHED);
-        let idle = before.until(&Spent::by_server(site.server)?, WATCHED.as_secs_f64());
+        let idle = before.until(&Spent::by_servers(&site.servers)?, WATCHED.as_secs_f64());
         loads.into_iter().try_for_each(|load| load.end_with(0))?;
         Ok(vec![vec![
             (QUIET, quiet.as_secs_f64() * 1e3),

@@ -1,7 +1,10 @@
 //! Where a trial runs: which server it finds, and how it asks about it.
 
+use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pollux_tests::process::Process;
@@ -9,22 +12,82 @@ use pollux_tests::server::Server;
 
 use crate::cell::{Disk, Server as Which};
 use crate::compare::Comparison;
-use crate::contender::Exports;
-use crate::load;
+use crate::contender::{Contender, Exports};
+use crate::contenders::Contenders;
 use crate::measure::{Plan, Syscalls, SystemCalls, system_calls};
+use crate::pairing::Distance;
 use crate::perf::Target;
+use crate::round_trip::{self, Processors};
 
-/// The server of a trial.
+/// The servers of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Which of the two.
+    /// Which one of those that there are.
     pub server: Which,
     /// What ours is given beyond the options of the run.
     pub options: &'static [&'static str],
     /// What it serves.
     pub exports: Exports,
-    /// Where it runs.
+    /// How many processes of it, each with such exports.
+    pub processes: usize,
+    /// Where they run.
     pub processor: Processor,
+}
+
+/// One of several servers under the same client: ours as it is and without polling, and all others that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// Ours.
+    Ours,
+    /// Ours with `--poll never`.
+    Never,
+    /// Another.
+    Other(Which),
+}
+
+impl Rival {
+    /// Each of them, and the rows that hold ours against each of the others.
+    pub const ALL: [Self; 5] = [
+        Self::Ours,
+        Self::Never,
+        Self::Other(Which::Peer),
+        Self::Other(Which::StorageDaemon),
+        Self::Other(Which::Spdk),
+    ];
+
+    /// For a trial with it.
+    pub const fn setup(self, disk: Disk) -> Setup {
+        let ours = Setup::ours(disk);
+        match self {
+            Self::Ours => ours,
+            Self::Never => Setup {
+                options: &["--poll", "never"],
+                ..ours
+            },
+            Self::Other(server) => Setup { server, ..ours },
+        }
+    }
+
+    /// For a row that holds ours against it.
+    pub const fn row(self) -> &'static str {
+        match self {
+            Self::Ours | Self::Other(Which::Ours) => "ours:ours",
+            Self::Never => "ours:never",
+            Self::Other(Which::Peer) => "ours:peer",
+            Self::Other(Which::StorageDaemon) => "ours:qsd",
+            Self::Other(Which::Spdk) => "ours:spdk",
+        }
+    }
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours => f.write_str("ours"),
+            Self::Never => f.write_str("never"),
+            Self::Other(server) => server.fmt(f),
+        }
+    }
 }
 
 /// The processor of a server.
@@ -43,59 +106,90 @@ impl Setup {
             server: Which::Ours,
             options: &[],
             exports: Exports::one(disk),
+            processes: 1,
             processor: Processor::Own,
         }
     }
 
-    /// Starts it, with its sockets in `folder`, and fills its disks where they are empty.
-    pub fn start(self, comparison: &Comparison, folder: &Path) -> io::Result<Server> {
-        let contender = comparison.contender(self.server);
-        let contender = match self.server {
+    /// The server, with what it is given; `None` if it is not there.
+    pub fn contender(self, contenders: &Contenders) -> Option<Contender> {
+        let contender = contenders.get(self.server)?;
+        match self.server {
             Which::Ours => contender.with_options(self.options),
-            Which::Peer => Some(contender.clone()),
-        };
-        let contender = contender.expect("studies are made of Pollux alone");
-        let disk = self.exports.disk;
-        comparison.images.prepare(disk)?;
-        let cpu = match self.processor {
-            Processor::Own => comparison.options.server_cpu,
-            Processor::OfClient => comparison.options.client_cpu,
-        };
-        let server = contender.start(self.exports, comparison.images, folder, cpu)?;
-        if contender.starts_empty(disk) {
-            for socket in self.exports.sockets(server.socket()) {
-                load::fill(&socket, disk)?;
-            }
+            _ => Some(contender.clone()),
         }
-        Ok(server)
+    }
+
+    /// Starts them, with their sockets in folders below `folder`, and fills their disks where they are empty.
+    pub fn start(self, comparison: &Comparison, folder: &Path) -> io::Result<Vec<Server>> {
+        let contender = self.contender(comparison.contenders);
+        let contender = contender.expect("trials without a server are left out");
+        let processors = comparison.plan.processors;
+        let cpu = match self.processor {
+            Processor::Own => processors.other,
+            Processor::OfClient => processors.own,
+        };
+        let one = |number: usize| {
+            let folder = folder.join(number.to_string());
+            fs::create_dir(&folder)?;
+            comparison.serve(&contender, self.exports, &folder, cpu)
+        };
+        (0..self.processes).map(one).collect()
     }
 }
 
 /// What the client of a trial finds.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// A socket for each disk.
+    /// A socket for each disk of each server.
     pub sockets: Vec<PathBuf>,
-    /// The server.
+    /// The first server.
     pub server: Process,
+    /// All of them.
+    pub servers: Vec<Process>,
     /// How long to measure.
     pub time: Duration,
-    id: u32,
     folder: PathBuf,
     syscalls: Syscalls,
+    processors: Processors,
+    seen: Arc<Seen>,
 }
 
+/// At which distance [`Site::watched`] was; nothing where the whole trial matters.
+pub type Seen = OnceLock<Option<Distance>>;
+
 impl Site {
-    /// With `server`, which was started with `setup` and files in `folder`.
-    pub fn new(setup: Setup, server: &Server, folder: &Path, plan: Plan, time: Duration) -> Self {
+    /// With `servers`, which were started with `setup` and files in `folder`.
+    pub fn new(
+        setup: Setup,
+        servers: &[Server],
+        folder: &Path,
+        plan: Plan,
+        time: Duration,
+        seen: &Arc<Seen>,
+    ) -> Self {
+        let sockets = servers
+            .iter()
+            .map(|server| setup.exports.sockets(server.socket()));
+        let processes = servers.iter().map(|server| Process::new(server.pid()));
         Self {
-            sockets: setup.exports.sockets(server.socket()),
-            server: Process::new(server.pid()),
+            sockets: sockets.flatten().collect(),
+            server: Process::new(servers[0].pid()),
+            servers: processes.collect(),
             time,
-            id: server.pid(),
             folder: folder.to_owned(),
             syscalls: plan.syscalls,
+            processors: plan.processors,
+            seen: Arc::clone(seen),
         }
+    }
+
+    /// What `measure` finds: the part of a trial, of those that have long ones besides, that matters. The host may move
+    /// the processors before and after it.
+    pub fn watched<T>(&self, measure: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let tagged = round_trip::tagged(self.processors, measure)?;
+        self.seen.set(tagged.distance).expect("once a trial");
+        Ok(tagged.found)
     }
 
     /// The first of the sockets.
@@ -113,6 +207,6 @@ impl Site {
             return Ok(None);
         }
         let client = Target::Process(std::process::id());
-        system_calls(self.id, client, &self.folder, run).map(Some)
+        system_calls(self.server.id(), client, &self.folder, run).map(Some)
     }
 }

@@ -13,7 +13,7 @@ use pollux_driver::{Driver, Options, Waiter, Waiting};
 use super::site::{Setup, Site};
 use super::{Case, Finding, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Buffers, Client, Job, on_its_way, token};
+use crate::client::{Buffers, Client, Job, Lend as _, on_its_way, token};
 use crate::contender::Exports;
 use crate::load::Offsets;
 use crate::measure::Spent;
@@ -39,8 +39,6 @@ pub struct Trial {
     legs: usize,
     depth: u16,
     waiting: Waiting,
-    /// Does it sleep without a look before that?
-    at_once: bool,
     scope: PollScope,
 }
 
@@ -53,8 +51,7 @@ impl fmt::Display for Trial {
             PollScope::EveryQueue => " every-queue",
         };
         let waiting = Client::Driver(self.waiting).waiting();
-        let at_once = if self.at_once { " at once" } else { "" };
-        write!(f, "{waiting}{at_once}{scope} at {}", self.depth)
+        write!(f, "{waiting}{scope} at {}", self.depth)
     }
 }
 
@@ -65,7 +62,6 @@ impl Trial {
             legs: 3,
             depth,
             waiting,
-            at_once: false,
             scope: PollScope::OwnInFlight,
         }
     }
@@ -84,8 +80,8 @@ impl Study for Stacks {
     const TITLE: &'static str = "Stacked disks over queues of the driver";
     const EXPLANATION: &'static str = "\
 One thread and one channel of a stacked disk, whose legs are queues of our driver to one server, each its own (three, or sixteen of which one is\n\
-used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` looks or sleeps, whichever has cost its thread less lately; `at-once` never\n\
-looks, as a driver of interrupts does. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
+used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` sleeps, as a driver\n\
+of interrupts does. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
 legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
     const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 0.5;
@@ -102,17 +98,10 @@ legs with requests of its own with one that looks at all. Polls are looks at a l
             for depth in [1, 4] {
                 let [polled, call] = [Waiting::Polled, Waiting::Call]
                     .map(|waiting| Trial::new(shape, depth, waiting));
-                let at_once = Trial {
-                    at_once: true,
-                    ..call
-                };
                 cases.push(Case {
                     name: format!("stack/{}/{depth}", of(shape)),
-                    trials: vec![polled, call, at_once],
-                    rows: vec![
-                        ("polled:call", [only(0), only(1)]),
-                        ("polled:at-once", [only(0), only(2)]),
-                    ],
+                    trials: vec![polled, call],
+                    rows: vec![("polled:call", [only(0), only(1)])],
                 });
             }
             cases.push(Case {
@@ -202,10 +191,7 @@ impl Stacked {
             block: trial.block(),
             depth: trial.depth,
         };
-        let mut waiter = Waiter::new(trial.waiting)?;
-        if trial.at_once {
-            waiter = waiter.looking_for(Duration::ZERO);
-        }
+        let waiter = Waiter::new(trial.waiting)?;
         let point: &WaitPoint = waiter.point();
         let leg = driver.geometry().bytes;
         let (bytes, base) = match trial.shape {

@@ -6,17 +6,21 @@
 //! descriptors for one that failed, whose bytes it then reads no more. So nothing is handed to it before it
 //! has been looked at here: whole, and with no more descriptors than it takes.
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use pollux_disk::wait::{Sleeper, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{ioctl_fionread, retry_on_intr};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, RecvMsg, ReturnFlags, recvmsg,
+};
 
+use crate::padded::PaddedTable;
 use crate::refusal::Refusal;
 
 /// How long the rest of a message may take once its first byte is there. A frontend sends each in one
@@ -30,14 +34,19 @@ const LONGEST: usize = 4096;
 /// The most descriptors that one message brings: one for each region of a memory table.
 const MOST_FDS: usize = 32;
 
+/// What the listener is called at which other frontends wait.
+const OTHERS: Watch = Watch(0);
+
 /// Watches a connection for whole messages.
-pub struct Arrivals {
+pub struct Arrivals<'a> {
     stream: UnixStream,
     sleeper: Sleeper,
     patience: Duration,
+    /// The listener at which other frontends wait, until the first of them has come.
+    others: Option<BorrowedFd<'a>>,
 }
 
-impl Arrivals {
+impl<'a> Arrivals<'a> {
     /// Watches `stream`, of which others may read, but only what was reported.
     pub fn new(stream: UnixStream, patience: Duration) -> io::Result<Self> {
         // One that we inherited may be otherwise, and then would be asked again and again.
@@ -48,15 +57,24 @@ impl Arrivals {
             stream,
             sleeper,
             patience,
+            others: None,
         })
     }
 
-    /// Waits until a message can be read without waiting, or the connection has ended.
+    /// Has the first frontend told of that comes to `listener` meanwhile.
+    pub fn notice_others(&mut self, listener: BorrowedFd<'a>) -> io::Result<()> {
+        self.sleeper.point().watch(listener, OTHERS)?;
+        self.others = Some(listener);
+        Ok(())
+    }
+
+    /// Waits until a message can be read without waiting, or the connection has ended. Calls `another` once another
+    /// frontend waits, the first time only.
     ///
     /// # Errors
     ///
     /// When only a part of one comes, or it comes with too many descriptors.
-    pub fn next(&mut self) -> io::Result<()> {
+    pub fn next(&mut self, mut another: impl FnMut()) -> io::Result<()> {
         let mut since = None;
         while !self.is_ready()? {
             // Silence between messages may last as long as it likes.
@@ -68,7 +86,14 @@ impl Arrivals {
                 Some(left.ok_or_else(|| io::Error::other(Refusal::HalfMessage(self.patience)))?)
             };
             // Edge-triggered: it ends whenever more has come since the last time.
-            self.sleeper.sleep(timeout, |_| ())?;
+            let mut comes = false;
+            self.sleeper
+                .sleep(timeout, |name| comes |= name == OTHERS)?;
+            // However many come after it, they do not wake this thread.
+            if comes && let Some(listener) = self.others.take() {
+                self.sleeper.point().unwatch(listener)?;
+                another();
+            }
         }
         Ok(())
     }
@@ -88,15 +113,67 @@ impl Arrivals {
         Ok(body > LONGEST || there >= (HEADER + body) as u64)
     }
 
+    /// What has arrived, where it is a message that the crate `vhost` does not read: the table of memory as User-Mode Linux 6.1
+    /// sends it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not what it says.
+    pub fn padded_table(&self) -> io::Result<Option<PaddedTable>> {
+        let mut start = [0; PaddedTable::START];
+        let peeked = self.receive(
+            &mut start,
+            &mut RecvAncillaryBuffer::default(),
+            RecvFlags::PEEK,
+        );
+        // Whatever it is if it is shorter, or cannot be read: others see that as well.
+        let whole = peeked.is_ok_and(|peeked| peeked.bytes == PaddedTable::START);
+        let Some(len) = PaddedTable::len(&start).filter(|_| whole) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; len];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+        let mut given = RecvAncillaryBuffer::new(&mut space);
+        let mut there = self
+            .receive(&mut bytes, &mut given, RecvFlags::empty())?
+            .bytes;
+        // All of it has arrived, though maybe not in one piece. Descriptors come with the first, or not at all.
+        while there < len {
+            let (rest, mut none) = (&mut bytes[there..], RecvAncillaryBuffer::default());
+            match self.receive(rest, &mut none, RecvFlags::empty())?.bytes {
+                // The frontend has gone in the middle of it.
+                0 => return Ok(None),
+                more => there += more,
+            }
+        }
+        let files = |message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds.map(File::from)),
+            _ => None,
+        };
+        let files = given.drain().filter_map(files).flatten().collect();
+        Ok(Some(PaddedTable::new(&bytes, files)))
+    }
+
+    fn receive(
+        &self,
+        into: &mut [u8],
+        ancillary: &mut RecvAncillaryBuffer<'_>,
+        flags: RecvFlags,
+    ) -> io::Result<RecvMsg> {
+        let flags = flags | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let mut parts = [IoSliceMut::new(into)];
+        Ok(retry_on_intr(|| {
+            recvmsg(&self.stream, &mut parts, ancillary, flags)
+        })?)
+    }
+
     /// What the header says about the length of the body.
     fn peek(&self) -> io::Result<usize> {
         let mut header = [0; HEADER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         // It closes what it is given: a look copies descriptors, and leaves them where they are.
         let mut copies = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut header)];
-        let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
-        let peeked = retry_on_intr(|| recvmsg(&self.stream, &mut parts, &mut copies, flags))?;
+        let peeked = self.receive(&mut header, &mut copies, RecvFlags::PEEK)?;
         let given = |message| match message {
             RecvAncillaryMessage::ScmRights(fds) => fds.count(),
             _ => 0,
@@ -117,12 +194,13 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
 
     use pollux_memory::Interruptible;
 
     use super::*;
 
-    fn pair(patience: Duration) -> (Arrivals, UnixStream) {
+    fn pair(patience: Duration) -> (Arrivals<'static>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (Arrivals::new(ours, patience).unwrap(), theirs)
     }
@@ -139,13 +217,13 @@ mod tests {
             }
             theirs
         });
-        arrivals.next().unwrap();
+        arrivals.next(|| ()).unwrap();
         let mut message = [0; MESSAGE.len()];
         arrivals.stream.set_nonblocking(true).unwrap();
         arrivals.stream.read_exact(&mut message).unwrap();
         assert_eq!(message, MESSAGE);
         drop(sender.join().unwrap());
-        arrivals.next().unwrap();
+        arrivals.next(|| ()).unwrap();
     }
 
     #[test]
@@ -156,7 +234,7 @@ mod tests {
             tell.send(Interruptible::current()).unwrap();
             let mut message = [0; MESSAGE.len()];
             for _ in 0..2000 {
-                arrivals.next().unwrap();
+                arrivals.next(|| ()).unwrap();
                 arrivals.stream.read_exact(&mut message).unwrap();
             }
         });
@@ -181,7 +259,7 @@ mod tests {
         for half in [1, HEADER - 1, HEADER, MESSAGE.len() - 1] {
             let (mut arrivals, mut theirs) = pair(Duration::from_millis(1));
             theirs.write_all(&MESSAGE[..half]).unwrap();
-            let error = arrivals.next().unwrap_err().to_string();
+            let error = arrivals.next(|| ()).unwrap_err().to_string();
             assert!(error.contains("half a message"), "{error}");
         }
     }
@@ -191,7 +269,7 @@ mod tests {
         let (mut arrivals, mut theirs) = pair(PATIENCE);
         theirs.write_all(&MESSAGE[..HEADER]).unwrap();
         drop(theirs);
-        arrivals.next().unwrap();
+        arrivals.next(|| ()).unwrap();
     }
 
     #[test]
@@ -200,6 +278,27 @@ mod tests {
         let mut header = MESSAGE[..HEADER].to_vec();
         header[8..].copy_from_slice(&u32::MAX.to_le_bytes());
         theirs.write_all(&header).unwrap();
-        arrivals.next().unwrap();
+        arrivals.next(|| ()).unwrap();
+    }
+
+    #[test]
+    fn the_first_of_others_that_wait_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (mut arrivals, mut theirs) = pair(PATIENCE);
+        arrivals.notice_others(listener.as_fd()).unwrap();
+        let others = [(); 3].map(|()| UnixStream::connect(&path).unwrap());
+        let mut told = 0;
+        arrivals
+            .next(|| {
+                told += 1;
+                theirs.write_all(&MESSAGE).unwrap();
+            })
+            .unwrap();
+        assert_eq!(told, 1);
+        drop((theirs, others));
+        arrivals.next(|| told += 1).unwrap();
+        assert_eq!(told, 1);
     }
 }

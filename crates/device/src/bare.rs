@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pollux_disk::{Channel, Geometry, WaitPoint};
+use pollux_disk::{Channel, Effort, Geometry};
 use pollux_memory::{Alarm, Memory};
 use pollux_ring::{Areas, DeviceEnd, RingIndex, Suppression};
 use pollux_stats::{QueueStats, Snapshot};
@@ -13,13 +13,13 @@ use pollux_stats::{QueueStats, Snapshot};
 use crate::call::Call;
 use crate::config::{self, MAX_RANGES};
 use crate::poll::Progress;
-use crate::queue::{Queue, Setup};
+use crate::queue::{self, Pace, Queue, Setup};
 use crate::request::Rules;
 use crate::share::Share;
 use crate::tuning::Tuning;
 use crate::worker::SessionId;
 
-pub use pollux_blk::Config;
+pub use pollux_blk::{Cache, Config};
 
 /// What a session would have negotiated for the queue.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Plan {
     pub geometry: Geometry,
     /// The longest segment, where `SIZE_MAX` was negotiated.
     pub size_max: Option<u32>,
-    /// The most segments, where `SEG_MAX` was negotiated.
+    /// The most segments; `None`: as many as a device takes at most.
     pub seg_max: Option<u32>,
     /// Was FLUSH negotiated?
     pub flush: bool,
@@ -61,17 +61,22 @@ impl Bare {
     /// The most ranges that a discard may have.
     pub const MAX_RANGES: u32 = MAX_RANGES;
 
+    /// The most segments that a request may have.
+    pub const SEG_MAX: u32 = config::SEG_MAX;
+
+    /// A turn takes no more once it has done more work than this: so much for each span of a chain and, as the disk
+    /// is taken to do everything at once, one for each byte of a request.
+    pub const ENOUGH: u64 = queue::ENOUGH;
+
+    /// The work of a span.
+    pub const SPAN: u64 = queue::SPAN;
+
     /// A running queue whose requests go through `channel`.
     ///
     /// # Errors
     ///
     /// When the process has no descriptors left.
-    pub fn new(
-        plan: Plan,
-        channel: Box<dyn Channel>,
-        point: &WaitPoint,
-        tuning: Tuning,
-    ) -> io::Result<Self> {
+    pub fn new(plan: Plan, channel: Box<dyn Channel>, tuning: Tuning) -> io::Result<Self> {
         // Nobody is at the other end of a connection that an alarm could shut down.
         let alarm = Arc::new(Alarm::new(plan.call.try_clone()?.into()));
         let stats = Arc::<QueueStats>::default();
@@ -81,23 +86,26 @@ impl Bare {
             ring: DeviceEnd::new(&plan.areas, next, plan.suppression, plan.indirect),
             record: None,
             memory: plan.memory,
+            alarm: Arc::clone(&alarm),
             kick: None,
             call: Some(Call::new(plan.call, &alarm)?),
             error: None,
             rules: Rules {
                 geometry: plan.geometry,
                 size_max: plan.size_max,
-                seg_max: plan.seg_max,
+                seg_max: plan.seg_max.unwrap_or(Self::SEG_MAX),
                 max_ranges: MAX_RANGES,
+                pace: Pace::of(Effort::Everything),
             },
             serial: pollux_blk::serial(&plan.serial),
             flush: plan.flush,
             writeback: Arc::new(AtomicBool::new(plan.writeback)),
             dirty: None,
             stats: Arc::clone(&stats),
+            lines: Arc::default(),
         };
-        let mut share = Share::new(SessionId(0), channel, point.clone());
-        share.start(Box::new(Queue::new(setup, tuning.signal)));
+        let mut share = Share::new(SessionId(0), channel);
+        share.start(Box::new(Queue::new(setup, tuning)));
         Ok(Self {
             share,
             stats,
@@ -154,7 +162,7 @@ pub fn config_space(geometry: &Geometry, rings: Rings, offset: u32, len: u32) ->
         num_queues: rings.num_queues,
         queue_size: rings.queue_size,
         smallest_direct_ring: rings.smallest_direct,
-        writeback: rings.writeback,
+        cache: rings.cache,
     };
     let config = config::config(geometry, &context);
     let window = config::window(&config, offset, len);
@@ -171,5 +179,5 @@ pub struct Rings {
     /// The smallest ring without indirect descriptors.
     pub smallest_direct: Option<u16>,
     /// The cache mode.
-    pub writeback: bool,
+    pub cache: Cache,
 }

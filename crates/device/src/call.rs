@@ -1,14 +1,14 @@
-//! Descriptors of the frontend's that a worker uses: kicks are read from one, the driver is called through
-//! another. Never waiting for either.
+//! The descriptor of the frontend's through which a worker calls the driver, without ever waiting for it.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use pollux_memory::{Alarm, Misdeed};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 
 use crate::watchdog::watched;
 
@@ -30,21 +30,32 @@ pub fn non_blocking(fd: OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The descriptor through which one queue calls its driver: an eventfd, or whatever else the
-/// frontend chose, a pipe for instance.
+/// The descriptor through which one queue calls its driver, or tells that its ring is broken.
 #[derive(Debug)]
 pub struct Call {
     fd: OwnedFd,
+    kind: Kind,
     /// The session's.
     alarm: Arc<Alarm>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An eventfd or a pipe.
+    Written,
+    /// One end of a pair of sockets. Its flags are not touched: whether one `send` waits, that one says.
+    Socket,
 }
 
 impl Call {
     /// Takes the frontend's descriptor, which ends the session by `alarm` if it ever blocks.
     pub fn new(file: File, alarm: &Arc<Alarm>) -> io::Result<Self> {
-        let fd = non_blocking(OwnedFd::from(file), OFlags::WRONLY)?;
         let alarm = Arc::clone(alarm);
-        Ok(Self { fd, alarm })
+        let (fd, kind) = match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+            FileType::Socket => (OwnedFd::from(file), Kind::Socket),
+            _ => (non_blocking(file.into(), OFlags::WRONLY)?, Kind::Written),
+        };
+        Ok(Self { fd, kind, alarm })
     }
 
     /// Calls. One that finds the descriptor full needs no other: a call is waiting there already.
@@ -53,71 +64,17 @@ impl Call {
         if self.alarm.rung().is_some() {
             return;
         }
-        match watched(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes())) {
+        let one = 1u64.to_ne_bytes();
+        let called = match self.kind {
+            Kind::Written => watched(|| rustix::io::write(&self.fd, &one)),
+            Kind::Socket => send(&self.fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        };
+        match called {
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(Errno::INTR) => self.alarm.ring(Misdeed::DescriptorBlocks),
             // The frontend closed its end. It is about to end the session, or to send another.
             Err(error) => tracing::debug!(%error, "a call found nobody"),
         }
-    }
-}
-
-/// The descriptor through which the driver kicks one queue.
-#[derive(Debug)]
-pub struct KickFd {
-    fd: OwnedFd,
-    /// The session's.
-    alarm: Arc<Alarm>,
-}
-
-impl KickFd {
-    /// Takes the frontend's descriptor, which ends the session by `alarm` if it ever blocks.
-    pub fn new(fd: OwnedFd, alarm: &Arc<Alarm>) -> io::Result<Self> {
-        let fd = non_blocking(fd, OFlags::RDONLY)?;
-        let alarm = Arc::clone(alarm);
-        Ok(Self { fd, alarm })
-    }
-
-    /// A second one for the same kicks.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        let alarm = Arc::clone(&self.alarm);
-        Ok(Self {
-            fd: self.fd.try_clone()?,
-            alarm,
-        })
-    }
-
-    /// Reads off the kicks that have come, and says how many. Whatever is not an eventfd counts as one kick a
-    /// read.
-    pub fn drain(&self) -> u64 {
-        if self.alarm.rung().is_some() {
-            return 0;
-        }
-        let mut count = [0; 8];
-        // `NOWAIT` whatever the flags say; the position is that of what has none. Kernels that cannot do it for
-        // each kind of descriptor have the watchdog.
-        let parts = &mut [IoSliceMut::new(&mut count)];
-        let read = match preadv2(&self.fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                watched(|| rustix::io::read(&self.fd, &mut count)).inspect_err(|error| {
-                    if *error == Errno::INTR {
-                        self.alarm.ring(Misdeed::DescriptorBlocks);
-                    }
-                })
-            }
-            read => read,
-        };
-        match read {
-            Ok(8) => u64::from_ne_bytes(count),
-            Ok(_) => 1,
-            Err(_) => 0,
-        }
-    }
-}
-
-impl AsFd for KickFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }
 
@@ -203,21 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_that_somebody_else_has_read_holds_nobody() {
-        let theirs = eventfd(0, EventfdFlags::empty()).unwrap();
+    fn a_full_socket_holds_nobody_whatever_its_flags() {
+        let (reader, writer) = UnixStream::pair().unwrap();
         let (alarm, _peer) = alarm();
-        let kick = KickFd::new(theirs.try_clone().unwrap(), &alarm).unwrap();
-        assert_eq!(kick.drain(), 0);
-        rustix::io::write(&theirs, &3u64.to_ne_bytes()).unwrap();
-        assert_eq!(kick.drain(), 3);
+        let call = Call::new(File::from(OwnedFd::from(writer)), &alarm).unwrap();
+        // More than any socket holds.
+        for _ in 0..100_000 {
+            call.call();
+        }
+        let mut word = [0; 8];
+        assert_eq!(rustix::io::read(&reader, &mut word), Ok(8));
+        assert_eq!(u64::from_ne_bytes(word), 1);
+        drop(reader);
+        call.call();
         assert_eq!(alarm.rung(), None);
-        fcntl_setfl(&theirs, OFlags::empty()).unwrap();
-        // Where it can be read without waiting, whatever its flags say, nothing has happened. Elsewhere it was
-        // found waiting, and its session ends.
-        assert_eq!(kick.drain(), 0);
-        assert!(matches!(
-            alarm.rung(),
-            None | Some(Misdeed::DescriptorBlocks)
-        ));
     }
 }

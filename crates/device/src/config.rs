@@ -3,8 +3,7 @@
 use pollux_blk::{Cache, Config, DiscardLimits, SECTOR, Topology, WriteZeroesLimits, feature};
 use pollux_disk::{Access, Geometry};
 
-/// The longest segment we take, in bytes. A limit for the driver, so that one descriptor cannot hold
-/// the worker for long.
+/// The longest segment we take of a driver that accepts a limit, in bytes.
 pub const SIZE_MAX: u32 = 4 << 20;
 
 /// The most ranges one DISCARD or `WRITE_ZEROES` may have.
@@ -14,6 +13,17 @@ pub const MAX_RANGES: u32 = 16;
 /// of QEMU. The configuration is read before the rings are set up, and a driver without indirect
 /// descriptors must fit `SEG_MAX` segments, a header and a status into its ring.
 const USUAL_RING: u16 = 128;
+
+/// The most data segments that a request may have on any ring.
+pub const SEG_MAX: u32 = segments(USUAL_RING);
+
+/// How many data segments fit into a ring, with a header and a status, which take a descriptor each.
+const fn segments(ring: u16) -> u32 {
+    match ring {
+        0..=3 => 1,
+        _ => ring as u32 - 2,
+    }
+}
 
 /// Every feature we can offer for a disk of this geometry.
 pub fn features(geometry: &Geometry) -> u64 {
@@ -39,11 +49,10 @@ pub fn features(geometry: &Geometry) -> u64 {
     always | access
 }
 
-/// The most data segments that a request may have, on rings of at most `queue_size` entries: with a
-/// header and a status, which take a descriptor each, they fit the ring.
-pub fn seg_max(ring: Option<u16>, queue_size: u16) -> u32 {
-    let ring = ring.unwrap_or(USUAL_RING).min(queue_size);
-    u32::from(ring.saturating_sub(2)).max(1)
+/// The most data segments that a request may have, on rings of at most `queue_size` entries: what is told to the driver
+/// as well as what is taken of it.
+pub fn seg_max(queue_size: u16) -> u32 {
+    SEG_MAX.min(segments(queue_size))
 }
 
 /// What is negotiated or configured beside the geometry.
@@ -54,7 +63,7 @@ pub struct Context {
     pub queue_size: u16,
     /// The smallest ring set up so far, where the driver refused indirect descriptors.
     pub smallest_direct_ring: Option<u16>,
-    pub writeback: bool,
+    pub cache: Cache,
 }
 
 /// The configuration space.
@@ -74,7 +83,11 @@ pub fn config(geometry: &Geometry, context: &Context) -> Config {
     Config {
         capacity: geometry.bytes / SECTOR,
         size_max: SIZE_MAX,
-        seg_max: seg_max(context.smallest_direct_ring, context.queue_size),
+        seg_max: seg_max(
+            context
+                .smallest_direct_ring
+                .map_or(context.queue_size, |ring| ring.min(context.queue_size)),
+        ),
         blk_size: block,
         topology: Topology {
             physical_block_exp: u8::try_from((geometry.physical_block / block).max(1).ilog2())
@@ -83,11 +96,7 @@ pub fn config(geometry: &Geometry, context: &Context) -> Config {
             min_io_size: u16::try_from(geometry.min_io / block).unwrap_or(0),
             opt_io_size: geometry.optimal_io / block,
         },
-        writeback: if context.writeback {
-            Cache::Writeback
-        } else {
-            Cache::Writethrough
-        },
+        writeback: context.cache,
         num_queues: context.num_queues,
         discard: discard.unwrap_or_default(),
         write_zeroes: write_zeroes.unwrap_or_default(),
@@ -122,7 +131,7 @@ mod tests {
         num_queues: 4,
         queue_size: 1024,
         smallest_direct_ring: None,
-        writeback: true,
+        cache: Cache::Writeback,
     };
 
     #[test]
@@ -131,7 +140,8 @@ mod tests {
         for (ring, expected) in [
             (None, 126),
             (Some(4), 2),
-            (Some(256), 254),
+            (Some(256), 126),
+            (Some(64), 62),
             (Some(2), 1),
             (Some(1), 1),
         ] {

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pollux_blk::SERIAL_BYTES;
-use pollux_disk::Disk;
+use pollux_disk::{Disk, Quota};
 use pollux_stats::{QueueStats, Snapshot};
+
+use crate::lines::Lines;
 
 /// How a disk is offered.
 #[derive(Clone, Debug)]
@@ -26,6 +28,7 @@ pub struct Device {
     disk: Arc<dyn Disk>,
     options: Options,
     stats: Vec<Arc<QueueStats>>,
+    lines: Arc<Lines>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
 }
@@ -43,6 +46,7 @@ impl Device {
             disk,
             options,
             stats,
+            lines: Arc::default(),
             held: Mutex::default(),
         }
     }
@@ -63,6 +67,16 @@ impl Device {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.stats.iter().map(|stats| stats.snapshot()).collect()
+    }
+
+    /// How many lines the log is told of frontends that were refused: what [`serve`](crate::serve) fails with.
+    #[must_use]
+    pub fn refusals(&self) -> &Quota {
+        &self.lines.refusals
+    }
+
+    pub(crate) fn lines(&self) -> &Arc<Lines> {
+        &self.lines
     }
 
     /// Turns frontends away for a while.

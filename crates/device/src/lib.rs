@@ -8,22 +8,25 @@
 //! The process must ignore SIGPIPE, as a program with a Rust `main` does: a frontend may have its queues
 //! called through a pipe, and stop reading it.
 
+mod active;
 mod arrival;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod bare;
+mod cache;
 mod call;
 mod config;
 mod device;
 mod dirty;
 mod inflight;
+mod kick;
+mod lines;
 mod notifier;
+mod padded;
 mod poll;
-mod prices;
 mod queue;
 mod refusal;
 mod request;
-mod rota;
 mod server;
 mod session;
 mod share;
@@ -38,5 +41,5 @@ pub use inflight::{Inflight, Record, RecordError};
 pub use poll::{Bounds, Policy, Polling, Progress, Wait};
 pub use refusal::Refusal;
 pub use server::serve;
-pub use tuning::{Kicks, Signal, Tuning};
+pub use tuning::{Calls, Kicks, Signal, Tuning};
 pub use workers::Workers;

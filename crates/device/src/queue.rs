@@ -4,31 +4,38 @@
 //! guest's descriptors are never walked twice, and whoever must know which guest memory a request
 //! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
 
-mod account;
+mod hold;
 mod lead;
 mod publish;
+mod slices;
 mod take;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use pollux_blk::{Kind, SERIAL_BYTES, Status};
-use pollux_disk::{Channel, Durability, Failure, Op, Queued, Request, Ticket};
-use pollux_memory::{Memory, Span, Spans};
+use pollux_disk::{Admitted, Channel, Durability, Failure, Op, Queued, Request, Ticket};
+use pollux_memory::{Alarm, Memory, Span, Spans};
 use pollux_ring::{Armed, Chain, DeviceEnd, Head, PeerFault};
 use pollux_stats::{Outcome, QueueStats};
 
-use crate::call::{Call, KickFd};
+use crate::call::Call;
 use crate::dirty::Dirty;
 use crate::inflight::Record;
+use crate::kick::KickFd;
+use crate::lines::Lines;
 use crate::request::{Parsed, Range, Rules, parse};
-use crate::tuning::Signal;
+use crate::tuning::{Calls, Signal, Tuning};
+use hold::Hold;
 use lead::Lead;
 use publish::Unpublished;
+use slices::Ongoing;
 
-/// How many chains one turn takes from the queues of a session: a driver that recycles heads for ever must
-/// not hold the worker, nor deep queues those of another disk.
-pub const BUDGET: u16 = 64;
+pub use slices::{BUDGET, Budget, Pace, SLICE};
+#[cfg(feature = "fuzzing")]
+pub use slices::{ENOUGH, SPAN};
 
 /// What a frontend set up and a worker needs to run a queue.
 pub struct Setup {
@@ -38,8 +45,10 @@ pub struct Setup {
     /// Tells whoever comes after us what is in flight; `None`: nobody wants to know.
     pub record: Option<Record>,
     pub memory: Arc<Memory>,
+    /// The session's: once it has rung, what is read from memory of the session may be zeroes of our own.
+    pub alarm: Arc<Alarm>,
     /// `None`: the frontend sends no kicks, the worker has to look.
-    pub kick: Option<KickFd>,
+    pub kick: Option<Arc<KickFd>>,
     /// `None`: the driver wants no calls.
     pub call: Option<Call>,
     /// Told when the ring is broken.
@@ -53,6 +62,19 @@ pub struct Setup {
     /// Where to log what is written to guest memory, while the guest migrates.
     pub dirty: Option<Dirty>,
     pub stats: Arc<QueueStats>,
+    /// How much of it the log is told.
+    pub lines: Arc<Lines>,
+}
+
+impl Setup {
+    /// Is the session over because of what its frontend did, its memory lost perhaps? From then on nothing is taken,
+    /// begun or published: the session ends as if this process had been killed, and the in-flight record says what the
+    /// next one does again. The handler of SIGBUS rings before it maps zeroes, so whatever was read from zeroes, by us or
+    /// by the kernel, was read before this says so.
+    #[inline]
+    fn is_lost(&self) -> bool {
+        self.alarm.rung().is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +94,7 @@ struct Slot {
     kind: Kind,
     /// Bytes of data that move when it succeeds.
     bytes: u64,
-    /// Sub-requests that have not ended.
+    /// Sub-requests that have not ended; one more while the request is done in slices.
     pending: u16,
     outcome: Status,
 }
@@ -99,8 +121,16 @@ pub struct Queue {
     slots: Box<[Slot]>,
     free: Vec<u16>,
     ranges: Vec<Range>,
+    /// Large requests, which are done in slices.
+    ongoing: VecDeque<Ongoing>,
+    /// For the next of them: what they have allocated is used again.
+    spare: Vec<Ongoing>,
     unpublished: Unpublished,
     lead: Lead,
+    calls: Calls,
+    hold: Hold,
+    /// What has been completed since a call waits.
+    held_worth: u64,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
     /// Does it kick with the next chain, of which nothing has been seen?
@@ -110,17 +140,22 @@ pub struct Queue {
 impl Queue {
     /// A queue ready to run, whose driver is called once: what was published through an earlier call
     /// descriptor, or by an earlier daemon, may be unseen.
-    pub fn new(mut setup: Setup, signal: Signal) -> Self {
+    pub fn new(mut setup: Setup, tuning: Tuning) -> Self {
         let size = setup.ring.size();
         let call = setup.call.take();
         let mut queue = Self {
             slots: (0..size).map(|_| Slot::default()).collect(),
             free: (0..size).rev().collect(),
             ranges: Vec::with_capacity(setup.rules.max_ranges as usize),
+            ongoing: VecDeque::new(),
+            spare: Vec::new(),
             state: State::Running,
             unpublished: Unpublished::default(),
             lead: Lead::default(),
-            shows: signal == Signal::CompletionsFirst,
+            calls: tuning.calls(),
+            hold: Hold::new(Instant::now()),
+            held_worth: 0,
+            shows: tuning.signal == Signal::CompletionsFirst,
             armed: false,
             setup,
         };
@@ -139,23 +174,37 @@ impl Queue {
 
     /// Starts the request in slot `at`, or ends it where that can be done at once.
     #[inline]
-    fn begin(&mut self, at: u16, position: u16, channel: &mut dyn Channel) {
+    fn begin(&mut self, at: u16, position: u16, budget: &mut Budget, channel: &mut dyn Channel) {
         let slot = &mut self.slots[usize::from(at)];
         slot.status = slot.chain.take_last_byte();
         slot.outcome = Status::Ok;
         slot.bytes = 0;
+        budget.walked(slot.chain.spans());
         let (kind, parsed) = parse(&mut slot.chain, &self.setup.rules, &mut self.ranges);
         slot.kind = kind;
+        let pace = self.setup.rules.pace;
         let parsed = match parsed {
             Ok(parsed) => parsed,
             Err(status) => return self.finish(at, status),
         };
+        if self.setup.is_lost() {
+            // Its header may be half zeroes. Nothing of it has begun, and in the record it stays in flight.
+            self.free.push(at);
+            return;
+        }
         let op = match parsed {
             Parsed::Read { bytes: 0, .. } | Parsed::Write { bytes: 0, .. } => {
                 return self.finish(at, Status::Ok);
             }
+            Parsed::Read { at: from, bytes } | Parsed::Write { at: from, bytes }
+                if pace.work(kind, bytes) > SLICE =>
+            {
+                slot.bytes = bytes;
+                return self.begin_transfer(at, from, bytes);
+            }
             Parsed::Read { at: from, bytes } => {
                 slot.bytes = bytes;
+                budget.spend(pace.work(kind, bytes));
                 // SAFETY: the slot's chain is not touched until the request is finished, and slots
                 // never move; a queue is dropped only when nothing is in flight (`Queue::drained`).
                 let into = unsafe { Spans::new(slot.chain.writable()) };
@@ -163,6 +212,7 @@ impl Queue {
             }
             Parsed::Write { at: to, bytes } => {
                 slot.bytes = bytes;
+                budget.spend(pace.work(kind, bytes));
                 // SAFETY: as for a read.
                 let from = unsafe { Spans::new(slot.chain.readable()) };
                 Op::Write {
@@ -174,18 +224,33 @@ impl Queue {
             Parsed::Flush => Op::Flush,
             Parsed::GetId => return self.identify(at),
             Parsed::Discard | Parsed::WriteZeroes => {
-                return self.begin_ranges(at, parsed, position, channel);
+                return self.begin_ranges(at, position, budget, channel);
             }
         };
         slot_of(&mut self.slots, at).pending = 1;
         self.queue(at, op, position, channel);
     }
 
-    fn begin_ranges(&mut self, at: u16, parsed: Parsed, position: u16, channel: &mut dyn Channel) {
+    fn begin_ranges(
+        &mut self,
+        at: u16,
+        position: u16,
+        budget: &mut Budget,
+        channel: &mut dyn Channel,
+    ) {
         let durability = self.durability();
         let ranges = std::mem::take(&mut self.ranges);
-        // The slot must not end before its last range is queued.
         let slot = slot_of(&mut self.slots, at);
+        let kind = slot.kind;
+        let bytes = ranges.iter().map(|range| range.len).sum();
+        let work = self.setup.rules.pace.work(kind, bytes);
+        if work > SLICE {
+            self.begin_slices(at, &ranges);
+            self.ranges = ranges;
+            return;
+        }
+        budget.spend(work);
+        // The slot must not end before its last range is queued.
         slot.pending = u16::try_from(ranges.len()).expect("the number of ranges is limited");
         for Range {
             at: from,
@@ -194,8 +259,8 @@ impl Queue {
         } in &ranges
         {
             let (from, len, unmap) = (*from, *len, *unmap);
-            let op = match parsed {
-                Parsed::Discard => Op::Discard { at: from, len },
+            let op = match kind {
+                Kind::Discard => Op::Discard { at: from, len },
                 _ => Op::WriteZeroes {
                     at: from,
                     len,
@@ -302,6 +367,7 @@ impl Queue {
         if let Some(record) = &mut self.setup.record {
             record.staged(slot.head);
         }
+        slot.chain.shrink();
         self.unpublished.add(slot.bytes);
         self.setup.ring.stage(slot.head, written);
         self.free.push(at);
@@ -317,16 +383,17 @@ impl Queue {
         }
     }
 
-    /// Asks for kicks, then looks once more; where that still stands, the driver kicks, and nothing needs to be done.
+    /// Makes the call that waits and asks for kicks, then looks once more; where that still stands, the driver kicks, and nothing needs to be done.
     pub fn arm(&mut self) -> Armed {
+        self.release();
+        if self.resumes() || self.has_slices() {
+            return Armed::Pending;
+        }
         if self.armed {
             return Armed::Idle;
         }
-        if self.resumes() {
-            return Armed::Pending;
-        }
         // Without a free slot there is nothing to take: a completion comes first.
-        if self.state != State::Running || self.free.is_empty() {
+        if self.state != State::Running || self.free.is_empty() || self.setup.is_lost() {
             return Armed::Idle;
         }
         let armed = self.setup.ring.arm();
@@ -344,9 +411,23 @@ impl Queue {
         }
     }
 
-    /// Does the driver kick with its next chain?
-    pub fn is_armed(&self) -> bool {
-        self.armed
+    /// Is nothing there, and does the driver kick with the next chain?
+    pub fn becomes_idle(&mut self) -> bool {
+        let may = self.setup.kick.is_some() && self.in_flight() == 0;
+        let idle = may && self.arm() == Armed::Idle && self.armed;
+        if !idle {
+            self.disarm();
+        }
+        idle
+    }
+
+    /// Would a turn find anything? Then kicks are off from now on.
+    pub fn ends_idleness(&mut self) -> bool {
+        let finds = !matches!(self.setup.ring.look(), Ok(0));
+        if finds {
+            self.disarm();
+        }
+        finds
     }
 
     /// Asks for no kicks.
@@ -358,15 +439,15 @@ impl Queue {
     }
 
     /// The descriptor that carries kicks.
-    pub fn kick(&self) -> Option<&KickFd> {
+    pub fn kick(&self) -> Option<&Arc<KickFd>> {
         self.setup.kick.as_ref()
     }
 
-    /// Reads the kicks off their descriptor and counts them.
-    pub fn drain_kicks(&self) {
-        if let Some(kick) = &self.setup.kick {
-            self.setup.stats.kicks.add(kick.drain());
-        }
+    /// Its driver may have kicked. Has it, as far as can be told?
+    pub fn kicked(&self) -> bool {
+        let heard = self.setup.kick.as_ref().is_some_and(|kick| kick.heard());
+        self.setup.stats.kicks.add(heard.into());
+        heard
     }
 
     /// Resolves addresses in `memory` from now on, which holds all that the old one held.
@@ -379,10 +460,16 @@ impl Queue {
         self.state = State::Draining;
     }
 
+    /// How many requests have not ended.
+    pub fn in_flight(&self) -> u16 {
+        let many = self.slots.len() - self.free.len();
+        u16::try_from(many).expect("a queue has 32768 places at most")
+    }
+
     /// Has it been told to drain, and is nothing in flight? If so, the index of the chain that would
     /// have been taken next.
     pub fn drained(&self) -> Option<u16> {
-        let idle = self.free.len() == self.slots.len() && !self.resumes();
+        let idle = self.in_flight() == 0 && !self.resumes();
         let done = self.state == State::Draining && idle;
         done.then(|| self.setup.ring.next().0)
     }
@@ -390,7 +477,12 @@ impl Queue {
     /// The ring is broken, which counts as one chain: the turn was not in vain.
     #[cold]
     fn broken(&mut self, fault: PeerFault) -> u16 {
-        tracing::warn!(queue = self.setup.index, %fault, "the driver broke the ring: the queue stops");
+        if self.setup.is_lost() {
+            return self.give_up();
+        }
+        if let Some(Admitted { withheld }) = self.setup.lines.rings.admits() {
+            tracing::warn!(queue = self.setup.index, %fault, withheld, "the driver broke the ring: the queue stops");
+        }
         self.setup.stats.peer_faults.add(1);
         if let Some(record) = &mut self.setup.record {
             record.give_up();

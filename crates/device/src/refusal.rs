@@ -47,7 +47,10 @@ pub enum Refusal {
         what: &'static str,
     },
     /// A part of a ring is not in the shared memory.
-    #[error("the {area} area of queue {index} at {address:#x} is not in the shared memory")]
+    #[error(
+        "the {area} area of queue {index} at {address:#x} is not in the shared memory; share the memory of the virtual \
+         machine, in QEMU by a memory backend with share=on"
+    )]
     RingOutside {
         /// The queue's number.
         index: u16,
@@ -124,6 +127,24 @@ pub enum Refusal {
         /// What it is.
         kind: &'static str,
     },
+    /// A pipe is read by whoever is kicked, so others would miss what was for them.
+    #[error(
+        "queues {other} and {index} are kicked through the same pipe; give each its own, or an eventfd"
+    )]
+    SharedPipe {
+        /// The queue's number.
+        index: u8,
+        /// The other one's.
+        other: u8,
+    },
+    /// A descriptor of which nobody can be told that there are kicks.
+    #[error("the kicks of queue {index} cannot be waited for")]
+    Kicks {
+        /// The queue's number.
+        index: u16,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// The machine failed.
     #[error("cannot {doing}")]
     Machine {
@@ -154,5 +175,25 @@ fn told(misdeed: Misdeed) -> &'static str {
 impl From<Refusal> for vhost::vhost_user::Error {
     fn from(refusal: Refusal) -> Self {
         Self::ReqHandlerError(std::io::Error::other(refusal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_shared_has_its_remedy() {
+        let told = Refusal::RingOutside {
+            index: 0,
+            area: "descriptor",
+            address: 0x7f00_0000_0000,
+        };
+        let told = told.to_string();
+        assert!(
+            told.contains("at 0x7f0000000000 is not in the shared memory; share"),
+            "{told}"
+        );
+        assert!(told.ends_with("share=on"), "{told}");
     }
 }

@@ -8,6 +8,8 @@ use pollux_disk::{Access, Geometry, Unmap};
 use pollux_memory::Span;
 use pollux_ring::Chain;
 
+use crate::queue::Pace;
+
 /// What requests are checked against, fixed while a queue runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
@@ -15,11 +17,16 @@ pub struct Rules {
     pub geometry: Geometry,
     /// The longest segment, in bytes, where the driver accepted `SIZE_MAX`.
     pub size_max: Option<u32>,
-    /// The most data segments, where the driver accepted `SEG_MAX`.
-    pub seg_max: Option<u32>,
+    /// The most data segments, accepted or not.
+    pub seg_max: u32,
     /// The most ranges a discard or write-zeroes may have.
     pub max_ranges: u32,
+    /// How much work requests are to the worker.
+    pub pace: Pace,
 }
+
+/// The most bytes of a read or write, accepted or not: what a driver sends that knows no limits but its own (EDK2).
+const MOST_BYTES: u64 = 1 << 30;
 
 /// A request that is well-formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +110,7 @@ impl<'a> Segments<'a> {
 /// Where a read or write starts and how long it is, in bytes: whole sectors inside the disk.
 #[inline]
 fn data(segments: Segments<'_>, sector: u64, rules: &Rules) -> Result<(u64, u64), Status> {
-    if rules
-        .seg_max
-        .is_some_and(|most| segments.count > most as usize)
-    {
+    if segments.count > rules.seg_max as usize {
         return Err(Status::IoErr);
     }
     let mut bytes = 0u64;
@@ -120,7 +124,8 @@ fn data(segments: Segments<'_>, sector: u64, rules: &Rules) -> Result<(u64, u64)
         bytes += span.len() as u64;
     }
     let at = position(sector).ok_or(Status::IoErr)?;
-    if bytes.is_multiple_of(SECTOR) && rules.geometry.holds(at, bytes) {
+    let whole = bytes.is_multiple_of(SECTOR) && bytes <= MOST_BYTES;
+    if whole && rules.geometry.holds(at, bytes) {
         Ok((at, bytes))
     } else {
         Err(Status::IoErr)
@@ -143,8 +148,9 @@ fn range_list(
         Kind::Discard => rules.geometry.discard,
         _ => rules.geometry.write_zeroes,
     };
-    let limits = limits.ok_or(Status::Unsupp)?;
+    // First: a disk that must not be written knows these requests, and refuses them as it does writes (5.2.6.2).
     writable(rules)?;
+    let limits = limits.ok_or(Status::Unsupp)?;
     while let Some(bytes) = chain.take_front::<{ RangeSegment::SIZE }>() {
         let segment = RangeSegment::parse(&bytes).map_err(|_| Status::Unsupp)?;
         if segment.unmap && kind == Kind::Discard {

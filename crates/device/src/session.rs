@@ -6,10 +6,10 @@
 //! started again.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pollux_blk::{Cache, Config, feature};
+use pollux_disk::Admitted;
 use pollux_memory::{Alarm, Memory, Region};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -18,13 +18,14 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Backend, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
+use crate::cache::{CacheMode, Rings};
 use crate::config;
 use crate::device::Device;
 use crate::dirty::Log;
 use crate::inflight::Inflight;
-use crate::notifier;
+use crate::notifier::{self, Use};
 use crate::refusal::Refusal;
-use crate::tuning::Signal;
+use crate::tuning::Tuning;
 use crate::vring::{Addresses, Context, Kick, Vring};
 use crate::worker::{Command, SessionId};
 use crate::workers::{Handle, Workers};
@@ -37,12 +38,12 @@ pub struct Session {
     id: SessionId,
     device: Arc<Device>,
     workers: Arc<Workers>,
-    signal: Signal,
+    tuning: Tuning,
     memory: Arc<Memory>,
     log: Log,
     vrings: Vec<Vring>,
     features: u64,
-    writeback: Arc<AtomicBool>,
+    cache: CacheMode,
     /// Rung by what the frontend does to us without a message.
     alarm: Arc<Alarm>,
     /// Which workers have a share of this session.
@@ -50,13 +51,15 @@ pub struct Session {
     /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
     backend: Option<Backend>,
     inflight: Option<Inflight>,
+    /// Those of the protocol that the frontend has accepted.
+    protocol: u64,
 }
 
 impl Session {
     pub fn new(
         device: Arc<Device>,
         workers: Arc<Workers>,
-        signal: Signal,
+        tuning: Tuning,
         alarm: Arc<Alarm>,
     ) -> Mutex<Self> {
         let vring = |index| Vring::new(index, &alarm);
@@ -66,14 +69,15 @@ impl Session {
             shares: vec![false; workers.count()],
             device,
             workers,
-            signal,
+            tuning,
             memory: Arc::default(),
             log: Log::default(),
             features: 0,
-            writeback: Arc::new(AtomicBool::new(true)),
+            cache: CacheMode::default(),
             alarm,
             backend: None,
             inflight: None,
+            protocol: 0,
         })
     }
 
@@ -97,17 +101,36 @@ impl Session {
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);
         self.open_share(number)?;
+        self.settle_cache();
         let context = Context {
             session: self.id,
             device: &self.device,
             memory: &self.memory,
             features: self.features,
-            writeback: &self.writeback,
+            cache: &self.cache,
             log: self.log.wanted(self.features, &self.memory)?,
-            signal: self.signal,
+            tuning: self.tuning,
             inflight: self.inflight.as_ref(),
         };
         self.vrings[usize::from(index)].start(self.workers.get(number), &context)
+    }
+
+    /// Has the cache mode known before a queue runs, if the driver can switch it.
+    fn settle_cache(&mut self) {
+        if self.features & feature::CONFIG_WCE == 0 {
+            return;
+        }
+        let begin = self.vrings.iter().all(|vring| vring.base == 0);
+        let rings = if begin { Rings::Begin } else { Rings::GoOn };
+        if self.cache.settle(self.inflight.as_ref(), rings)
+            && let Some(Admitted { withheld }) = self.device.lines().cache.admits()
+        {
+            tracing::info!(
+                disk = self.device.options().name,
+                withheld,
+                "this driver was told its cache mode by somebody else: write-through, until it switches"
+            );
+        }
     }
 
     /// Gives worker `number` a channel into the disk, once.
@@ -137,6 +160,11 @@ impl Session {
         let id = self.id;
         let (vring, worker) = self.vring(index)?;
         vring.stop(worker, id);
+        if self.vrings.iter().any(Vring::running) {
+            for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
+                self.workers.get(number).send(Command::Look { session: id });
+            }
+        }
         Ok(())
     }
 
@@ -206,6 +234,11 @@ impl Session {
         }
     }
 
+    /// Are messages acknowledged that ask for it?
+    pub fn acknowledges(&self) -> bool {
+        self.protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    }
+
     /// Ends the session: everything in flight has ended, and nothing of it is left, when this returns.
     pub fn end(&mut self) {
         for index in 0..self.vrings.len() {
@@ -238,7 +271,7 @@ impl Session {
             num_queues: options.num_queues,
             queue_size: options.queue_size,
             smallest_direct_ring: direct.then(smallest).flatten(),
-            writeback: self.writeback.load(Ordering::Relaxed),
+            cache: self.cache.shown(),
         };
         config::config(&self.device.disk().geometry(), &context)
     }
@@ -359,22 +392,29 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, "kick", fd.as_ref())?;
+        notifier::check(index, Use::Kick, fd.as_ref())?;
         let kick = Kick::new(fd, &self.alarm)?;
-        if matches!(kick, Kick::Poll) {
+        if matches!(kick, Kick::Poll)
+            && let Some(Admitted { withheld }) = self.device.lines().kicks.admits()
+        {
             tracing::warn!(
                 queue = index,
+                withheld,
                 "the frontend sends no kicks: this queue's worker will not sleep"
             );
         }
         self.stop(u32::from(index))?;
+        let others = (0..).zip(&self.vrings).filter(|(at, _)| *at != index);
+        if let Some((other, _)) = { others }.find(|(_, vring)| vring.shares_pipe(&kick)) {
+            return Err(Refusal::SharedPipe { index, other }.into());
+        }
         let (vring, _) = self.vring(u32::from(index))?;
         vring.kick = Some(kick);
         Ok(self.start(u32::from(index))?)
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, "call", fd.as_ref())?;
+        notifier::check(index, Use::Call, fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
         vring.call = fd;
@@ -394,7 +434,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, "error", fd.as_ref())?;
+        notifier::check(index, Use::Error, fd.as_ref())?;
         let (vring, _) = self.vring(u32::from(index))?;
         vring.error = fd;
         Ok(())
@@ -414,7 +454,10 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let offered = self.get_protocol_features()?.bits();
         match features & !offered {
-            0 => Ok(()),
+            0 => {
+                self.protocol = features;
+                Ok(())
+            }
             unknown => Err(Refusal::Features(unknown).into()),
         }
     }
@@ -440,6 +483,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
+        self.cache.is_read(offset, size);
         Ok(config::window(&self.config(), offset, size))
     }
 
@@ -458,9 +502,11 @@ impl VhostUserBackendReqHandlerMut for Session {
             offset,
             bytes: bytes.to_vec(),
         })?;
-        self.writeback
-            .store(cache == Cache::Writeback, Ordering::Relaxed);
-        tracing::info!(?cache, "the driver switched the cache mode");
+        self.cache.switch(cache, self.inflight.as_ref());
+        if let Some(Admitted { withheld }) = self.device.lines().cache.admits() {
+            let disk = &self.device.options().name;
+            tracing::info!(disk, ?cache, withheld, "the driver switched the cache mode");
+        }
         Ok(())
     }
 

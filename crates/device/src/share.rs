@@ -1,17 +1,16 @@
 //! One session's share of a worker: a channel into its disk, and those of its queues that run here.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
-use pollux_disk::wait::{WaitPoint, Watch};
+use pollux_disk::wait::Watch;
 use pollux_disk::{Armed, Channel, Completion};
 use pollux_memory::Memory;
 
+use crate::active::Active;
 use crate::call::Call;
-use crate::poll::Progress;
-use crate::queue::{BUDGET, Queue};
-use crate::rota::Rota;
+use crate::poll::{Polling, Progress};
+use crate::queue::{Budget, Queue};
 use crate::tuning::{Kicks, Signal, Tuning};
 use crate::worker::SessionId;
 
@@ -19,28 +18,31 @@ use crate::worker::SessionId;
 pub struct Share {
     session: SessionId,
     channel: Box<dyn Channel>,
-    /// The worker's, where kicks are watched.
-    point: WaitPoint,
     /// By position, which tickets carry; a stopped queue leaves its place to the next.
     queues: Vec<Option<Box<Queue>>>,
-    /// Whose turn it is to be looked at.
-    rota: Rota,
+    /// Those that each turn polls.
+    active: Active,
+    /// Positions of queues that are kicked through pipes.
+    piped: Vec<u16>,
     /// Positions with completions that are staged and not published.
     touched: Vec<u16>,
     /// Positions of queues that are to stop, and who waits for it.
     stopping: Vec<(u16, Sender<u16>)>,
+    /// The channel wants to be reaped, whatever is in flight: another server has taken the place of the disk's, say.
+    is_called: bool,
 }
 
 impl Share {
-    pub fn new(session: SessionId, channel: Box<dyn Channel>, point: WaitPoint) -> Self {
+    pub fn new(session: SessionId, channel: Box<dyn Channel>) -> Self {
         Self {
             session,
             channel,
-            point,
             queues: Vec::new(),
-            rota: Rota::default(),
+            active: Active::default(),
+            piped: Vec::new(),
             touched: Vec::new(),
             stopping: Vec::new(),
+            is_called: false,
         }
     }
 
@@ -48,16 +50,42 @@ impl Share {
         self.session
     }
 
-    /// The queues that a sleep concerns: not those that are dormant.
-    pub fn alert_queues(&self) -> impl Iterator<Item = &Queue> {
-        self.rota
-            .alert()
+    /// The queues that a sleep concerns: not those that are idle.
+    pub fn active_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.active
+            .iter()
             .filter_map(|position| self.queues[usize::from(position)].as_deref())
+    }
+
+    fn for_active_queues(&mut self, mut what: impl FnMut(&mut Queue)) {
+        for position in self.active.iter() {
+            if let Some(queue) = &mut self.queues[usize::from(position)] {
+                what(queue);
+            }
+        }
+    }
+
+    /// Is there nothing that a turn could find?
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.stopping.is_empty() && !self.is_called
+    }
+
+    /// Is one of its queues idle?
+    pub fn has_idle(&self) -> bool {
+        self.active.has_idle()
+    }
+
+    /// How many requests of its drivers have not ended.
+    pub fn in_flight(&self) -> u32 {
+        let queues = self.queues.iter().flatten();
+        queues.map(|queue| u32::from(queue.in_flight())).sum()
     }
 
     /// One turn: completions first, then new chains.
     pub fn turn(&mut self, tuning: Tuning) -> Progress {
         let early = tuning.signal == Signal::CompletionsFirst;
+        self.is_called = false;
         let completions = self.reap();
         if early {
             self.publish_touched();
@@ -65,7 +93,11 @@ impl Share {
         if tuning.kicks == Kicks::PerTurn {
             self.disarm();
         }
-        let chains = self.take(early);
+        let (chains, slices, is_due) = self.take(early);
+        // A worker that never sleeps asks for no kicks.
+        if is_due && tuning.polling != Polling::Always {
+            self.leave();
+        }
         // Even where nothing was taken: what was reaped may have a sequel.
         self.channel.submit();
         if !early {
@@ -80,29 +112,41 @@ impl Share {
         }
         Progress {
             chains,
-            completions,
+            completions: completions.saturating_add(slices),
             commands: false,
         }
     }
 
-    /// Takes new chains, as many as the turn allows; shows what has ended of a queue before the next one's
-    /// are taken, if that is `early`. Returns how many were taken.
-    fn take(&mut self, early: bool) -> u16 {
+    /// Takes new chains and goes on with large requests, as far as the turn allows; shows what has ended of a queue
+    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, and slices begun, and whether
+    /// any queue was empty for long.
+    fn take(&mut self, early: bool) -> (u16, u16, bool) {
         let (queues, channel) = (&mut self.queues, &mut *self.channel);
-        let mut left = BUDGET;
-        self.rota.turn(|position| {
-            if left == 0 {
+        let (mut chains, mut left) = (0, Budget::default());
+        // A queue that goes on with large requests, and was left too little of the turn to poll for others.
+        let mut next = None;
+        let is_due = self.active.turn(|position| {
+            if left.is_spent() {
+                left.is_short = false;
                 return None;
             }
             let queue = queues[usize::from(position)].as_mut();
-            let queue = queue.expect("a place in the rota is taken");
-            let taken = queue.take(position, left, channel);
-            left -= taken.min(left);
+            let queue = queue.expect("the place of an active queue is taken");
+            let slices = left.slices;
+            let taken = queue.take(position, &mut left, channel);
+            chains += taken;
+            if left.is_short {
+                next = next.or(Some(position));
+            }
             if early {
                 queue.publish();
             }
-            Some(taken)
-        })
+            Some(taken.saturating_add(left.slices - slices))
+        });
+        if let Some(next) = next.filter(|_| left.is_short) {
+            self.active.begin_with(next);
+        }
+        (chains, left.slices, is_due)
     }
 
     /// Tells the queues what the disk has finished. How much was there?
@@ -124,67 +168,103 @@ impl Share {
     }
 
     fn publish_touched(&mut self) {
-        for position in self.touched.drain(..) {
-            if let Some(queue) = &mut self.queues[usize::from(position)] {
-                queue.publish();
-            }
+        while let Some(position) = self.touched.pop() {
+            self.publish(position);
         }
     }
 
     fn publish_all(&mut self) {
         self.touched.clear();
-        for queue in self.queues.iter_mut().flatten() {
+        for (position, _) in (0u16..).zip(0..self.queues.len()) {
+            self.publish(position);
+        }
+    }
+
+    fn publish(&mut self, position: u16) {
+        if let Some(queue) = &mut self.queues[usize::from(position)] {
             queue.publish();
         }
     }
 
-    /// Turns the kicks of all queues on, and looks at them and at the channel once more; not at those that are dormant,
-    /// whose kicks are on. Is there nothing?
+    /// Turns the kicks of all queues on, and polls them and the channel once more; not those that are idle, whose kicks
+    /// are on. Is there nothing?
     pub fn arm(&mut self) -> bool {
         let mut idle = true;
-        for position in self.rota.alert() {
-            if let Some(queue) = &mut self.queues[usize::from(position)] {
-                idle &= queue.arm() == pollux_ring::Armed::Idle;
+        self.for_active_queues(|queue| idle &= queue.arm() == pollux_ring::Armed::Idle);
+        // Queues that stop wait for their last completion, which the channel announces.
+        self.is_called = self.channel.arm() != Armed::Idle;
+        idle && !self.is_called
+    }
+
+    /// Makes the calls that wait. Those of queues that are idle do not.
+    pub fn release_calls(&mut self) {
+        self.for_active_queues(Queue::release);
+    }
+
+    /// Queues that were empty for long become idle, once they are armed and nothing has come before that.
+    fn leave(&mut self) {
+        let queues = &mut self.queues;
+        self.active.leave(|position| {
+            let queue = queues[usize::from(position)].as_mut();
+            queue.is_some_and(|queue| queue.becomes_idle())
+        });
+    }
+
+    /// Polls the next of the queues that are idle: what is there is taken in the next turn.
+    pub fn poll_idle(&mut self) {
+        let queues = &mut self.queues;
+        self.active.poll_idle(|position| {
+            let queue = queues[usize::from(position)].as_mut();
+            queue.is_some_and(|queue| queue.ends_idleness())
+        });
+    }
+
+    /// Empties the pipes that carry kicks. A driver may kick a worker that is awake, and one that writes to a pipe must not
+    /// have to wait until it sleeps.
+    pub fn empty_pipes(&mut self) {
+        for position in &self.piped {
+            if let Some(queue) = &self.queues[usize::from(*position)]
+                && queue.kicked()
+            {
+                // No sleep will hear of it any more.
+                self.active.kicked(*position);
             }
         }
-        // Queues that stop wait for their last completion, which the channel announces.
-        idle & (self.channel.arm() == Armed::Idle)
     }
 
-    /// Looks at all queues in the next turn, but for those that are dormant.
-    pub fn rouse(&mut self) {
-        self.rota.rouse();
-    }
-
-    /// The queue at `position` has kicked.
-    pub fn kicked(&mut self, position: u16) {
-        if let Some(Some(queue)) = self.queues.get(usize::from(position)) {
-            queue.drain_kicks();
-            self.rota.kicked(position);
+    /// Polls all queues in the next turn, as if each had kicked.
+    pub fn look(&mut self) {
+        for (position, _) in (0u16..)
+            .zip(&self.queues)
+            .filter(|(_, queue)| queue.is_some())
+        {
+            self.active.kicked(position);
         }
     }
 
-    /// A sleep is over, or was to be: turns the kicks of all queues off, and looks at them in the next turn. Those that
-    /// have brought nothing for long are left alone, with their kicks on.
+    /// Queue `index` has kicked. One that has stopped, or does not run yet, is looked at when it starts.
+    fn kicked(&mut self, index: u16) {
+        let places = (0u16..).zip(&self.queues);
+        let running = places.filter_map(|(position, queue)| Some((position, queue.as_ref()?)));
+        if let Some((position, queue)) = { running }.find(|(_, queue)| queue.index() == index) {
+            queue.kicked();
+            self.active.kicked(position);
+        }
+    }
+
+    /// A sleep is over: turns the kicks of all queues off but for those that have brought nothing for long.
     pub fn slept(&mut self) {
-        let queues = &self.queues;
-        self.rota.slept(|position| {
-            let queue = queues[usize::from(position)].as_ref();
-            queue.is_some_and(|queue| queue.is_armed())
-        });
+        self.active.slept();
+        self.leave();
         self.disarm();
     }
 
-    /// Turns the kicks of all queues off, but for those that are dormant.
-    fn disarm(&mut self) {
-        for position in self.rota.alert() {
-            if let Some(queue) = &mut self.queues[usize::from(position)] {
-                queue.disarm();
-            }
-        }
+    /// Turns the kicks of all queues off, but for those that are idle.
+    pub fn disarm(&mut self) {
+        self.for_active_queues(Queue::disarm);
     }
 
-    /// Runs `queue`. It is looked at in the next turn, whether it was kicked or not.
+    /// Runs `queue`. It is polled in the next turn, whether it was kicked or not.
     pub fn start(&mut self, queue: Box<Queue>) {
         let position = self
             .queues
@@ -194,16 +274,14 @@ impl Share {
                 self.queues.push(None);
                 self.queues.len() - 1
             });
-        if let Some(kick) = queue.kick() {
-            let name = watch_of(self.session, position);
-            if let Err(error) = self.point.watch(kick.as_fd(), name) {
-                tracing::warn!(queue = queue.index(), %error, "kicks of this queue wake nobody: its descriptor cannot be waited for");
-            }
-        }
+        let piped = queue.kick().is_some_and(|kick| kick.is_pipe());
         self.queues[position] = Some(queue);
         let position =
             u16::try_from(position).expect("a session has no more queues than a u16 counts");
-        self.rota.add(position);
+        if piped {
+            self.piped.push(position);
+        }
+        self.active.add(position);
     }
 
     /// Lets queue `index` end what it has taken; tells `stopped` the index of the next chain then.
@@ -219,7 +297,7 @@ impl Share {
     }
 
     fn finish_stopping(&mut self) {
-        let (queues, point, rota) = (&mut self.queues, &self.point, &mut self.rota);
+        let (queues, active, piped) = (&mut self.queues, &mut self.active, &mut self.piped);
         self.stopping.retain(|(position, stopped)| {
             let place = &mut queues[usize::from(*position)];
             let queue = place
@@ -229,13 +307,13 @@ impl Share {
                 return true;
             };
             queue.publish();
-            queue.drain_kicks();
+            queue.release();
             if let Some(kick) = queue.kick() {
-                // It was not watched if that failed when it started.
-                let _ = point.unwatch(kick.as_fd());
+                kick.empty();
             }
             *place = None;
-            rota.remove(*position);
+            piped.retain(|piped| piped != position);
+            active.remove(*position);
             // A session that has gone does not wait for the answer.
             let _ = stopped.send(next);
             false
@@ -260,9 +338,9 @@ impl Share {
     }
 }
 
-/// What the kicks of a queue are called at the worker's wait point.
-fn watch_of(session: SessionId, position: usize) -> Watch {
-    Watch(u64::from(session.0) << 16 | position as u64)
+/// What the kicks of queue `index` are called at its worker's wait point.
+pub fn watch_of(session: SessionId, index: u16) -> Watch {
+    Watch(u64::from(session.0) << 16 | u64::from(index))
 }
 
 /// The queue has kicked whose kicks are called `watch`.
@@ -270,7 +348,7 @@ pub fn kicked(shares: &mut [Share], watch: Watch) {
     let share = shares
         .iter_mut()
         .find(|share| u64::from(share.session.0) == watch.0 >> 16);
-    if let (Some(share), Ok(position)) = (share, u16::try_from(watch.0 & 0xffff)) {
-        share.kicked(position);
+    if let (Some(share), Ok(index)) = (share, u16::try_from(watch.0 & 0xffff)) {
+        share.kicked(index);
     }
 }

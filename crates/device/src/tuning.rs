@@ -22,6 +22,16 @@ pub enum Kicks {
     PerTurn,
 }
 
+/// When is a driver called that has asked for it?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Calls {
+    /// Once it sends nothing more, where that makes more requests a second; else at once.
+    #[default]
+    WhenQuiet,
+    /// At once.
+    AtOnce,
+}
+
 /// How a worker works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
@@ -33,4 +43,16 @@ pub struct Tuning {
     pub signal: Signal,
     /// When are kicks on?
     pub kicks: Kicks,
+    /// When are drivers called? At once where polling is [`Polling::Never`].
+    pub calls: Calls,
+}
+
+impl Tuning {
+    /// When drivers are called: at once by a worker that does not poll, as it finds nothing by waiting.
+    pub(crate) fn calls(self) -> Calls {
+        match self.polling {
+            Polling::Never => Calls::AtOnce,
+            Polling::Adaptive | Polling::Always => self.calls,
+        }
+    }
 }

@@ -1,23 +1,27 @@
 //! What a frontend has said about one queue, and the start and stop of that queue on its worker.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pollux_blk::feature;
+use pollux_disk::Admitted;
 use pollux_memory::{Alarm, DirtyPages, Memory};
 use pollux_ring::{Areas, DeviceEnd, Layout, RingIndex, Suppression};
 
-use crate::call::{Call, KickFd};
+use crate::cache::CacheMode;
+use crate::call::Call;
 use crate::config;
 use crate::device::Device;
 use crate::dirty::Dirty;
-use crate::inflight::Inflight;
-use crate::queue::{Queue, Setup};
+use crate::inflight::{Inflight, Record};
+use crate::kick::KickFd;
+use crate::queue::{Pace, Queue, Setup};
 use crate::refusal::Refusal;
 use crate::request::Rules;
-use crate::tuning::Signal;
+use crate::share::watch_of;
+use crate::tuning::Tuning;
 use crate::worker::{Command, SessionId};
 use crate::workers::Handle;
 
@@ -35,12 +39,19 @@ pub struct Addresses {
 #[derive(Debug)]
 pub enum Kick {
     /// Through this descriptor.
-    Fd(KickFd),
+    Fd(Arc<KickFd>),
     /// Not at all: the device is to look.
     Poll,
 }
 
 impl Kick {
+    fn fd(&self) -> Option<&Arc<KickFd>> {
+        match self {
+            Self::Fd(fd) => Some(fd),
+            Self::Poll => None,
+        }
+    }
+
     pub fn new(file: Option<File>, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
         let Some(file) = file else {
             return Ok(Self::Poll);
@@ -49,7 +60,7 @@ impl Kick {
             doing: "use the kick descriptor",
             source,
         })?;
-        Ok(Self::Fd(kick))
+        Ok(Self::Fd(Arc::new(kick)))
     }
 }
 
@@ -59,10 +70,10 @@ pub struct Context<'a> {
     pub device: &'a Device,
     pub memory: &'a Arc<Memory>,
     pub features: u64,
-    pub writeback: &'a Arc<AtomicBool>,
+    pub cache: &'a CacheMode,
     /// Where queues log what they write to guest memory, if they are to.
     pub log: Option<&'a Arc<DirtyPages>>,
-    pub signal: Signal,
+    pub tuning: Tuning,
     /// `None`: the frontend keeps no record of what is in flight.
     pub inflight: Option<&'a Inflight>,
 }
@@ -100,6 +111,13 @@ impl Vring {
         }
     }
 
+    /// Is the queue kicked through the same pipe as `kick` says?
+    pub fn shares_pipe(&self, kick: &Kick) -> bool {
+        let own = self.kick.as_ref().and_then(Kick::fd);
+        own.zip(kick.fd())
+            .is_some_and(|(own, other)| own.is_pipe_of(other))
+    }
+
     pub fn running(&self) -> bool {
         self.running
     }
@@ -128,39 +146,60 @@ impl Vring {
         let Some(kick) = self.kick.as_ref().filter(|_| can_start) else {
             return Ok(());
         };
+        let kick = kick.fd().cloned();
         let geometry = context.device.disk().geometry();
         let queue_size = context.device.options().queue_size;
-        let kick = match kick {
-            Kick::Fd(fd) => Some(duplicate(fd)?),
-            Kick::Poll => None,
-        };
         let accepted = |bit: u64| context.features & bit != 0;
         let mut ring = self.device_end(context)?;
         let record = context
             .inflight
             .map(|inflight| inflight.record(self.index, &mut ring))
             .transpose()?;
+        let requests = record.as_ref().map_or(0, Record::left);
+        if requests > 0
+            && let Some(Admitted { withheld }) = context.device.lines().resumed.admits()
+        {
+            let queue = self.index;
+            tracing::info!(
+                queue,
+                requests,
+                withheld,
+                "submitting again what was in flight"
+            );
+        }
         let setup = Setup {
             index: self.index,
             ring,
             record,
             memory: Arc::clone(context.memory),
-            kick,
+            alarm: Arc::clone(&self.alarm),
+            kick: kick.clone(),
             call: self.call()?,
             error: self.call_through(self.error.as_ref())?,
             rules: Rules {
                 geometry,
                 size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
-                seg_max: accepted(feature::SEG_MAX).then(|| config::seg_max(None, queue_size)),
+                seg_max: config::seg_max(queue_size),
                 max_ranges: config::MAX_RANGES,
+                pace: Pace::of(context.device.disk().effort()),
             },
             serial: context.device.serial(),
             flush: accepted(feature::FLUSH),
-            writeback: Arc::clone(context.writeback),
+            writeback: context.cache.for_queue(context.features),
             dirty: context.log.map(|log| self.dirty(log)).transpose()?,
             stats: Arc::clone(context.device.stats(self.index)),
+            lines: Arc::clone(context.device.lines()),
         };
-        let queue = Box::new(Queue::new(setup, context.signal));
+        if let Some(kick) = kick {
+            // Last, as only a queue that runs is stopped. What it reports until then is looked for when the queue starts.
+            let watch = watch_of(context.session, self.index);
+            let watched = worker.point().watch(kick.as_fd(), watch);
+            watched.map_err(|source| Refusal::Kicks {
+                index: self.index,
+                source,
+            })?;
+        }
+        let queue = Box::new(Queue::new(setup, context.tuning));
         worker.send(Command::Start {
             session: context.session,
             queue,
@@ -198,7 +237,9 @@ impl Vring {
                 area,
                 address,
             };
-            context.memory.user_span(address, len as u64).ok_or(outside)
+            // SAFETY: the queue that is made of this keeps the table, or one that holds all of its regions
+            // (`Queue::set_memory`), for as long as it has the ring.
+            unsafe { context.memory.user_span(address, len as u64) }.ok_or(outside)
         };
         let descriptors = area("descriptor", at.descriptors, layout.descriptor)?;
         let driver = area("driver", at.driver, layout.driver)?;
@@ -230,6 +271,10 @@ impl Vring {
         if !std::mem::take(&mut self.running) {
             return;
         }
+        if let Some(kick) = self.kick.as_ref().and_then(Kick::fd) {
+            // The descriptor is open, and was watched when the queue started.
+            let _ = worker.point().unwatch(kick.as_fd());
+        }
         let (stopped, is_stopped) = crossbeam_channel::bounded(1);
         worker.send(Command::Stop {
             session,
@@ -254,9 +299,59 @@ impl Vring {
     }
 }
 
-fn duplicate(fd: &KickFd) -> Result<KickFd, Refusal> {
-    fd.try_clone().map_err(|source| Refusal::Machine {
-        doing: "use the kick descriptor",
-        source,
-    })
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use pollux_disk::{Geometry, Null};
+    use pollux_memory::Region;
+
+    use super::*;
+    use crate::device::Options;
+    use crate::tuning::Tuning;
+    use crate::workers::Workers;
+
+    #[test]
+    fn a_queue_whose_kicks_nobody_hears_is_refused() {
+        let options = Options {
+            name: "test".to_owned(),
+            num_queues: 1,
+            queue_size: 16,
+            serial: String::new(),
+        };
+        let device = Device::new(Arc::new(Null::new(Geometry::plain(1 << 20))), options);
+        let workers = Workers::start(1, &[], Tuning::default()).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(0x1_0000).unwrap();
+        let region = Region::map(file, 0, 0, 0, 0x1_0000).unwrap();
+        let memory = Arc::new(Memory::default().with(Arc::new(region)).unwrap());
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let alarm = Arc::new(Alarm::new(ours.into()));
+        let mut vring = Vring::new(0, &alarm);
+        vring.size = Some(16);
+        vring.addresses = Some(Addresses {
+            descriptors: 0,
+            driver: 0x4000,
+            device: 0x8000,
+            log: None,
+        });
+        // Of a file `epoll` says what it says of too many watches: no.
+        vring.kick = Some(Kick::new(Some(tempfile::tempfile().unwrap()), &alarm).unwrap());
+        let context = Context {
+            session: SessionId(0),
+            device: &device,
+            memory: &memory,
+            features: 0,
+            cache: &CacheMode::default(),
+            log: None,
+            tuning: Tuning::default(),
+            inflight: None,
+        };
+        let refusal = vring.start(workers.get(0), &context).unwrap_err();
+        assert!(
+            matches!(refusal, Refusal::Kicks { index: 0, .. }),
+            "{refusal}"
+        );
+        assert!(!vring.running());
+    }
 }

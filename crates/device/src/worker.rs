@@ -10,14 +10,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use pollux_disk::Channel;
-use pollux_disk::wait::{Sleeper, WaitPoint};
+use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
 use pollux_memory::Memory;
 
 use crate::call::Call;
 use crate::poll::{Policy, Progress, Wait};
-use crate::prices;
 use crate::queue::Queue;
-use crate::rota::Rota;
 use crate::share::{Share, kicked};
 use crate::tuning::Tuning;
 
@@ -58,6 +56,8 @@ pub enum Command {
         memory: Arc<Memory>,
         done: Sender<()>,
     },
+    /// A kick of this session's may have been read that was not only for the queue that has stopped: look at all.
+    Look { session: SessionId },
     /// All queues of this session have stopped: answer once its channel is closed.
     Close {
         session: SessionId,
@@ -72,17 +72,26 @@ pub struct Worker {
     commands: Receiver<Command>,
     sleeper: Sleeper,
     shares: Vec<Share>,
-    /// Which share's turn it is.
-    rota: Rota,
+    /// Whose idle queues are polled next.
+    idle: usize,
     policy: Policy,
     tuning: Tuning,
     epoch: Instant,
     turns: u32,
+    /// Turns that have found something since the last sleep, or since kicks were listened for.
+    busy: u32,
     ended: bool,
 }
 
-/// Commands are looked for in every turn without progress, and in every so many with.
+/// Commands are looked for in every turn without progress, and in every so many with; so often pipes are emptied.
 const COMMANDS_EVERY: u32 = 32;
+
+/// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
+const IDLE_EVERY: u32 = 4;
+
+/// After so many turns that have found something a worker listens for the kicks of those that are idle, as if it slept: polled
+/// one by one, many of them wait for long behind turns of few large requests.
+const HEARS_EVERY: u32 = 32;
 
 impl Worker {
     pub fn new(commands: Receiver<Command>, tuning: Tuning) -> std::io::Result<Self> {
@@ -90,11 +99,12 @@ impl Worker {
             commands,
             sleeper: Sleeper::new()?,
             shares: Vec::new(),
-            rota: Rota::default(),
-            policy: Policy::new(tuning.polling, tuning.poll_bounds, prices::of_a_sleep()),
+            idle: 0,
+            policy: Policy::new(tuning.polling, tuning.poll_bounds),
             tuning,
             epoch: Instant::now(),
             turns: 0,
+            busy: 0,
             ended: false,
         })
     }
@@ -111,8 +121,11 @@ impl Worker {
             if self.ended {
                 return;
             }
-            let wait = self.policy.after_turn(progress, || epoch.elapsed());
-            match wait {
+            let in_flight = || self.shares.iter().map(Share::in_flight).sum();
+            match self
+                .policy
+                .after_turn(progress, || epoch.elapsed(), in_flight)
+            {
                 _ if self.shares.is_empty() => self.rest(),
                 Wait::Block => self.rest(),
                 Wait::Yield => self.give_way(),
@@ -125,17 +138,44 @@ impl Worker {
     /// One turn. What did it bring?
     pub fn turn(&mut self) -> Progress {
         let mut progress = Progress::NONE;
-        let (shares, tuning) = (&mut self.shares, self.tuning);
-        self.rota.turn(|place| {
-            let turn = shares[usize::from(place)].turn(tuning);
-            progress = progress | turn;
-            Some(turn.chains.max(turn.any().into()))
-        });
+        for share in self.shares.iter_mut().filter(|share| !share.is_idle()) {
+            progress = progress | share.turn(self.tuning);
+        }
         self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(IDLE_EVERY) {
+            self.poll_idle();
+        }
+        self.busy += u32::from(progress.any());
+        if self.busy >= HEARS_EVERY {
+            self.hear();
+        }
+        if self.turns.is_multiple_of(COMMANDS_EVERY) {
+            self.shares.iter_mut().for_each(Share::empty_pipes);
+        }
         if !progress.any() || self.turns.is_multiple_of(COMMANDS_EVERY) {
             progress.commands = self.obey();
         }
         progress
+    }
+
+    /// Polls the next of the queues that are idle.
+    fn poll_idle(&mut self) {
+        self.idle = (self.idle + 1) % self.shares.len().max(1);
+        if let Some(share) = self.shares.get_mut(self.idle) {
+            share.poll_idle();
+        }
+    }
+
+    /// Makes those active again that have kicked while the worker was awake.
+    #[cold]
+    fn hear(&mut self) {
+        self.busy = 0;
+        let shares = &mut self.shares;
+        if shares.iter().any(Share::has_idle)
+            && let Err(error) = self.sleeper.hear(|watch| kicked(shares, watch))
+        {
+            tracing::error!(%error, "the wait point failed");
+        }
     }
 
     /// Does what it is told. Was it told anything?
@@ -145,24 +185,13 @@ impl Worker {
             any = true;
             self.carry_out(command);
         }
-        if any {
-            self.rouse();
-        }
         any
-    }
-
-    /// Looks at everything in the next turn.
-    fn rouse(&mut self) {
-        self.rota.rouse();
-        self.shares.iter_mut().for_each(Share::rouse);
     }
 
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Open { session, channel } => {
-                self.shares
-                    .push(Share::new(session, channel, self.sleeper.point().clone()));
-                self.renew_rota();
+                self.shares.push(Share::new(session, channel));
             }
             Command::Start { session, queue } => self.share(session).start(queue),
             Command::Stop {
@@ -187,20 +216,12 @@ impl Worker {
                 self.share(session).set_memory(&memory);
                 let _ = done.send(());
             }
+            Command::Look { session } => self.share(session).look(),
             Command::Close { session, done } => {
                 self.shares.retain(|share| share.session() != session);
-                self.renew_rota();
                 let _ = done.send(());
             }
             Command::End => self.ended = true,
-        }
-    }
-
-    /// Shares have other places now.
-    fn renew_rota(&mut self) {
-        self.rota = Rota::default();
-        for (place, _) in (0u16..).zip(&self.shares) {
-            self.rota.add(place);
         }
     }
 
@@ -212,15 +233,15 @@ impl Worker {
         share.expect("a session opens its share first and closes it last")
     }
 
-    /// Lets others run who wait for this processor.
-    fn give_way(&mut self) {
-        let before = self.epoch.elapsed();
-        std::thread::yield_now();
-        self.policy.gave_way(before, self.epoch.elapsed());
+    /// Lets others run who wait for this processor: for as long as they like, so no call waits for that.
+    pub fn give_way(&mut self) {
+        self.shares.iter_mut().for_each(Share::release_calls);
+        let preemptions = give_way();
+        self.policy.gave_way(self.epoch.elapsed(), preemptions);
     }
 
     /// Turns the kicks on, looks once more, and sleeps unless that look found something.
-    fn rest(&mut self) {
+    pub fn rest(&mut self) {
         self.sleeper.arm();
         let mut idle = self.commands.is_empty();
         for share in &mut self.shares {
@@ -228,14 +249,15 @@ impl Worker {
         }
         if idle {
             self.sleep();
+            self.shares.iter_mut().for_each(Share::slept);
         } else {
             self.sleeper.disarm();
+            self.shares.iter_mut().for_each(Share::disarm);
         }
-        self.rota.rouse();
-        self.shares.iter_mut().for_each(Share::slept);
     }
 
     fn sleep(&mut self) {
+        self.busy = 0;
         let before = self.epoch.elapsed();
         let shares = &mut self.shares;
         let slept = self.sleeper.sleep(None, |watch| kicked(shares, watch));
@@ -243,11 +265,8 @@ impl Worker {
             tracing::error!(%error, "the wait point failed");
         }
         let now = self.epoch.elapsed();
-        if let Some(late) = self.sleeper.late() {
-            prices::WOKEN.paid(late);
-        }
-        self.policy.woke(now, prices::of_a_sleep());
-        for queue in self.shares.iter().flat_map(Share::alert_queues) {
+        self.policy.woke(now);
+        for queue in self.shares.iter().flat_map(Share::active_queues) {
             queue.stats().sleeps.add(1);
             queue
                 .stats()

@@ -10,8 +10,6 @@ use pollux_disk::WaitPoint;
 use pollux_threads::{Birth, Kind};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::poll::Polling;
-use crate::prices;
 use crate::tuning::Tuning;
 use crate::watchdog;
 use crate::worker::{Command, SessionId, Worker};
@@ -73,11 +71,6 @@ impl Workers {
                 worker.run();
             })?);
             is_pinned.recv().expect("a worker reports its start")?;
-            if number == 0 && tuning.polling == Polling::Adaptive {
-                prices::measure(&point);
-                let a_sleep_costs = prices::of_a_sleep();
-                tracing::debug!(?a_sleep_costs, "the machine was measured");
-            }
             handles.push(Handle { commands, point });
         }
         Ok(Self {

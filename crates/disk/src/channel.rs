@@ -76,7 +76,7 @@ pub struct Request {
 }
 
 /// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
     /// The machine said no. The disk has logged what it was doing, to what.
     #[error("{0}")]
@@ -129,7 +129,44 @@ pub enum Armed {
 /// One owner's way into a disk.
 ///
 /// Owned by one thread at a time, not by one for ever. It is dropped only when nothing is in flight.
-pub trait Channel: Send {
+///
+/// # Safety
+///
+/// The memory that a request names, and the list of its spans, is used by nobody any more once the request has ended:
+/// once [`Channel::queue`] has said [`Queued::Done`], or [`Channel::reap`] has handed its [`Completion`] to `done`. Not
+/// by the channel, nor by a thread, the kernel or another channel that it lent them to. Whoever lends memory relies on
+/// that to free it. (A request that has not ended when its channel is dropped never ends.)
+///
+/// So a channel is a promise:
+///
+/// ```
+/// # use pollux_disk::{Armed, Channel, Completion, Queued, Request};
+/// struct Sink;
+///
+/// // SAFETY: it touches no memory.
+/// unsafe impl Channel for Sink {
+///     fn queue(&mut self, _request: Request) -> Queued { Queued::Done(Ok(())) }
+///     fn submit(&mut self) {}
+///     fn reap(&mut self, _done: &mut dyn FnMut(Completion)) {}
+///     fn arm(&mut self) -> Armed { Armed::Idle }
+/// }
+/// ```
+///
+/// Safe code cannot make it:
+///
+/// ```compile_fail,E0200
+/// # use pollux_disk::{Armed, Channel, Completion, Queued, Request};
+/// struct Sink;
+///
+/// impl Channel for Sink {
+///     fn queue(&mut self, _request: Request) -> Queued { Queued::Done(Ok(())) }
+///     fn submit(&mut self) {}
+///     fn reap(&mut self, _done: &mut dyn FnMut(Completion)) {}
+///     fn arm(&mut self) -> Armed { Armed::Idle }
+/// }
+/// ```
+#[expect(unsafe_code, reason = "safe code cannot promise that")]
+pub unsafe trait Channel: Send {
     /// Hands over one request. Nothing needs to happen before [`Channel::submit`].
     fn queue(&mut self, request: Request) -> Queued;
 

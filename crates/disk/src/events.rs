@@ -1,6 +1,7 @@
 //! What happens to a disk as a whole, told to whoever uses it.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What happened.
@@ -37,7 +38,8 @@ impl Events {
         Subscription(listener)
     }
 
-    /// Tells every listener.
+    /// Tells every listener. One that panics ends neither this thread nor what the others hear: a disk whose thread
+    /// is gone would not be noticed to go.
     pub fn tell(&self, event: Event) {
         let listeners = self
             .listeners
@@ -45,7 +47,9 @@ impl Events {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener(event);
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!(?event, "a listener of a disk has panicked");
+            }
         }
     }
 }

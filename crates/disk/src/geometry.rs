@@ -70,23 +70,24 @@ impl Geometry {
     ///
     /// # Errors
     ///
-    /// [`Failure::Unsupported`], [`Failure::ReadOnly`], [`Failure::OutOfRange`]; `EINVAL` where offset
+    /// [`Failure::ReadOnly`], [`Failure::Unsupported`], [`Failure::OutOfRange`]; `EINVAL` where offset
     /// or length are not whole blocks.
     #[inline]
     pub fn check(&self, op: &Op) -> Result<(), Failure> {
-        let (at, len, changes) = match *op {
-            Op::Read { at, into } => (at, into.bytes(), false),
-            Op::Write { at, from, .. } => (at, from.bytes(), true),
+        let changes = !matches!(op, Op::Read { .. } | Op::Flush);
+        if changes && self.access == Access::ReadOnly {
+            return Err(Failure::ReadOnly);
+        }
+        let (at, len) = match *op {
+            Op::Read { at, into } => (at, into.bytes()),
+            Op::Write { at, from, .. } => (at, from.bytes()),
             Op::Flush => return Ok(()),
             Op::Discard { .. } if self.discard.is_none() => return Err(Failure::Unsupported),
             Op::WriteZeroes { .. } if self.write_zeroes.is_none() => {
                 return Err(Failure::Unsupported);
             }
-            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => (at, len, true),
+            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => (at, len),
         };
-        if changes && self.access == Access::ReadOnly {
-            return Err(Failure::ReadOnly);
-        }
         if !self.holds(at, len) {
             return Err(Failure::OutOfRange);
         }

@@ -4,9 +4,13 @@
 //! The vocabulary is that of the rings, one layer up: hand over with [`Channel::queue`] and
 //! [`Channel::submit`], look with [`Channel::reap`], and before sleeping [`Channel::arm`].
 //! Nothing here knows of virtio, so stacks of disks are the same over files and over virtqueues.
-#![forbid(unsafe_code)]
+//!
+//! The only `unsafe` here is the promise of each [`Channel`], to use what it was lent no longer than it may, and what
+//! a channel that lends parts of a request on needs.
+#![deny(unsafe_code)]
 
 mod channel;
+mod effort;
 mod events;
 pub mod fault;
 pub mod file;
@@ -15,6 +19,7 @@ pub mod inbox;
 mod memory;
 mod null;
 mod options;
+mod quota;
 pub mod spec;
 pub mod stack;
 pub mod wait;
@@ -22,6 +27,7 @@ pub mod wait;
 pub use channel::{
     Armed, Channel, Completion, Durability, Failure, Op, Queued, Request, Ticket, Unmap,
 };
+pub use effort::Effort;
 pub use events::{Event, Events, Subscription};
 pub use fault::Fault;
 pub use file::File;
@@ -29,6 +35,7 @@ pub use geometry::{Access, Geometry, RangeLimits};
 pub use memory::Memory;
 pub use null::Null;
 pub use options::{OpenError, Options};
+pub use quota::{Admitted, Quota};
 pub use spec::Spec;
 pub use stack::{PollScope, Stack, linear, striped};
 pub use wait::WaitPoint;
@@ -49,6 +56,12 @@ pub trait Disk: Send + Sync {
     ///
     /// What the machine lacks: file descriptors, threads, memory.
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>>;
+
+    /// What requests cost the thread that queues them: one that has others to serve hands over the large ones piece by
+    /// piece.
+    fn effort(&self) -> Effort {
+        Effort::Everything
+    }
 
     /// Announces memory that requests may point into from now on, until [`Disk::unmap`].
     ///

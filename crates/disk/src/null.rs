@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::{Armed, Channel, Completion, Disk, Events, Geometry, Queued, Request, WaitPoint};
+use crate::{
+    Armed, Channel, Completion, Disk, Effort, Events, Geometry, Queued, Request, WaitPoint,
+};
 
 /// A disk that keeps nothing and **touches no memory**.
 ///
@@ -41,6 +43,10 @@ impl Disk for Null {
         self.shared.geometry
     }
 
+    fn effort(&self) -> Effort {
+        Effort::Nothing
+    }
+
     fn open_channel(&self, _wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(NullChannel { shared }))
@@ -51,7 +57,9 @@ impl Disk for Null {
     }
 }
 
-impl Channel for NullChannel {
+// SAFETY: it touches no memory.
+#[expect(unsafe_code, reason = "the promise of a channel")]
+unsafe impl Channel for NullChannel {
     #[inline]
     fn queue(&mut self, request: Request) -> Queued {
         Queued::Done(self.shared.geometry.check(&request.op))

@@ -29,6 +29,15 @@ pub enum OpenError {
     /// It can hold no disk.
     #[error("{path} is {what}; a disk is a regular file or a block device")]
     NotADisk { path: PathBuf, what: &'static str },
+    /// A folder on the way to it is closed.
+    #[error(
+        "{path} cannot be reached; give this user the right to enter the folder {folder} (`chmod +x`)"
+    )]
+    ClosedFolder {
+        path: PathBuf,
+        folder: PathBuf,
+        source: io::Error,
+    },
     /// It may not be opened that way.
     #[error("{path} may not be {}; {}", access_verb(*.access), access_remedy(*.access))]
     Permission {
@@ -39,7 +48,7 @@ pub enum OpenError {
     /// Another program works on it, or this one does already.
     #[error(
         "{path} is in use: {} {}; {}",
-        who(.holder.as_ref()), .conflict.told(*.access), .conflict.remedy(*.access)
+        who(.holder.as_ref(), .path), .conflict.told(*.access), .conflict.remedy(*.access)
     )]
     InUse {
         path: PathBuf,
@@ -56,6 +65,27 @@ pub enum OpenError {
     /// Its file system cannot bypass the page cache.
     #[error("{path} cannot bypass the page cache, as `cache=none` asks; use `cache=writeback`")]
     NoDirect { path: PathBuf, source: io::Error },
+    /// It holds an image of another format, which raw access would destroy.
+    #[error(
+        "{path} is a {format} image, which a guest that writes its raw bytes would destroy; convert it with \
+         `qemu-img convert -O raw`, or add `,format=raw` to `--disk file:path=...` where its raw bytes are \
+         meant, as of a disk that its guest has encrypted"
+    )]
+    Format { path: PathBuf, format: &'static str },
+    /// A loop device makes another device of it.
+    #[error(
+        "{path} is in use: it lies behind {device}; detach that first with `losetup --detach {device}`"
+    )]
+    Looped { path: PathBuf, device: String },
+    /// With `lock=running`, on storage of which another machine's writes are not seen.
+    #[error(
+        "{path}, on {storage}, could serve stale data with `lock=running`: the page cache does not see what \
+         another machine has written; add `cache=none`"
+    )]
+    Incoherent {
+        path: PathBuf,
+        storage: &'static str,
+    },
     /// `cache=none` needs larger blocks.
     #[error(
         "{path} cannot be read past the page cache in blocks of {asked} bytes; use blocks of {needed}, \
@@ -99,6 +129,12 @@ pub enum OpenError {
         path: PathBuf,
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Two legs of a disk that is written, and one file.
+    #[error(
+        "{path} is named as two legs of one disk, and a write to one would change the other; name each file once, or open \
+         the disk read-only"
+    )]
+    LegTwice { path: PathBuf },
     /// Those disks cannot be stacked like that.
     #[error("cannot stack `{spec}`")]
     Stack { spec: String, source: StackError },
@@ -121,8 +157,10 @@ pub enum OpenError {
     },
 }
 
-fn who(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "another program".to_owned(), ToString::to_string)
+/// Inside the sandbox no other process can be looked at.
+fn who(holder: Option<&Holder>, path: &Path) -> String {
+    let unknown = || format!("another program (`fuser {}` names it)", path.display());
+    holder.map_or_else(unknown, ToString::to_string)
 }
 
 fn missing_remedy(path: &Path) -> String {

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::loops::{Loop, succeeds};
 use common::{Buffer, Client, engines, pattern, read, skip, write, zeroes};
 use pollux_disk::file::{Cache, Engine, Settings};
 use pollux_disk::{Disk, Durability, Failure, File, Op, OpenError, Options, Unmap};
@@ -54,57 +55,6 @@ impl Drop for Tiny {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.folder.path()).status();
     }
-}
-
-/// A block device over a file. One at a time on the whole machine: `losetup` claims a device for a moment
-/// even when somebody else has just taken it, and then nobody else can open it.
-struct Loop(
-    String,
-    #[expect(dead_code, reason = "locked until the device is gone")] fs::File,
-);
-
-impl Loop {
-    fn over(file: &Path) -> Option<Self> {
-        Self::with(&["--find", "--show"], file)
-    }
-
-    fn with(options: &[&str], file: &Path) -> Option<Self> {
-        let alone = available(fs::File::open("/dev/loop-control"), "/dev/loop-control")?;
-        rustix::fs::flock(&alone, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let device = succeeds(Command::new("losetup").args(options).arg(file))?;
-        Some(Self(device.trim().to_owned(), alone))
-    }
-
-    fn in_folder(folder: &TempDir) -> Option<Self> {
-        let path = folder.path().join("disk.img");
-        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-        Self::over(&path)
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
-
-/// What `command` prints; see [`available`].
-fn succeeds(command: &mut Command) -> Option<String> {
-    let output = command.output().and_then(|output| {
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() {
-            Ok(text(&output.stdout))
-        } else {
-            Err(std::io::Error::other(text(&output.stderr)))
-        }
-    });
-    available(output, &format!("{command:?}"))
-}
-
-/// What is there; where it is not, for want of privileges, the test is skipped.
-fn available<T>(what: std::io::Result<T>, name: &str) -> Option<T> {
-    what.inspect_err(|error| skip(&format!("{name}: {error}")))
-        .ok()
 }
 
 #[test]
@@ -368,4 +318,31 @@ fn a_spanning_request_of_more_spans_than_the_kernel_takes_is_whole() {
         assert_eq!(client.run(read(512, &buffer)), Ok(()));
         assert!(buffer.bytes() == bytes);
     });
+}
+
+#[test]
+fn a_device_of_larger_blocks_is_refused_as_one_of_smaller_when_it_is_opened() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let options = ["--find", "--show", "--sector-size", "4096"];
+    let Some(device) = Loop::with(&options, &path) else {
+        return;
+    };
+    let with = |block_size| {
+        let options = Options {
+            block_size,
+            ..Options::default()
+        };
+        File::open(&device.0, Cache::None, &options)
+    };
+    let refusal = with(Some(512)).unwrap_err().to_string();
+    assert!(refusal.contains("use blocks of 4096"), "{refusal}");
+    for block_size in [None, Some(4096)] {
+        let disk = with(block_size).unwrap();
+        assert_eq!(disk.geometry().block, 4096);
+        let mut client = Client::new(&disk);
+        assert_eq!(client.write_bytes(4096, &pattern(1, 4096)), Ok(()));
+        assert!(client.read_bytes(4096, 4096) == pattern(1, 4096));
+    }
 }

@@ -98,11 +98,11 @@ fn cached_data_is_read_at_once_and_cold_data_by_the_engine() {
 fn a_file_in_memory_is_used_at_once_and_has_nothing_to_flush() {
     let Some(folder) = tmpfs() else { return };
     for cache in [Cache::Writeback, Cache::Writethrough] {
-        let disk = open(&image(&folder, &[0; 4096]), cache.into());
+        let disk = open(&image(&folder, &[0; 12288]), cache.into());
         let mut client = Client::new(&disk);
-        assert_eq!(client.write_bytes(0, &pattern(1, 4096)), Ok(()));
+        assert_eq!(client.write_bytes(4096, &pattern(1, 4096)), Ok(()));
         assert_eq!(client.run(Op::Flush), Ok(()));
-        assert!(client.read_bytes(0, 4096) == pattern(1, 4096));
+        assert!(client.read_bytes(4096, 4096) == pattern(1, 4096));
         assert_eq!(client.sleeps, 0);
         assert_eq!(went(&disk, "inline"), 2);
     }

@@ -162,11 +162,17 @@ impl Arena {
     }
 
     /// The `len` bytes that start with the first page of `pages`.
-    pub(crate) fn span(&self, pages: Allocation, len: usize) -> Span {
+    ///
+    /// # Safety
+    ///
+    /// The arena is kept, and `pages` are not freed, until nobody uses the span any more ([`Span::new`]).
+    pub(crate) unsafe fn span(&self, pages: Allocation, len: usize) -> Span {
+        // SAFETY: by this function's own promise: the arena keeps the region.
+        let all = unsafe { self.region.span() };
         usize::try_from(pages.offset)
             .ok()
             .and_then(|page| page.checked_mul(rustix::param::page_size()))
-            .and_then(|at| self.region.span().slice(at, len))
+            .and_then(|at| all.slice(at, len))
             .expect("what the allocator hands out lies inside the arena")
     }
 
@@ -212,7 +218,7 @@ impl fmt::Debug for Pool {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Arena").field(&self.region.span()).finish()
+        f.debug_tuple("Arena").field(&self.region).finish()
     }
 }
 

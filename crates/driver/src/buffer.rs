@@ -4,6 +4,7 @@
 //! until it has ended. Parts are split off and never overlap, so no two requests have the same bytes.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -50,7 +51,9 @@ struct Pages {
 
 impl Buffer {
     pub(crate) fn new(arena: Arc<Arena>, pages: Allocation, len: usize) -> Self {
-        let span = arena.span(pages, len);
+        // SAFETY: the home has the arena, and frees the pages when the last part of the buffer is gone. All access to the
+        // span borrows a part, or is by promise (`Buffer::span`).
+        let span = unsafe { arena.span(pages, len) };
         let home = Arc::new(Home::Pool(Pages {
             arena,
             place: pages,
@@ -62,7 +65,8 @@ impl Buffer {
 
     /// All of `region`, which was shared with `device` and which nobody else has.
     pub(crate) fn registered(region: Arc<Region>, device: &Arc<Device>) -> Self {
-        let span = region.span();
+        // SAFETY: as in `new`, with the region in the arena's place.
+        let span = unsafe { region.span() };
         let with = Arc::downgrade(device);
         let home = Arc::new(Home::Registered { region, with });
         Self { home, span }
@@ -111,9 +115,43 @@ impl Buffer {
         self.span.is_empty()
     }
 
-    /// All of it, to lend to a request that ends before the buffer is dropped.
+    /// The addresses that it has in this process.
     #[must_use]
-    pub fn span(&self) -> Span {
+    pub fn addresses(&self) -> Range<usize> {
+        let start = self.span.as_ptr().addr();
+        start..start + self.span.len()
+    }
+
+    /// All of it, to lend to a request of a channel.
+    ///
+    /// The requests of a [`Queue`](crate::Queue) take the buffer itself. Here it takes a promise:
+    ///
+    /// ```no_run
+    /// # fn example(disk: pollux_driver::Driver) -> Result<(), Box<dyn std::error::Error>> {
+    /// let block = disk.allocate(4096)?;
+    /// // SAFETY: the buffer is kept until after the last use of the span.
+    /// let span = unsafe { block.span() };
+    /// span.write(&[1; 4096]);
+    /// drop(block);
+    /// # Ok(())
+    /// # }
+    /// ```
+    /// ```compile_fail,E0133
+    /// # fn example(disk: pollux_driver::Driver) -> Result<(), Box<dyn std::error::Error>> {
+    /// let block = disk.allocate(4096)?;
+    /// let span = block.span();
+    /// drop(block);
+    /// span.write(&[1; 4096]); // into the next one's memory
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The buffer is kept until nobody uses the span any more, nor a copy or part of it, nor what was made of those
+    /// ([`Span::new`]): until the request that it is lent to has ended.
+    #[must_use]
+    pub unsafe fn span(&self) -> Span {
         self.span
     }
 

@@ -18,7 +18,11 @@ use crate::place::Place;
 use crate::switch::Switch;
 
 /// A channel on which each request says how its end is to be noticed.
-pub trait Hybrid: pollux_disk::Channel {
+///
+/// # Safety
+///
+/// As for [`Channel`](pollux_disk::Channel), for requests that come this way.
+pub unsafe trait Hybrid: pollux_disk::Channel {
     /// [`queue`](pollux_disk::Channel::queue), with a say.
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued;
 
@@ -47,14 +51,14 @@ pub struct Channel {
 impl Channel {
     /// Of the queue at `place`, whose owner sleeps at `wait`.
     pub(crate) fn new(place: Place, wait: &WaitPoint) -> io::Result<Self> {
-        wait.watch(place.call().as_fd(), Watch::CHANNEL)?;
+        wait.watch(place.call().fd().as_fd(), Watch::CHANNEL)?;
         let device = Arc::clone(place.device());
         Ok(Self {
             core: Core::new(Arc::clone(&device), place.index()),
             switch: Switch::new(device.options().mixed),
             asleep: false,
             doorbell: place.doorbell().clone(),
-            before: place.counters(),
+            before: device.counts(place.index()).snapshot(),
             wait: wait.clone(),
             place,
         })
@@ -92,7 +96,8 @@ impl Channel {
     }
 }
 
-impl Hybrid for Channel {
+// SAFETY: as for `pollux_disk::Channel`.
+unsafe impl Hybrid for Channel {
     #[inline]
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
         let Request { ticket, op } = request;
@@ -106,11 +111,16 @@ impl Hybrid for Channel {
     }
 
     fn counters(&mut self) -> Counters {
-        self.place.counters().since(self.before)
+        let core = &self.core;
+        self.place.call().hear().unless(|| core.is_pending());
+        self.place.counts().snapshot().since(self.before)
     }
 }
 
-impl pollux_disk::Channel for Channel {
+// SAFETY: a request ends when the device has handed back all of its chains, or is gone, and what was bounced has been
+// copied (`Core::reap`). What a device that is gone still writes, it writes into memory that is shared with it, as a peer
+// may at any time.
+unsafe impl pollux_disk::Channel for Channel {
     #[inline]
     fn queue(&mut self, request: Request) -> Queued {
         self.queue_as(request, Completion::Polled)
@@ -163,6 +173,6 @@ impl pollux_disk::Channel for Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         // It fails only where the wait point's own descriptors are gone.
-        let _ = self.wait.unwatch(self.place.call().as_fd());
+        let _ = self.wait.unwatch(self.place.call().fd().as_fd());
     }
 }

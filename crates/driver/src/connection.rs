@@ -28,6 +28,7 @@ use crate::negotiate;
 use crate::options::Reconnect;
 use crate::regions::Regions;
 use crate::session::{Line, Opened, Session};
+use crate::shared::Call;
 use crate::table::Known;
 
 /// What a queue and its device wake each other by: two eventfds.
@@ -36,7 +37,7 @@ pub(crate) struct QueueFds {
     /// Driver to device.
     pub(crate) kick: Arc<OwnedFd>,
     /// Device to driver.
-    pub(crate) call: Arc<OwnedFd>,
+    pub(crate) call: Arc<Call<OwnedFd>>,
 }
 
 /// A connection to a server. Dropping it ends the session.
@@ -255,7 +256,7 @@ impl Connection {
             let copy = fd.try_clone().map(fd::event_fd);
             copy.map_err(|source| Refusal::System { message, source })
         };
-        let (kick, call) = (copy(&fds.kick)?, copy(&fds.call)?);
+        let (kick, call) = (copy(&fds.kick)?, copy(fds.call.fd())?);
         let addresses = VringConfigData {
             queue_max_size: size,
             queue_size: size,
@@ -319,7 +320,7 @@ impl Connection {
         } = &mut *asked;
         let is_away = |refusal: &Refusal| self.is_away(refusal);
         if regions.add(&session.wire, line, region, is_away)? {
-            self.known.add(region.span());
+            self.known.add(region.addresses());
         }
         Ok(())
     }
@@ -341,7 +342,7 @@ impl Connection {
             return Ok(());
         }
         // First, so that no new request points there while the server forgets it.
-        self.known.remove(region.span());
+        self.known.remove(region.addresses());
         match regions.remove(&session.wire, line, region) {
             Err(refusal) if self.is_away(&refusal) => Ok(()),
             removed => removed,

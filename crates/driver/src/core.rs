@@ -345,6 +345,13 @@ impl<T> Core<T> {
         self.ring.glance()
     }
 
+    /// Is there something for [`Core::reap`]: requests that have ended, or another server, or none any more?
+    pub fn is_pending(&self) -> bool {
+        self.has_failed()
+            || self.glance().sees_more_than(self.next())
+            || self.device.epoch() != self.epoch
+    }
+
     /// The used element to be taken next.
     #[inline]
     pub fn next(&self) -> RingIndex {

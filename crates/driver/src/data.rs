@@ -46,7 +46,11 @@ pub mod sealed {
         fn lend(self, pool: &Pool, way: Way) -> io::Result<Self::Lent>;
 
         /// Where it lies.
-        fn spans(lent: &Self::Lent) -> Vec<Span>;
+        ///
+        /// # Safety
+        ///
+        /// `lent` is kept until nobody uses the spans any more ([`Span::new`]).
+        unsafe fn spans(lent: &Self::Lent) -> Vec<Span>;
 
         /// The request has ended.
         fn take_back(lent: Self::Lent, way: Way) -> Self;
@@ -63,7 +67,7 @@ impl sealed::Lend for () {
         Ok(())
     }
 
-    fn spans(_lent: &()) -> Vec<Span> {
+    unsafe fn spans(_lent: &()) -> Vec<Span> {
         Vec::new()
     }
 
@@ -79,8 +83,9 @@ impl sealed::Lend for Buffer {
         Ok(self)
     }
 
-    fn spans(lent: &Self) -> Vec<Span> {
-        vec![lent.span()]
+    unsafe fn spans(lent: &Self) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        vec![unsafe { lent.span() }]
     }
 
     fn take_back(lent: Self, _way: Way) -> Self {
@@ -99,8 +104,10 @@ impl sealed::Lend for Vec<Buffer> {
         Ok(self)
     }
 
-    fn spans(lent: &Self) -> Vec<Span> {
-        lent.iter().map(Buffer::span).collect()
+    unsafe fn spans(lent: &Self) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        let span = |buffer: &Buffer| unsafe { buffer.span() };
+        lent.iter().map(span).collect()
     }
 
     fn take_back(lent: Self, _way: Way) -> Self {
@@ -124,8 +131,9 @@ impl sealed::Lend for Vec<u8> {
         Ok((self, through))
     }
 
-    fn spans((_, through): &(Self, Buffer)) -> Vec<Span> {
-        vec![through.span()]
+    unsafe fn spans((_, through): &(Self, Buffer)) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        vec![unsafe { through.span() }]
     }
 
     fn take_back((mut bytes, through): (Self, Buffer), way: Way) -> Self {

@@ -44,6 +44,7 @@ fn failure(path: &Path, patience: Duration, error: Errno) -> ConnectError {
     let path = path.to_owned();
     match error {
         Errno::NOENT => ConnectError::Missing { path },
+        Errno::NAMETOOLONG => ConnectError::TooLong { path },
         Errno::ACCESS | Errno::PERM => ConnectError::Permission { path },
         Errno::CONNREFUSED if is_other_than_a_socket(&path) => ConnectError::NotASocket { path },
         Errno::CONNREFUSED => ConnectError::Refused { path },
@@ -95,7 +96,7 @@ mod tests {
 
         let long = folder.path().join("x".repeat(200));
         let dialled = dial(&long, PATIENCE);
-        assert!(matches!(dialled, Err(ConnectError::Connect { path, .. }) if path == long));
+        assert!(matches!(dialled, Err(ConnectError::TooLong { path }) if path == long));
     }
 
     #[test]

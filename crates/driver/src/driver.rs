@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use pollux_disk::{Disk, Events, Geometry, WaitPoint};
+use pollux_disk::{Disk, Effort, Events, Geometry, WaitPoint};
 use pollux_memory::Region;
 
 use crate::buffer::Buffer;
@@ -24,6 +24,11 @@ use crate::queue::{Queue, Shared};
 /// Cheap to clone; the connection lasts until the last clone, queue and channel are gone. Its queues are
 /// used in two ways: [`Driver::channel`] takes one for a single owner, without any lock;
 /// [`Driver::queue`] shares one between any number of threads and tasks.
+///
+/// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
+/// has ended, so that nobody writes to memory that goes back to its owner. A server that hangs is waited for as long as
+/// [`Options::patience`] says, ten seconds by default, and is lost then; what it may still write to is given up
+/// ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -78,7 +83,8 @@ impl Driver {
 
     /// Memory of the caller's own as a buffer: `len` bytes of `file` at `offset`, which the device uses without
     /// a copy. The file is a memfd, or lies on tmpfs or hugetlbfs; [`Buffer::split_off`] cuts it into parts for
-    /// requests.
+    /// requests. Whoever maps the file elsewhere forms no reference to what the device may write: that is for the `unsafe`
+    /// block that maps it to promise.
     ///
     /// It stays registered until its last part is handed to [`Driver::unregister`]; to drop it leaves it so until
     /// the connection ends. Each takes one of the regions of memory that a server can hold, of which some have eight: few large ones are
@@ -220,6 +226,10 @@ impl Driver {
 impl Disk for Driver {
     fn geometry(&self) -> Geometry {
         self.0.device.facts().geometry
+    }
+
+    fn effort(&self) -> Effort {
+        Effort::HandOver
     }
 
     /// A queue of its own while there are two or more that nobody has; the last one is shared by all

@@ -40,6 +40,15 @@ pub enum ConnectError {
         /// The socket.
         path: PathBuf,
     },
+    /// No socket has such a path.
+    #[error(
+        "{path} is too long for the path of a unix socket, which has 107 bytes at most: choose a shorter one, for \
+         example a relative one"
+    )]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
+    },
     /// Connecting failed otherwise.
     #[error("cannot connect to {path}")]
     Connect {

@@ -70,11 +70,8 @@ mod fd;
 mod lies;
 #[cfg(not(loom))]
 mod limits;
-#[cfg(not(loom))]
-mod listeners;
 mod lock;
 #[cfg(not(loom))]
-mod look;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
@@ -90,6 +87,7 @@ mod patience;
 mod pending;
 #[cfg(not(loom))]
 mod place;
+mod polls;
 #[cfg(not(loom))]
 mod queue;
 #[cfg(not(loom))]
@@ -116,7 +114,6 @@ mod sync;
 #[cfg(not(loom))]
 mod table;
 #[cfg(not(loom))]
-mod thrift;
 #[cfg(not(loom))]
 mod waiter;
 
@@ -155,6 +152,9 @@ pub use waiter::{Waiter, Waiting};
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model {
-    pub use crate::shared::{Ends, Fate, Outside, Owner, Seat, Switchboard, Turn, Wakes};
+    pub use crate::counters::Counts;
+    pub use crate::shared::{
+        Call, Ends, EventFd, Fate, Listener, Outside, Owner, Point, Seat, Switchboard, Turn, Wakes,
+    };
     pub use crate::switch::Switch;
 }

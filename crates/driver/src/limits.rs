@@ -157,8 +157,12 @@ mod tests {
         LazyLock::new(|| [(); 2].map(|()| memfd_region("limits-test", BYTES).unwrap()));
 
     fn shared(span: Span) -> bool {
-        let known = MEMORY[0].span();
-        (known.as_ptr()..known.as_ptr().wrapping_add(BYTES)).contains(&span.as_ptr())
+        MEMORY[0].addresses().contains(&span.as_ptr().addr())
+    }
+
+    fn memory(which: usize) -> Span {
+        // SAFETY: it stays as long as the program.
+        unsafe { MEMORY[which].span() }
     }
 
     fn limits() -> impl Strategy<Value = Limits> {
@@ -180,7 +184,7 @@ mod tests {
     fn spans() -> impl Strategy<Value = Vec<Span>> {
         let len = prop_oneof![0..4usize, 0..2000usize, (1..64usize).prop_map(|n| n * 512)];
         let span = (0..2usize, 0..BYTES / 2, len);
-        let span = span.prop_map(|(of, at, len)| MEMORY[of].span().slice(at, len).unwrap());
+        let span = span.prop_map(|(of, at, len)| memory(of).slice(at, len).unwrap());
         proptest::collection::vec(span, 1..40)
     }
 
@@ -193,7 +197,7 @@ mod tests {
         fn the_pieces_are_all_of_a_request_and_each_fits(limits in limits(), mut spans in spans()) {
             let block = u64::from(limits.block);
             let missing = total(spans.clone()).next_multiple_of(block) - total(spans.clone());
-            let last = MEMORY[0].span().slice(0, usize::try_from(missing).unwrap());
+            let last = memory(0).slice(0, usize::try_from(missing).unwrap());
             spans.push(last.unwrap());
             let all = total(spans.clone());
             let mut done = 0;

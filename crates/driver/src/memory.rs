@@ -40,7 +40,7 @@ mod tests {
         let region = memfd_region("test", 5000).unwrap();
         let (file, offset) = region.file();
         assert_eq!((offset, region.len()), (0, file.metadata().unwrap().len()));
-        region.span().write(&vec![7; region.span().len()]);
+        region.write(0, &vec![7; region.addresses().len()]);
         file.set_len(0).unwrap_err();
     }
 }

@@ -86,7 +86,8 @@ pub struct Options {
     pub without: u64,
     /// The same for the protocol features of vhost-user.
     pub without_protocol: u64,
-    /// How long the server may take to answer a message before the connection counts as lost.
+    /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
+    /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
     pub patience: Duration,
     /// What if the server closes the connection? One that lies or does not answer is lost in any case.
     pub reconnect: Reconnect,

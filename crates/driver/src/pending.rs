@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use pollux_disk::Failure;
+use pollux_disk::wait::give_way;
 use pollux_memory::{Loan, Spans};
 use rustix::io::Errno;
 
 use crate::ask::Ask;
 use crate::data::{Data, Way};
-use crate::look::Next;
 use crate::options::Completion;
 use crate::owner::{Held, Waits};
+use crate::polls::{Next, Polls};
 use crate::queue::Shared;
 use crate::shared::{Fate, Turn};
 use crate::sync::{Mutex, lock};
@@ -105,10 +106,14 @@ impl<D: Data> Pending<D> {
                 return Self { shared, state, way };
             }
         };
-        let list = Loan::first(&D::spans(&lent), u64::MAX);
+        // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
+        // has ended: `Pending::end`. Where it is retired, nobody asks for the memory any more.
+        let spans = unsafe { D::spans(&lent) };
+        let list = Loan::first(&spans, u64::MAX);
         let lent = Arc::new(Lent {
             fate: Fate::new(completion),
-            ask: ask(list.spans()),
+            // SAFETY: the list ends with `Lent`.
+            ask: ask(unsafe { list.spans() }),
             completion,
             data: Mutex::new(Some(lent)),
             list: Some(list),
@@ -164,7 +169,7 @@ impl<D: Data> Pending<D> {
         }
     }
 
-    /// Waits until the request has ended: looks for as long as that has paid lately on this queue, then
+    /// Waits until the request has ended: polls for as long as that has paid lately on this queue, then
     /// asks for a call and sleeps. One that is call-driven sleeps at once.
     ///
     /// # Errors
@@ -172,32 +177,45 @@ impl<D: Data> Pending<D> {
     /// How the request failed; [`Failure::Lost`] when the device is gone
     /// ([`Driver::lost`](crate::Driver::lost) says why).
     pub fn wait(mut self) -> Result<D, Failure> {
-        if self.look() {
+        if self.is_done() {
             return self.end();
         }
+        if self.completion() == Some(Completion::Call) {
+            return self.sleep();
+        }
         let shared = Arc::clone(&self.shared);
-        shared.board.block(|waker| self.poll_with(waker))
+        let mut polls = shared.polls();
+        let result = if self.polls(&mut polls) {
+            self.end()
+        } else {
+            self.sleep()
+        };
+        polls.over(|| shared.epoch.elapsed());
+        shared.learnt(polls);
+        result
     }
 
-    /// Looks for as long as it pays.
-    fn look(&mut self) -> bool {
-        if self.completion() == Some(Completion::Call) {
-            return self.is_done();
-        }
-        let mut look = self.shared.look();
+    /// Polls for as long as that pays: has it ended?
+    fn polls(&mut self, polls: &mut Polls) -> bool {
         let epoch = self.shared.epoch;
-        let found = loop {
+        loop {
+            match polls.empty(epoch.elapsed()) {
+                Next::Poll => std::hint::spin_loop(),
+                Next::Yield => {
+                    let preemptions = give_way();
+                    polls.gave_way(epoch.elapsed(), preemptions);
+                }
+                Next::Sleep => return false,
+            }
             if self.is_done() {
-                look.brought(1, false);
-                break true;
+                return true;
             }
-            match look.missed(|| epoch.elapsed()) {
-                Next::Look => std::hint::spin_loop(),
-                Next::Sleep => break false,
-            }
-        };
-        self.shared.learnt(look);
-        found
+        }
+    }
+
+    fn sleep(mut self) -> Result<D, Failure> {
+        let shared = Arc::clone(&self.shared);
+        shared.board.block(|waker| self.poll_with(waker))
     }
 
     fn completion(&self) -> Option<Completion> {

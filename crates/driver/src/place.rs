@@ -7,10 +7,11 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::QueueFds;
-use crate::counters::{Counters, Counts};
+use crate::counters::Counts;
 use crate::device::{Device, Holder};
 use crate::doorbell::Doorbell;
 use crate::rings::Rings;
+use crate::shared::Call;
 
 /// A running queue of a device.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct Place {
     device: Arc<Device>,
     index: u16,
     doorbell: Doorbell,
-    call: Arc<OwnedFd>,
+    call: Arc<Call<OwnedFd>>,
     counts: Arc<Counts>,
 }
 
@@ -30,7 +31,7 @@ impl Place {
     /// When the machine lacks something: then others may take it again. When the server refuses: who
     /// knows how far it has come, so nobody uses the queue any more.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
-        let prepared = Self::prepare(device);
+        let prepared = Self::prepare(device, index);
         let (rings, fds) = prepared.inspect_err(|_| device.give_back(index, Holder::Nobody))?;
         let started = device.start(index, &fds, Arc::new(rings));
         started.inspect_err(|_| device.give_back(index, Holder::Stuck))?;
@@ -45,9 +46,10 @@ impl Place {
     }
 
     /// The memory and the descriptors of a queue.
-    fn prepare(device: &Device) -> io::Result<(Rings, QueueFds)> {
-        let fd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let (kick, call) = (fd()?, fd()?);
+    fn prepare(device: &Device, index: u16) -> io::Result<(Rings, QueueFds)> {
+        let fd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let kick = Arc::new(fd()?);
+        let call = Arc::new(Call::new(fd()?, Arc::clone(device.counts(index))));
         Ok((device.new_rings()?, QueueFds { kick, call }))
     }
 
@@ -67,7 +69,7 @@ impl Place {
     }
 
     /// What the device calls.
-    pub fn call(&self) -> &Arc<OwnedFd> {
+    pub fn call(&self) -> &Call<OwnedFd> {
         &self.call
     }
 
@@ -75,21 +77,6 @@ impl Place {
     #[inline]
     pub fn counts(&self) -> &Counts {
         &self.counts
-    }
-
-    /// What it has counted. Reads the calls that have come, so **whoever may be about to sleep over
-    /// them looks at the ring after this**.
-    pub fn counters(&self) -> Counters {
-        self.hear();
-        self.counts.snapshot()
-    }
-
-    /// Reads, and counts, the calls that have come: see [`Place::counters`].
-    pub fn hear(&self) {
-        let mut calls = [0; 8];
-        if rustix::io::read(&self.call, &mut calls).is_ok() {
-            self.counts.calls.add_shared(u64::from_ne_bytes(calls));
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use pollux_blk::SERIAL_BYTES;
@@ -13,11 +14,11 @@ use crate::core::Core;
 use crate::counters::Counters;
 use crate::data::{Data, Way};
 use crate::lock::LockTimes;
-use crate::look::Look;
 use crate::options::Completion;
 use crate::owner::SharedEnds;
 use crate::pending::Pending;
 use crate::place::Place;
+use crate::polls::Polls;
 use crate::readiness::Readiness;
 use crate::seat::{CallSeat, Edge};
 use crate::shared::Switchboard;
@@ -30,21 +31,31 @@ use crate::sync::{Mutex, lock};
 pub struct Shared {
     /// The queue behind its lock.
     pub board: Switchboard<SharedEnds, CallSeat, Edge>,
-    /// How long blocking waits look before they sleep, as it was learnt.
-    look: Mutex<Look>,
+    /// For how long blocking waits poll before they sleep, as it was learnt, and by which thread.
+    polls: Mutex<(Polls, Option<ThreadId>)>,
     /// From when their time counts.
     pub epoch: Instant,
 }
 
 impl Shared {
-    /// What was learnt of looking so far.
-    pub fn look(&self) -> Look {
-        lock(&self.look).clone()
+    /// What the queue has counted since the device is there.
+    pub fn counters(&self) -> Counters {
+        self.board.hear();
+        self.board.outside().place().counts().snapshot()
+    }
+
+    /// What was learnt of polling so far.
+    pub fn polls(&self) -> Polls {
+        let (mut polls, by) = lock(&self.polls).clone();
+        if by != Some(thread::current().id()) {
+            polls.moved();
+        }
+        polls
     }
 
     /// What a wait has learnt.
-    pub fn learnt(&self, look: Look) {
-        *lock(&self.look) = look;
+    pub fn learnt(&self, polls: Polls) {
+        *lock(&self.polls) = (polls, Some(thread::current().id()));
     }
 }
 
@@ -69,9 +80,13 @@ impl Queue {
         if options.record_lock {
             board.record();
         }
-        let look = Mutex::new(Look::new(Look::DEFAULT_MOST));
+        let polls = Mutex::new((Polls::new(), None));
         let epoch = Instant::now();
-        Ok(Self(Arc::new(Shared { board, look, epoch })))
+        Ok(Self(Arc::new(Shared {
+            board,
+            polls,
+            epoch,
+        })))
     }
 
     /// A channel into the queue, for an owner that sleeps at `wait`. Its completions arrive in an inbox of
@@ -177,10 +192,7 @@ impl Queue {
     /// What the queue has counted since the device is there.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let counters = self.0.board.outside().place().counters();
-        // Those calls were read; whatever they were about is looked after here.
-        self.0.board.woken();
-        counters
+        self.0.counters()
     }
 
     /// How long the queue's lock was held and waited for, where

@@ -9,6 +9,7 @@ use pollux_disk::WaitPoint;
 use pollux_disk::wait::Sleeper;
 
 use crate::queue::Shared;
+use crate::shared::Outside;
 use crate::sync::{Mutex, lock};
 
 /// Readable when the device has called for tasks that wait on a queue. Whoever finds it readable calls

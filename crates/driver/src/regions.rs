@@ -8,7 +8,6 @@ use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 
 use crate::error::Refusal;
-use crate::memory::address;
 use crate::session::{Line, Wire};
 
 /// How regions reach the server.
@@ -171,7 +170,7 @@ impl Regions {
 /// A region as the server is to see it: where it lies in this process.
 fn describe(region: &Region) -> VhostUserMemoryRegionInfo {
     let (file, offset) = region.file();
-    let at = address(region.span());
+    let at = region.addresses().start as u64;
     VhostUserMemoryRegionInfo {
         guest_phys_addr: at,
         memory_size: region.len(),

@@ -93,7 +93,10 @@ impl Rings {
         let pages = |parts: &[usize]| parts.iter().map(|part| part.next_multiple_of(PAGE)).sum();
         let memory = pool.allocate(pages(&parts))?;
         let first = pages(&parts[..parts.len() - 1]);
-        let mut rest = memory.span();
+        // SAFETY: the rings have the buffer, and are kept by the owner of the ring that is made of them (`Core`). Where
+        // others still look at the index of a ring that is gone (`Sight`), the pool has its arena.
+        let all = unsafe { memory.span() };
+        let mut rest = all;
         let mut next = |part: usize| {
             let (here, after) = rest.split_at(part.next_multiple_of(PAGE));
             rest = after;
@@ -108,8 +111,8 @@ impl Rings {
             entries,
         });
         let rings = Self {
-            zeroed: memory.span().split_at(first).0,
-            start: address(memory.span()),
+            zeroed: all.split_at(first).0,
+            start: address(all),
             memory: Some(memory),
             stopped: OnceLock::new(),
             size,
@@ -258,7 +261,9 @@ impl Rings {
     /// Writes to the used ring in the device's place: elements (head and length) from the first on, and
     /// the index.
     pub fn forge(&self, index: u16, elements: &[(u32, u32)]) {
-        let memory = self.memory.as_ref().expect("it is not dropped").span();
+        let memory = self.memory.as_ref().expect("it is not dropped");
+        // SAFETY: used while `self` is borrowed, and no longer.
+        let memory = unsafe { memory.span() };
         let used = usize::try_from(self.addresses().device - self.start).unwrap();
         for (at, (id, len)) in elements.iter().enumerate() {
             let element = (u64::from(*len) << 32) | u64::from(*id);

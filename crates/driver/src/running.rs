@@ -8,7 +8,6 @@
 //! ([`Core::follow`](crate::core::Core::follow)). So nobody who has requests ever talks to a server about
 //! it, waits for one that is away, or locks more than this list.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::connection::QueueFds;
@@ -92,7 +91,6 @@ impl Running {
 
     /// Wakes whoever sleeps over it.
     pub fn signal(&self) {
-        // It can fail only by `EAGAIN`, when it is signalled already.
-        let _ = rustix::io::write(self.fds.call.as_fd(), &1u64.to_ne_bytes());
+        self.fds.call.signal();
     }
 }

@@ -1,7 +1,7 @@
 //! What is outside a shared queue's lock: its call descriptor, its doorbell, its alarm.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +13,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::listeners::{Listener, Listeners};
 use crate::options::Mixed;
 use crate::place::Place;
-use crate::shared::{Outside, Seat};
+use crate::shared::{Call, Outside, Point, Seat};
 use crate::sight::Sight;
 
 /// The seat: a sleep that calls end.
@@ -60,7 +59,6 @@ pub struct Edge {
     place: Place,
     sight: Arc<Sight>,
     alarm: Option<Alarm>,
-    listeners: Listeners,
 }
 
 /// Bounds how long a call may be suspended.
@@ -85,7 +83,6 @@ impl Edge {
             place,
             sight,
             alarm,
-            listeners: Listeners::default(),
         })
     }
 
@@ -93,10 +90,28 @@ impl Edge {
     pub fn place(&self) -> &Place {
         &self.place
     }
+}
 
-    /// Calls, and alarms, end the sleep at `point` from now on.
-    pub fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
-        point.watch(self.place.call().as_fd(), Watch::CHANNEL)?;
+impl Point for WaitPoint {
+    fn wake(&self) {
+        WaitPoint::wake(self);
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
+    }
+}
+
+impl Outside for Edge {
+    type EventFd = OwnedFd;
+    type Point = WaitPoint;
+
+    fn call(&self) -> &Call<OwnedFd> {
+        self.place.call()
+    }
+
+    fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
+        point.watch(self.call().fd().as_fd(), Watch::CHANNEL)?;
         if let Some(alarm) = &self.alarm {
             let watched = point.watch(alarm.timer.as_fd(), Watch::CHANNEL);
             watched.inspect_err(|_| self.unwatched_by(point))?;
@@ -104,54 +119,14 @@ impl Edge {
         Ok(())
     }
 
-    /// A channel whose owner sleeps at `point`.
-    pub fn listener(&self, point: &WaitPoint) -> Listener {
-        self.listeners.add(point)
-    }
-
-    /// The owner of that channel is about to sleep, and **looks at the ring after this**.
-    ///
-    /// # Errors
-    ///
-    /// Where it cannot be called, and so may not sleep.
-    pub fn sleeps(&self, who: &Listener) -> io::Result<()> {
-        self.listeners.sleep(who, |from, to| self.hand(from, to))
-    }
-
-    /// It is awake, and **looks at the ring after this**.
-    pub fn wakes(&self, who: &Listener) {
-        self.listeners.wake(who, |from, to| self.hand(from, to));
-    }
-
-    /// It goes, and **looks at the ring after this**.
-    pub fn leaves(&self, who: &Listener) {
-        self.listeners.remove(who, |from, to| self.hand(from, to));
-    }
-
-    /// Calls end the sleep at `to` from now on, and no more that at `from`.
-    fn hand(&self, from: Option<&WaitPoint>, to: Option<&WaitPoint>) -> io::Result<()> {
-        if let Some(to) = to {
-            // Calls of before would end its sleep at once. Whoever does this looks after them.
-            self.place.hear();
-            self.watched_by(to)?;
-        }
-        if let Some(from) = from {
-            self.unwatched_by(from);
-        }
-        Ok(())
-    }
-
-    /// Takes [`Edge::watched_by`] back.
     fn unwatched_by(&self, point: &WaitPoint) {
         // They fail only where the wait point's own descriptors are gone.
-        let _ = point.unwatch(self.place.call().as_fd());
+        let _ = point.unwatch(self.call().fd().as_fd());
         if let Some(alarm) = &self.alarm {
             let _ = point.unwatch(alarm.timer.as_fd());
         }
     }
-}
 
-impl Outside for Edge {
     #[inline]
     fn sees_more_than(&self, next: RingIndex) -> bool {
         self.sight.sees_more_than(next, self.place.device())

@@ -8,11 +8,10 @@ use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
 use crate::ask::Ask;
 use crate::channel::Hybrid;
 use crate::counters::Counters;
-use crate::listeners::Listener;
 use crate::options::Completion;
 use crate::owner::Waits;
 use crate::queue::Shared;
-use crate::shared::Outside;
+use crate::shared::{Listener, Outside};
 
 /// One owner's way into a shared [`Queue`](crate::Queue).
 ///
@@ -23,7 +22,7 @@ pub struct SharedChannel {
     shared: Arc<Shared>,
     inbox: Inbox,
     address: Address,
-    listener: Listener,
+    listener: Listener<WaitPoint>,
     /// What was queued and not submitted.
     queued: Vec<(Request, Completion)>,
     /// How many were submitted and not reaped.
@@ -37,8 +36,8 @@ impl SharedChannel {
     pub(crate) fn new(shared: Arc<Shared>, wait: &WaitPoint) -> Self {
         let inbox = Inbox::new(wait);
         Self {
-            listener: shared.board.outside().listener(wait),
-            before: shared.board.outside().place().counters(),
+            listener: shared.board.listener(wait),
+            before: shared.counters(),
             shared,
             address: inbox.address(),
             inbox,
@@ -50,26 +49,25 @@ impl SharedChannel {
 
     /// Its owner sleeps no more: somebody else is to be called.
     fn wake(&mut self) {
-        self.shared.board.outside().wakes(&self.listener);
-        self.shared.board.attend(|_, switch| switch.wake());
+        self.shared.board.wakes(&self.listener);
         self.asleep = false;
     }
 }
 
-impl Hybrid for SharedChannel {
+// SAFETY: as for `pollux_disk::Channel`.
+unsafe impl Hybrid for SharedChannel {
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
         self.queued.push((request, completion));
         Queued::Pending
     }
 
     fn counters(&mut self) -> Counters {
-        let counters = self.shared.board.outside().place().counters();
-        self.shared.board.woken();
-        counters.since(self.before)
+        self.shared.counters().since(self.before)
     }
 }
 
-impl pollux_disk::Channel for SharedChannel {
+// SAFETY: as for a `Channel` of the driver's: the completion is delivered to the inbox when the core has ended the request.
+unsafe impl pollux_disk::Channel for SharedChannel {
     fn queue(&mut self, request: Request) -> Queued {
         self.queue_as(request, Completion::Polled)
     }
@@ -117,12 +115,11 @@ impl pollux_disk::Channel for SharedChannel {
         if self.asleep {
             self.shared.board.woken();
         } else {
-            if let Err(error) = self.shared.board.outside().sleeps(&self.listener) {
+            if let Err(error) = self.shared.board.sleeps(&self.listener) {
                 tracing::warn!(%error, "calls cannot be waited for");
                 return Armed::CannotSleep;
             }
             self.asleep = true;
-            self.shared.board.attend(|_, switch| switch.sleep());
         }
         if self.inbox.is_empty() {
             self.shared.board.outside().slept();
@@ -138,7 +135,6 @@ impl Drop for SharedChannel {
         if self.asleep {
             self.wake();
         }
-        self.shared.board.outside().leaves(&self.listener);
-        self.shared.board.woken();
+        self.shared.board.leaves(&self.listener);
     }
 }

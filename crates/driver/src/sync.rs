@@ -11,6 +11,12 @@ pub use std::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
+/// Has loom found a deadlock? It ends its model by a panic then, in which nothing of the model can be locked: what is
+/// dropped does nothing for others any more.
+pub fn model_has_ended() -> bool {
+    cfg!(loom) && std::thread::panicking()
+}
+
 /// Locks a mutex of ours, under which nobody panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panics while holding it")

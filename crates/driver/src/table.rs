@@ -1,5 +1,6 @@
 //! Which memory the device knows: the whole translation, as it sees memory where we see it.
 
+use std::ops;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,12 +14,8 @@ struct Range {
 }
 
 impl Range {
-    fn of(span: Span) -> Self {
-        let start = span.as_ptr().addr();
-        Self {
-            start,
-            end: start + span.len(),
-        }
+    fn of(ops::Range { start, end }: ops::Range<usize>) -> Self {
+        Self { start, end }
     }
 
     #[inline]
@@ -107,18 +104,18 @@ impl View {
 }
 
 impl Known {
-    /// The device knows `span` from now on.
-    pub(crate) fn add(&self, span: Span) {
-        let range = Range::of(span);
+    /// The device knows the memory at these addresses from now on.
+    pub(crate) fn add(&self, addresses: ops::Range<usize>) {
+        let range = Range::of(addresses);
         self.change(|ranges| {
             let at = ranges.partition_point(|other| other.start < range.start);
             ranges.insert(at, range);
         });
     }
 
-    /// The device knows `span` no more.
-    pub(crate) fn remove(&self, span: Span) {
-        let gone = Range::of(span);
+    /// The device knows the memory at these addresses no more.
+    pub(crate) fn remove(&self, addresses: ops::Range<usize>) {
+        let gone = Range::of(addresses);
         self.change(|ranges| ranges.retain(|range| *range != gone));
     }
 
@@ -147,18 +144,28 @@ mod tests {
         memfd_region("table-test", bytes).unwrap()
     }
 
+    fn span(region: &Region) -> Span {
+        // SAFETY: nobody touches what it names.
+        unsafe { region.span() }
+    }
+
+    fn addresses(span: Span) -> ops::Range<usize> {
+        let start = span.as_ptr().addr();
+        start..start + span.len()
+    }
+
     #[test]
     fn what_lies_in_one_region_is_held_and_nothing_else() {
         let known = Known::default();
         let mut view = View::default();
         let memory = region(3 * 4096);
-        let whole = memory.span();
+        let whole = span(&memory);
         let (first, rest) = whole.split_at(4096);
         let (second, third) = rest.split_at(4096);
         assert!(!view.of(&known).holds(first));
 
-        known.add(third);
-        known.add(first);
+        known.add(addresses(third));
+        known.add(addresses(first));
         assert!(view.of(&known).holds(first));
         assert!(view.of(&known).holds(third));
         assert!(view.of(&known).holds(first.slice(4095, 1).unwrap()));
@@ -167,7 +174,7 @@ mod tests {
         assert!(!view.of(&known).holds(whole.slice(4095, 2).unwrap()));
         assert!(!view.of(&known).holds(whole.slice(8191, 2).unwrap()));
 
-        known.add(second);
+        known.add(addresses(second));
         assert!(view.of(&known).holds(second));
         let touching = whole.slice(4095, 2).unwrap();
         assert!(
@@ -175,7 +182,7 @@ mod tests {
             "the device may have the regions in different places"
         );
 
-        known.remove(first);
+        known.remove(addresses(first));
         assert!(!view.of(&known).holds(first));
         assert!(view.of(&known).holds(second));
     }
@@ -185,13 +192,13 @@ mod tests {
         let known = Known::default();
         let mut view = View::default();
         let memory = region(4096);
-        known.add(memory.span());
+        known.add(memory.addresses());
         view.of(&known);
         let seen = Arc::clone(&view.table);
         view.of(&known);
         assert!(Arc::ptr_eq(&seen, &view.table));
-        known.remove(memory.span());
-        assert!(!view.of(&known).holds(memory.span()));
-        assert!(seen.holds(memory.span()), "a snapshot does not change");
+        known.remove(memory.addresses());
+        assert!(!view.of(&known).holds(span(&memory)));
+        assert!(seen.holds(span(&memory)), "a snapshot does not change");
     }
 }

@@ -5,17 +5,21 @@ mod common;
 
 use std::pin::Pin;
 use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::Served;
 use pollux_blk::feature;
-use pollux_disk::{Armed, Channel, Durability, Failure, Op, Queued, Request, Ticket};
+use pollux_disk::{Armed, Channel, Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
     Buffer, Completion, Driver, Hybrid, Lost, Options, Pending, Queue, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Loan;
+
+/// Longer than anything takes to be told.
+const HUNG: Duration = Duration::from_secs(20);
 
 /// A disk that answers nothing. Its session never ends, so its thread is not waited for.
 fn silent() -> Served {
@@ -38,9 +42,11 @@ fn read(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffe
 
 fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submitted: &Barrier) {
     let buffer = driver.allocate(4096).unwrap();
-    let list = Loan::first(&[buffer.span()], u64::MAX);
+    // SAFETY: the buffer is kept until the end of the test.
+    let list = Loan::first(&[unsafe { buffer.span() }], u64::MAX);
     let durability = Durability::Stable;
-    let from = list.spans();
+    // SAFETY: the list ends when nothing is in flight.
+    let from = unsafe { list.spans() };
     let write = Op::Write {
         at: 0,
         from,
@@ -237,4 +243,29 @@ fn a_waker_may_use_the_queue_it_is_woken_by() {
     }
     drop((queue, driver));
     served.join();
+}
+
+/// Listeners are called on the thread that notices the loss: it goes on, and tells the next one.
+#[test]
+fn a_listener_that_panics_keeps_nobody_from_hearing_of_the_loss() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let spec = format!("file:path={},lock=running", image.path().display());
+    let served = Served::devices(spec.leak());
+    let driver = served.connect(&Options::default());
+    let (told, is_told) = channel();
+    let _both = [(); 2].map(|()| {
+        let told = told.clone();
+        driver.events().subscribe(move |event| {
+            told.send(event).unwrap();
+            panic!("{event:?}: a listener of the user's");
+        })
+    });
+    for size in [2 << 20, 3 << 20] {
+        image.as_file().set_len(size).unwrap();
+        served.hang_up();
+        let both = [(); 2].map(|()| is_told.recv_timeout(HUNG));
+        assert_eq!(both, [Ok(Event::Changed); 2]);
+        assert_eq!(driver.geometry().bytes, size);
+    }
 }

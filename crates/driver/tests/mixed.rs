@@ -68,12 +68,15 @@ fn by_dropping(queue: &Queue, part: u64) {
 
 fn by_channel(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, part: u64) {
     let mut buffer = driver.allocate(BYTES).unwrap();
-    let list = Loan::first(&[buffer.span()], u64::MAX);
+    // SAFETY: the buffer is kept until the channel is gone, with nothing in flight.
+    let list = Loan::first(&[unsafe { buffer.span() }], u64::MAX);
     for round in 0..ROUNDS {
         let completion = KINDS[usize::from(round % 2)];
         let at = part * PART + u64::from(round) * 512 % (PART / 2);
         buffer.write(0, &[round; BYTES]);
-        let (from, into) = (list.spans(), list.spans());
+        // SAFETY: the list ends after the channel.
+        let spans = unsafe { list.spans() };
+        let (from, into) = (spans, spans);
         let durability = Durability::Volatile;
         let write = Op::Write {
             at,

@@ -99,11 +99,11 @@ impl Memory {
             } else {
                 left.min(*len)
             };
-            let side = if *shared {
-                self.shared.span()
-            } else {
-                self.ours.span()
-            };
+            // SAFETY: every run keeps its memories longer than its channel.
+            let shared_span = unsafe { self.shared.span() };
+            // SAFETY: likewise.
+            let own_span = unsafe { self.ours.span() };
+            let side = if *shared { shared_span } else { own_span };
             spans.push(side.slice(at, len).unwrap());
             at += len;
         }
@@ -181,7 +181,8 @@ impl<C: Hybrid> Run<'_, C> {
         let model = &mut self.model[range];
         match what {
             What::Read => {
-                let into = list.spans();
+                // SAFETY: the list ends when all requests have.
+                let into = unsafe { list.spans() };
                 Op::Read { at, into }
             }
             What::Write(durability) => {
@@ -193,7 +194,8 @@ impl<C: Hybrid> Run<'_, C> {
                 scatter(spans, &bytes);
                 Op::Write {
                     at,
-                    from: list.spans(),
+                    // SAFETY: as for a read.
+                    from: unsafe { list.spans() },
                     durability,
                 }
             }
@@ -328,8 +330,10 @@ fn what_the_disk_cannot_do_ends_before_the_device_is_asked() {
     let waiter = Waiter::new(Waiting::Polled).unwrap();
     let mut channel = driver.channel(waiter.point()).unwrap();
     let buffer = driver.allocate(700).unwrap();
-    let list = Loan::first(&[buffer.span()], u64::MAX);
-    let from = list.spans();
+    // SAFETY: the buffer is kept until the end of the test.
+    let list = Loan::first(&[unsafe { buffer.span() }], u64::MAX);
+    // SAFETY: the list ends when nothing is in flight.
+    let from = unsafe { list.spans() };
     let durability = Durability::Volatile;
     let invalid = Err(Failure::Io(rustix::io::Errno::INVAL));
     for (op, result) in [

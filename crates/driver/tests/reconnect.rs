@@ -47,7 +47,7 @@ impl Job<'_> {
         }
     }
 
-    /// A channel, with memory of the user's own that is registered or not.
+    /// A channel, with memory that is registered or not, and that the caller keeps until this returns.
     fn channel(&self, mut channel: impl Hybrid, mut waiter: Waiter, memory: Span) {
         let mut end = |channel: &mut dyn Hybrid, op| {
             let request = Request {
@@ -66,7 +66,8 @@ impl Job<'_> {
         let at = self.at;
         while let Some(byte) = self.goes_on() {
             memory.write(&[byte; BLOCK]);
-            let from = list.spans();
+            // SAFETY: the list ends below, when nothing is in flight.
+            let from = unsafe { list.spans() };
             let durability = Durability::Volatile;
             end(
                 &mut channel,
@@ -78,7 +79,8 @@ impl Job<'_> {
             );
             end(&mut channel, Op::Flush);
             memory.write(&[0; BLOCK]);
-            let into = list.spans();
+            // SAFETY: as for the write.
+            let into = unsafe { list.spans() };
             end(&mut channel, Op::Read { at, into });
             let mut found = [0; BLOCK];
             memory.read(&mut found);
@@ -123,12 +125,14 @@ fn under_hang_ups(times: u64, options: &Options) {
             scope.spawn(move || {
                 let waiter = waiter();
                 let channel = driver.channel(waiter.point()).unwrap();
-                own.channel(channel, waiter, memory.span());
+                // SAFETY: the region is kept until after the scope.
+                own.channel(channel, waiter, unsafe { memory.span() });
             });
             scope.spawn(move || {
                 let (waiter, buffer) = (waiter(), shared.driver.allocate(BLOCK).unwrap());
                 let channel = queue.channel(waiter.point()).unwrap();
-                shared.channel(channel, waiter, buffer.span());
+                // SAFETY: the buffer is kept until this returns.
+                shared.channel(channel, waiter, unsafe { buffer.span() });
             });
         }
         for time in 0..times {

@@ -4,11 +4,12 @@
 mod common;
 
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use common::Served;
-use pollux_disk::{Channel, Disk, Durability, Op, Request, Ticket, Unmap};
+use pollux_disk::{Channel, Disk, Durability, Op, Queued, Request, Ticket, Unmap};
 use pollux_driver::{Completion, Hybrid, Options, Waiter, Waiting};
-use pollux_memory::Loan;
+use pollux_memory::{Loan, Spans};
 
 const ALL: [Waiting; 3] = [Waiting::Polled, Waiting::Call, Waiting::Adaptive];
 
@@ -22,8 +23,11 @@ fn a_channel_reads_what_it_wrote_however_it_waits() {
             let mut channel = driver.channel(waiter.point()).unwrap();
             let mut buffer = driver.allocate(4096).unwrap();
             buffer.write(0, &[7; 4096]);
-            let list = Loan::first(&[buffer.span()], u64::MAX);
-            let (from, into) = (list.spans(), list.spans());
+            // SAFETY: the buffer is kept until the channel is gone, with nothing in flight.
+            let list = Loan::first(&[unsafe { buffer.span() }], u64::MAX);
+            // SAFETY: the list ends after the channel.
+            let spans = unsafe { list.spans() };
+            let (from, into) = (spans, spans);
             let durability = Durability::Volatile;
             for op in [
                 Op::Write {
@@ -36,11 +40,13 @@ fn a_channel_reads_what_it_wrote_however_it_waits() {
             ] {
                 let ticket = Ticket(3);
                 let queued = channel.queue_as(Request { ticket, op }, completion);
-                assert_eq!(queued, pollux_disk::Queued::Pending);
+                assert_eq!(queued, Queued::Pending);
                 channel.submit();
                 let mut ended = None;
+                // As good as none.
+                let timeout = Some(Duration::MAX);
                 let count = waiter
-                    .wait(&mut channel, None, &mut |done| ended = Some(done))
+                    .wait(&mut channel, timeout, &mut |done| ended = Some(done))
                     .unwrap();
                 assert_eq!((count, ended.unwrap().result), (1, Ok(())), "{op:?}");
                 if matches!(op, Op::Flush) {
@@ -55,6 +61,31 @@ fn a_channel_reads_what_it_wrote_however_it_waits() {
         }
     }
     drop(driver);
+    served.join();
+}
+
+/// Whoever has lent a list may do with it as it likes, once it was told of the end.
+#[test]
+fn what_a_request_was_lent_is_not_looked_at_once_it_has_ended() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let mut waiter = Waiter::new(Waiting::Polled).unwrap();
+    let mut channel = driver.channel(waiter.point()).unwrap();
+    let buffers = [512, 1024].map(|len| driver.allocate(len).unwrap());
+    // SAFETY: the buffers are kept until the end of the test.
+    let [lent, other] = buffers.each_ref().map(|buffer| unsafe { buffer.span() });
+    let mut list = [lent];
+    // SAFETY: the list is kept as it is until the request has ended, below.
+    let into = unsafe { Spans::new(&list) };
+    let (ticket, op) = (Ticket(3), Op::Read { at: 0, into });
+    assert_eq!(channel.queue(Request { ticket, op }), Queued::Pending);
+    channel.submit();
+    assert_eq!(waiter.wait(&mut channel, None, &mut |_| ()).unwrap(), 1);
+    list[0] = other;
+    let shown = format!("{channel:?}");
+    assert!(!shown.contains(&format!("{:?}", list[0])), "{shown}");
+    drop(channel);
+    drop((buffers, driver));
     served.join();
 }
 

@@ -36,10 +36,14 @@ impl Loan {
     }
 
     /// Lends it.
+    ///
+    /// # Safety
+    ///
+    /// [`Loan::end`] comes after the end of the request that this is lent to: once nobody uses the list any more
+    /// ([`Spans::new`]). If it never comes, the list stays for ever.
     #[must_use]
-    pub fn spans(&self) -> Spans {
-        // SAFETY: nobody changes the list, and it stays where it is until `end`, which comes after the
-        // end of the request that this is lent to; if that never comes, for ever.
+    pub unsafe fn spans(&self) -> Spans {
+        // SAFETY: nobody changes the list, and it stays where it is until `end`.
         unsafe { Spans::new(&self.0) }
     }
 
@@ -60,14 +64,16 @@ mod tests {
         let memory = tempfile::tempfile().unwrap();
         memory.set_len(4096).unwrap();
         let region = Region::map(memory, 0, 0, 0, 4096).unwrap();
-        let span = region.span().split_at(10).0;
+        // SAFETY: the region is kept until the end of the test.
+        let span = unsafe { region.span() }.split_at(10).0;
         span.write(b"0123456789");
         let (head, tail) = span.split_at(4);
         let nothing = span.split_at(0).0;
         for len in 0..=12 {
             let loan = Loan::first(&[head, nothing, tail], len);
             let mut seen = Vec::new();
-            for span in loan.spans().iter() {
+            // SAFETY: the loan ends after this.
+            for span in unsafe { loan.spans() }.iter() {
                 let mut part = vec![0; span.len()];
                 span.read(&mut part);
                 seen.extend(part);

@@ -57,7 +57,8 @@ impl DirtyPages {
         let Some(last) = len.checked_sub(1) else {
             return;
         };
-        let log = self.region.span();
+        // SAFETY: `self` is borrowed until this returns, and by then the span is used no more.
+        let log = unsafe { self.region.span() };
         let (first, last) = (address / PAGE, address.saturating_add(last) / PAGE);
         let end = (last / 8).min(self.region.len() - 1);
         for byte in first / 8..=end {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
 /// `f_type` of FUSE, whose pages come from another process.
 const FUSE_MAGIC: u64 = 0x6573_5546;
+
+/// `f_type` of what has no file: an `io_uring`, a virtual processor, a counter. What is mapped of those is no memory but
+/// a conversation with the kernel, which acts on it: a write to the ring of an `io_uring` has it write anywhere.
+const ANON_INODE_MAGIC: u64 = 0x0904_1934;
 
 /// Why a region could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +51,11 @@ pub enum MapError {
         "the region's file is on a FUSE file system; share a memfd, or a file on tmpfs or hugetlbfs"
     )]
     Fuse,
+    /// What would be mapped is no memory.
+    #[error(
+        "the region's descriptor is not one of memory; share a memfd, or a file on tmpfs or hugetlbfs"
+    )]
+    NotMemory,
 }
 
 /// One region of a peer's memory. It is unmapped when the last owner lets go.
@@ -85,8 +95,7 @@ impl Region {
             let message = format!("the file has only {:#x} bytes", there.len());
             return Err(failed(io::Error::other(message)));
         }
-        let page = page_size(&file).map_err(failed)?;
-        let page = page.ok_or(MapError::Fuse)?;
+        let page = page_size(&file).map_err(failed)??;
         let lead = offset % page.offset;
         let size = (lead + len).next_multiple_of(page.len);
         let [Ok(lead), Ok(size), Ok(page)] = [lead, size, page.offset].map(usize::try_from) else {
@@ -114,6 +123,10 @@ impl Region {
     }
 
     /// The same region, which rings `alarm` when it is lost.
+    ///
+    /// # Panics
+    ///
+    /// When it has an alarm: somebody may be ringing that.
     #[must_use]
     pub fn with_alarm(mut self, alarm: Arc<Alarm>) -> Self {
         self.guard.set_alarm(alarm);
@@ -159,24 +172,73 @@ impl Region {
         (backing.file(), backing.start() + self.lead as u64)
     }
 
-    /// All of it.
+    /// The addresses that it has in this process.
     #[must_use]
-    pub fn span(&self) -> Span {
-        let len = usize::try_from(self.len).expect("a mapping has a usize length");
+    pub fn addresses(&self) -> Range<usize> {
+        let start = self.start().addr().get();
+        start..start + self.bytes()
+    }
+
+    fn start(&self) -> NonNull<u8> {
         // SAFETY: `lead` is less than the mapping's length.
-        let base = unsafe { self.mapping.as_ptr().add(self.lead) };
-        let base = NonNull::new(base).expect("a mapping is never at address 0");
-        // SAFETY: mapped readable and writable until `self` is dropped; whoever lends the span to a
-        // request keeps the region (through its `Memory`) until that request has ended. All access
-        // is by spans: no reference into the mapping exists.
-        unsafe { Span::new(base, len) }
+        let start = unsafe { self.mapping.as_ptr().add(self.lead) };
+        NonNull::new(start).expect("a mapping is never at address 0")
+    }
+
+    fn bytes(&self) -> usize {
+        usize::try_from(self.len).expect("a mapping has a usize length")
+    }
+
+    /// All of it, to be lent.
+    ///
+    /// # Safety
+    ///
+    /// The region is kept until nobody uses the span any more, nor a copy or part of it, nor what was made of those
+    /// ([`Span::new`]).
+    #[must_use]
+    pub unsafe fn span(&self) -> Span {
+        // SAFETY: mapped readable and writable until `self` is dropped, which the caller sees to. All access is by
+        // spans: no reference into the mapping is ever formed.
+        unsafe { Span::new(self.start(), self.bytes()) }
     }
 
     /// The `len` bytes from `at`, if they lie inside.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Region::span`].
     #[must_use]
-    pub(crate) fn slice(&self, at: u64, len: u64) -> Option<Span> {
-        self.span()
-            .slice(usize::try_from(at).ok()?, usize::try_from(len).ok()?)
+    pub(crate) unsafe fn slice(&self, at: u64, len: u64) -> Option<Span> {
+        let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
+        // SAFETY: by this function's own promise.
+        unsafe { self.span() }.slice(at, len)
+    }
+
+    /// Copies what is at `at` into all of `into`.
+    ///
+    /// # Panics
+    ///
+    /// When that reaches beyond the end.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        self.part(at, into.len(), |part| part.read(into));
+    }
+
+    /// Overwrites what is at `at` with all of `from`.
+    ///
+    /// # Panics
+    ///
+    /// When that reaches beyond the end.
+    pub fn write(&self, at: usize, from: &[u8]) {
+        self.part(at, from.len(), |part| part.write(from));
+    }
+
+    /// Hands the `len` bytes at `at` to `copy`, which does not keep them.
+    fn part(&self, at: usize, len: usize, copy: impl FnOnce(Span)) {
+        // SAFETY: `self` is borrowed until this returns, and by then the span is used no more.
+        let Some(part) = (unsafe { self.span() }).slice(at, len) else {
+            panic!("{len} bytes at {at} of a region of {}", self.len);
+        };
+        copy(part);
     }
 }
 
@@ -186,8 +248,8 @@ struct Granularity {
     len: u64,
 }
 
-/// `None`: on this file system nothing is mapped.
-fn page_size(file: &File) -> io::Result<Option<Granularity>> {
+/// What the file system demands; or why nothing is mapped of it.
+fn page_size(file: &File) -> io::Result<Result<Granularity, MapError>> {
     let filesystem = fstatfs(file)?;
     let page = rustix::param::page_size() as u64;
     #[allow(
@@ -197,12 +259,13 @@ fn page_size(file: &File) -> io::Result<Option<Granularity>> {
     )]
     let (kind, block) = (filesystem.f_type as u64, filesystem.f_bsize as u64);
     Ok(match kind {
-        FUSE_MAGIC => None,
-        HUGETLBFS_MAGIC if block.is_power_of_two() && block >= page => Some(Granularity {
+        FUSE_MAGIC => Err(MapError::Fuse),
+        ANON_INODE_MAGIC => Err(MapError::NotMemory),
+        HUGETLBFS_MAGIC if block.is_power_of_two() && block >= page => Ok(Granularity {
             offset: block,
             len: block,
         }),
-        _ => Some(Granularity {
+        _ => Ok(Granularity {
             offset: page,
             len: 1,
         }),

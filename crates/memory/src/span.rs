@@ -1,7 +1,12 @@
 //! A stretch of shared memory, and a list of them: what a request reads into or writes from.
 //!
 //! One of the homes of `unsafe` (see DESIGN.md): everything that touches shared data goes through
-//! the few copies below, so every other crate can do without.
+//! the few copies below.
+//!
+//! A span has no lifetime, as requests outlive every stack frame. What makes its copies safe to call is that to
+//! *have* one is the proof of a promise: whoever makes a span out of memory that it owns does so in an `unsafe`
+//! block, and answers for all that becomes of it. Hence whatever hands spans to code that it does not know is
+//! `unsafe` to call, or an `unsafe trait` to implement.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,6 +17,26 @@ use std::sync::atomic::{AtomicU8, Ordering};
 ///
 /// Laid out like `struct iovec`, so that a list of spans is what `preadv` takes. A span is *lent*:
 /// whoever receives one inside a request uses it until the request has ended, and not later.
+///
+/// It cannot be had without a promise that the memory stays:
+///
+/// ```
+/// # use pollux_memory::{Region, memfd};
+/// let region = Region::map(memfd("m", 4096)?, 0, 0, 0, 4096)?;
+/// // SAFETY: the region is kept until after the last use of the span.
+/// let span = unsafe { region.span() };
+/// span.write(&[1; 4096]);
+/// drop(region);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+/// ```compile_fail,E0133
+/// # use pollux_memory::{Region, memfd};
+/// let region = Region::map(memfd("m", 4096)?, 0, 0, 0, 4096)?;
+/// let span = region.span();
+/// drop(region);
+/// span.write(&[1; 4096]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Span {
@@ -41,8 +66,12 @@ impl Span {
     ///
     /// # Safety
     ///
-    /// The bytes stay mapped, readable and writable for as long as the span is in use, that is until
-    /// the request it is lent to has ended. No Rust reference to them exists in that time.
+    /// The bytes stay mapped, readable and writable for as long as anybody uses the span, a copy or a part of it,
+    /// or what was made of those (a list, a request, a lane of a ring): who makes a span answers for whom it is
+    /// given to. No Rust reference to the bytes exists in that time, but to atomics.
+    ///
+    /// Others may read and write the bytes meanwhile, in this process and elsewhere: a copy that races with
+    /// them has any of their values, and nothing that this program decides rests on which.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len }
@@ -256,7 +285,8 @@ impl Spans {
     ///
     /// # Safety
     ///
-    /// The list neither moves nor changes until the request it is lent to has ended.
+    /// The list neither moves nor changes for as long as anybody uses this or a copy of it: until the request that
+    /// it is lent to has ended.
     #[must_use]
     pub const unsafe fn new(list: &[Span]) -> Self {
         // `as_ptr` of a slice is never null, whatever its length.
@@ -301,9 +331,10 @@ impl Deref for Spans {
     }
 }
 
+/// Where the list is, not what is in it: a request is shown long after it has ended, by what remembers it.
 impl fmt::Debug for Spans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        write!(f, "{} spans at {:p}", self.count, self.first)
     }
 }
 

@@ -95,7 +95,9 @@ impl Memory {
     fn of(regions: Vec<Arc<Region>>) -> Self {
         let window = |region: &Arc<Region>| Window {
             guest: region.guest(),
-            here: region.span(),
+            // SAFETY: the table keeps the region, and hands out parts of the span to those only who promise to keep the
+            // table as long (`Memory::span`).
+            here: unsafe { region.span() },
         };
         let windows = regions.iter().map(window).collect();
         Self { regions, windows }
@@ -108,9 +110,14 @@ impl Memory {
     }
 
     /// The `len` bytes at guest-physical `address`, where one region holds them all.
+    ///
+    /// # Safety
+    ///
+    /// This table, or another that shares the region, is kept until nobody uses the span any more, nor a copy or part
+    /// of it, nor what was made of those ([`Span::new`]).
     #[inline]
     #[must_use]
-    pub fn span(&self, address: u64, len: u64) -> Option<Span> {
+    pub unsafe fn span(&self, address: u64, len: u64) -> Option<Span> {
         let window = self
             .windows
             .iter()
@@ -124,18 +131,29 @@ impl Memory {
     /// regions they lie in: regions may touch, and a buffer may cross from one into the next.
     ///
     /// Returns whether all of them are memory; where not, `each` has seen some.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Memory::span`].
     #[inline]
     #[must_use]
-    pub fn spans(&self, address: u64, len: u32, mut each: impl FnMut(Span)) -> bool {
-        if let Some(span) = self.span(address, u64::from(len)) {
+    pub unsafe fn spans(&self, address: u64, len: u32, mut each: impl FnMut(Span)) -> bool {
+        // SAFETY: by this function's own promise.
+        if let Some(span) = unsafe { self.span(address, u64::from(len)) } {
             each(span);
             return true;
         }
-        self.crossing(address, u64::from(len), each)
+        // SAFETY: likewise.
+        unsafe { self.crossing(address, u64::from(len), each) }
     }
 
+    /// [`Memory::spans`] across regions.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Memory::span`].
     #[cold]
-    fn crossing(&self, mut address: u64, mut len: u64, mut each: impl FnMut(Span)) -> bool {
+    unsafe fn crossing(&self, mut address: u64, mut len: u64, mut each: impl FnMut(Span)) -> bool {
         while len > 0 {
             let after = self
                 .regions
@@ -148,7 +166,8 @@ impl Memory {
                 return false;
             }
             let here = len.min(region.len() - at);
-            let Some(span) = region.slice(at, here) else {
+            // SAFETY: by this function's own promise.
+            let Some(span) = (unsafe { region.slice(at, here) }) else {
                 return false;
             };
             each(span);
@@ -180,13 +199,18 @@ impl Memory {
 
     /// The `len` bytes at the peer's own virtual `address`, where one region holds them all: the
     /// rings of a vhost-user session.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Memory::span`].
     #[must_use]
-    pub fn user_span(&self, address: u64, len: u64) -> Option<Span> {
+    pub unsafe fn user_span(&self, address: u64, len: u64) -> Option<Span> {
         let holds = |region: &&Arc<Region>| {
             region.user() <= address && address - region.user() < region.len()
         };
         let region = self.regions.iter().find(holds)?;
-        region.slice(address - region.user(), len)
+        // SAFETY: by this function's own promise.
+        unsafe { region.slice(address - region.user(), len) }
     }
 }
 
@@ -207,21 +231,31 @@ mod tests {
         Arc::new(Region::map(file(len), 0, guest, user, len).unwrap())
     }
 
+    fn span(memory: &Memory, address: u64, len: u64) -> Option<Span> {
+        // SAFETY: the tests keep the table until after the last use of the span.
+        unsafe { memory.span(address, len) }
+    }
+
+    fn user_span(memory: &Memory, address: u64, len: u64) -> Option<Span> {
+        // SAFETY: as for `span`.
+        unsafe { memory.user_span(address, len) }
+    }
+
     #[test]
     fn an_address_is_found_in_its_region_only() {
         let memory = Memory::default()
             .with(region(0x10_0000, 0x7000_0000, 0x4000))
             .unwrap();
         let memory = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
-        assert!(memory.span(0x1000, 0x2000).is_some());
-        assert!(memory.span(0x0fff, 1).is_none());
-        assert!(memory.span(0x2fff, 2).is_none());
-        assert!(memory.span(0x10_3fff, 1).is_some());
-        assert!(memory.span(0x10_4000, 1).is_none());
-        assert!(memory.span(u64::MAX, 2).is_none());
-        assert!(memory.user_span(0x7000_3ff0, 0x10).is_some());
-        assert!(memory.user_span(0x7000_3ff1, 0x10).is_none());
-        assert!(memory.user_span(0x1000, 1).is_none());
+        assert!(span(&memory, 0x1000, 0x2000).is_some());
+        assert!(span(&memory, 0x0fff, 1).is_none());
+        assert!(span(&memory, 0x2fff, 2).is_none());
+        assert!(span(&memory, 0x10_3fff, 1).is_some());
+        assert!(span(&memory, 0x10_4000, 1).is_none());
+        assert!(span(&memory, u64::MAX, 2).is_none());
+        assert!(user_span(&memory, 0x7000_3ff0, 0x10).is_some());
+        assert!(user_span(&memory, 0x7000_3ff1, 0x10).is_none());
+        assert!(user_span(&memory, 0x1000, 1).is_none());
     }
 
     #[test]
@@ -236,12 +270,13 @@ mod tests {
             (0x10_0123, 0x1000),
             (0x10_3fff, 1),
         ] {
-            let span = more.span(address, len).unwrap();
+            let span = span(&more, address, len).unwrap();
             assert_eq!(more.guest_address(span), Some(address));
         }
-        let old = memory.span(0x10_2000, 5).unwrap();
+        let old = span(&memory, 0x10_2000, 5).unwrap();
         assert_eq!(more.guest_address(old), Some(0x10_2000));
-        assert_eq!(memory.guest_address(more.span(0x1000, 1).unwrap()), None);
+        let new = span(&more, 0x1000, 1).unwrap();
+        assert_eq!(memory.guest_address(new), None);
         assert_eq!((more.end(), Memory::default().end()), (0x10_4000, 0));
     }
 
@@ -252,9 +287,11 @@ mod tests {
             .unwrap();
         let memory = memory.with(region(0x2000, 0x9000, 0x1000)).unwrap();
         let mut lens = Vec::new();
-        assert!(memory.spans(0x1800, 0x1000, |span| lens.push(span.len())));
+        // SAFETY: no span is kept.
+        assert!(unsafe { memory.spans(0x1800, 0x1000, |span| lens.push(span.len())) });
         assert_eq!(lens, [0x800, 0x800]);
-        assert!(!memory.spans(0x2800, 0x1000, |_| ()));
+        // SAFETY: likewise.
+        assert!(!unsafe { memory.spans(0x2800, 0x1000, |_| ()) });
     }
 
     #[test]
@@ -264,7 +301,7 @@ mod tests {
         let mapped = Region::map(backing.try_clone().unwrap(), 0x800, 0x5000, 0, 0x2000).unwrap();
         assert_eq!(mapped.file().1, 0x800);
         let memory = Memory::default().with(Arc::new(mapped)).unwrap();
-        memory.span(0x5010, 4).unwrap().write(b"abcd");
+        span(&memory, 0x5010, 4).unwrap().write(b"abcd");
         let mut seen = [0; 4];
         backing.read_exact_at(&mut seen, 0x810).unwrap();
         assert_eq!(&seen, b"abcd");
@@ -290,6 +327,27 @@ mod tests {
         let (rest, gone) = memory.without(0x1000, 0x8000, 0x1000).unwrap();
         assert!(rest.regions().is_empty());
         assert_eq!(gone.guest(), 0x1000);
+    }
+
+    /// Safe code could else write requests with any address into the ring of an `io_uring`.
+    #[test]
+    fn what_is_not_memory_is_refused() {
+        use rustix::event::{EventfdFlags, eventfd};
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert!(matches!(
+            Region::map(eventfd.into(), 0, 0, 0, 4096),
+            Err(MapError::NotMemory)
+        ));
+        let Ok(ring) = crate::uring::Ring::new(file(4096)) else {
+            return; // where there is none, nothing can be mapped of it
+        };
+        let ring = std::os::fd::AsFd::as_fd(&ring)
+            .try_clone_to_owned()
+            .unwrap();
+        assert!(matches!(
+            Region::map(ring.into(), 0, 0, 0, 4096),
+            Err(MapError::NotMemory)
+        ));
     }
 
     #[test]

@@ -7,20 +7,32 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pollux_device::{Bounds, Kicks, Polling, Signal, Tuning};
+use pollux_device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
 use pollux_sandbox::Level;
-use rustix::thread::CpuSet;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::bench::BenchArgs;
+use crate::cpus::{self, BadCpus};
 use crate::export::ExportArgs;
 use crate::log::Format;
 
 /// A virtio-blk stack with both ends of the ring.
+#[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Debug, Parser)]
 #[command(version, about, long_about = None)]
 pub struct Cli {
+    /// What is logged: off, error, warn, info, debug or trace, and what is worse. The variable POLLUX_LOG says the same
+    /// [default: info; of bench: warn]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        help_heading = "What it says"
+    )]
+    pub log_level: Option<LevelFilter>,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,7 +58,10 @@ A file or block device: --disk file:path=F[,OPTION]...; of each option, the firs
   inline=on|off                          serve at once what the page cache holds
   buffers=plain|registered               registered: pin ALL guest memory, for direct I/O
   lock=always|running                    running: lock the image only while a guest uses it, so
-                                         that the guest can migrate from one daemon to another
+                                         that the guest can migrate from one daemon to another; on
+                                         block devices and network file systems with cache=none only
+  format=probe|raw                       probe: refuse images of other formats (qcow2, LUKS, ...), and
+                                         keep the guest from making one; raw: serve any bytes
   An image has one writer: QEMU's locks are honoured, and hold QEMU off.
 
 A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,]RULE[,RULE]...,on=SPEC
@@ -66,9 +81,9 @@ Disks made of disks, to any depth; a LEG is a path, MAJOR:MINOR, or any SPEC, in
   --disk striped:chunk=64K:LEG,LEG...    in chunks, by turns
   --disk 'table:0 6291456 striped 3 128 a.img 0 b.img 0 c.img 0'    device-mapper's language; lines end by ;
 
-Signals: SIGTERM and SIGINT end what is in flight and exit with status 0; a second one does not
-wait. SIGUSR1 prints the counters of all queues to the log; with --log-format json, as one line of JSON
-for each queue. POLLUX_LOG=debug makes the log longer.";
+Signals: SIGTERM, SIGINT and SIGHUP end what is in flight and exit with status 0; a second SIGTERM or
+SIGINT does not wait, and with nohup, SIGHUP stays ignored. SIGUSR1 prints the counters of all queues to the log; with --log-format json, as one line of JSON
+for each queue.";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
@@ -115,19 +130,18 @@ pub struct ProcessArgs {
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
 
-    /// Look for work before sleeping: for as long as that has paid lately, never, or always (one core
+    /// Poll for work before sleeping: for as long as that has paid lately, never, or always (one core
     /// per worker) [default: adaptive]
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
 
-    /// The longest time to look in vain at once, in microseconds, with --poll adaptive [default: four times
-    /// what a sleep costs on this machine, which is measured, and up to sixteen times for what comes many at a time]
+    /// The longest empty poll before a sleep, in microseconds, with --poll adaptive [default: 50]
     #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
 
-    /// The share of each worker's time that may go into looking in vain, in percent of a core, with --poll
-    /// adaptive: 25% [default: 100%]
+    /// The share of each worker's time that may go into polling, in percent of a core, with --poll adaptive:
+    /// 25% [default: 100%]
     #[arg(long, value_name = "PERCENT")]
     pub poll_cpu: Option<Percent>,
 
@@ -140,6 +154,11 @@ pub struct ProcessArgs {
     /// off-while-awake]
     #[arg(long, value_enum)]
     pub kicks: Option<KicksWhen>,
+
+    /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
+    /// once [default: when-quiet]
+    #[arg(long, value_enum)]
+    pub calls: Option<CallsWhen>,
 
     /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,
     /// not at all, or not to start where it cannot [default: on]
@@ -230,6 +249,13 @@ pub enum KicksWhen {
     PerTurn,
 }
 
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallsWhen {
+    WhenQuiet,
+    AtOnce,
+}
+
 impl ProcessArgs {
     /// These, and where one is absent, that of `other`.
     pub fn or(self, other: Self) -> Self {
@@ -241,6 +267,7 @@ impl ProcessArgs {
             poll_cpu: self.poll_cpu.or(other.poll_cpu),
             signal: self.signal.or(other.signal),
             kicks: self.kicks.or(other.kicks),
+            calls: self.calls.or(other.calls),
             sandbox: self.sandbox.or(other.sandbox),
         }
     }
@@ -262,7 +289,9 @@ impl ProcessArgs {
                 Some(Poll::Always) => Polling::Always,
             },
             poll_bounds: Bounds {
-                max: self.poll_max_us.map(|us| Duration::from_micros(us.into())),
+                max: self
+                    .poll_max_us
+                    .map_or(Bounds::default().max, |us| Duration::from_micros(us.into())),
                 cpu: self.poll_cpu.map_or(100, |percent| percent.0),
             },
             signal: match self.signal {
@@ -272,6 +301,10 @@ impl ProcessArgs {
             kicks: match self.kicks {
                 None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
                 Some(KicksWhen::PerTurn) => Kicks::PerTurn,
+            },
+            calls: match self.calls {
+                None | Some(CallsWhen::WhenQuiet) => Calls::WhenQuiet,
+                Some(CallsWhen::AtOnce) => Calls::AtOnce,
             },
         })
     }
@@ -286,7 +319,7 @@ impl ProcessArgs {
 
     /// The CPUs of `--cpus`, in its order.
     pub fn cpu_list(&self) -> Result<Vec<usize>, BadCpus> {
-        self.cpus.as_deref().map_or(Ok(Vec::new()), cpu_list)
+        self.cpus.as_deref().map_or(Ok(Vec::new()), cpus::there)
     }
 }
 
@@ -297,32 +330,6 @@ impl ProcessArgs {
 )]
 pub struct Unbounded {
     option: &'static str,
-}
-
-/// `--cpus` is no list of CPUs.
-#[derive(Debug, thiserror::Error)]
-#[error("--cpus {list:?}: {part:?} is neither a CPU nor a range of CPUs; write for example 0,2-3")]
-pub struct BadCpus {
-    list: String,
-    part: String,
-}
-
-fn cpu_list(text: &str) -> Result<Vec<usize>, BadCpus> {
-    let mut cpus = Vec::new();
-    for part in text.split(',').map(str::trim) {
-        let bad = || BadCpus {
-            list: text.to_owned(),
-            part: part.to_owned(),
-        };
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let range = from.parse::<usize>().ok().zip(to.parse().ok());
-        // Beyond what a set of CPUs can hold there is none: a list of them would only take up memory.
-        let (from, to) = range
-            .filter(|(from, to)| from <= to && *to < CpuSet::MAX_CPU)
-            .ok_or_else(bad)?;
-        cpus.extend(from..=to);
-    }
-    Ok(cpus)
 }
 
 #[cfg(test)]
@@ -355,19 +362,11 @@ mod tests {
         };
         assert_eq!(tuning(&[]).poll_bounds, Bounds::default());
         let bounds = tuning(&["--poll-max-us", "70", "--poll-cpu", "25%"]).poll_bounds;
-        assert_eq!(bounds.max, Some(Duration::from_micros(70)));
+        assert_eq!(bounds.max, Duration::from_micros(70));
         assert_eq!(bounds.cpu, 25);
         assert_eq!(tuning(&["--poll", "never"]).polling, Polling::Never);
         assert_eq!(tuning(&["--kicks", "per-turn"]).kicks, Kicks::PerTurn);
         let late = tuning(&["--signal", "after-submissions"]).signal;
         assert_eq!(late, Signal::AfterSubmissions);
-    }
-
-    #[test]
-    fn cpu_lists_are_numbers_and_ranges() {
-        assert_eq!(cpu_list("0,2-4, 7").unwrap(), [0, 2, 3, 4, 7]);
-        for bad in ["", "a", "3-1", "1-", "-1", "1,,2", "1024", "0-65535"] {
-            assert!(cpu_list(bad).is_err(), "{bad:?}");
-        }
     }
 }

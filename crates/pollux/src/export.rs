@@ -24,11 +24,11 @@ type Error = Box<dyn std::error::Error>;
 #[group(id = "disk-options", multiple = true)]
 #[command(next_help_heading = "Which disk")]
 pub struct ExportArgs {
-    /// Listen on this unix socket
+    /// Listen on this unix socket; PATH.lock lies beside it meanwhile
     #[arg(long, value_name = "PATH", conflicts_with = "fd")]
     pub socket_path: Option<PathBuf>,
 
-    /// Use this inherited socket: one that listens, or one that is connected
+    /// Use this inherited unix stream socket: one that listens, or one that is connected
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub fd: Option<i32>,
 
@@ -165,6 +165,15 @@ impl ExportArgs {
         }
     }
 
+    /// What is served, as it was written.
+    pub fn written(&self) -> String {
+        match (&self.disk, &self.blk_file, &self.table) {
+            (Some(spec), _, _) => spec.clone(),
+            (_, Some(path), _) | (_, _, Some(path)) => path.display().to_string(),
+            (None, None, None) => "nothing".to_owned(),
+        }
+    }
+
     fn spec(&self) -> Result<Spec, Error> {
         match (&self.disk, &self.blk_file, &self.table) {
             (Some(spec), None, None) => spec
@@ -233,11 +242,6 @@ impl ExportArgs {
                 serial,
             },
         })
-    }
-
-    /// Opens the disk.
-    pub fn open(&self, name: String) -> Result<Arc<Device>, Error> {
-        self.offer(name)?.open()
     }
 }
 

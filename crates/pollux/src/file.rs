@@ -1,11 +1,12 @@
 //! The configuration file: several disks in one process.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::cli::ProcessArgs;
-use crate::export::ExportArgs;
+use crate::export::{ExportArgs, absolute};
 
 /// A configuration file.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -30,13 +31,29 @@ pub enum BadFile {
         source: std::io::Error,
     },
     /// It is no configuration.
-    #[error("{path}: {source}")]
+    #[error("cannot use the configuration file {path}{remedy}")]
     Parse {
         /// Its path.
         path: String,
+        /// What to write, where `source` does not tell.
+        remedy: &'static str,
         /// What is wrong, and where.
         #[source]
         source: Box<toml::de::Error>,
+    },
+    /// Two disks, and one way to both.
+    #[error(
+        "{path}: `{first}` and `{second}` have the same socket-path {socket}; give each disk a socket of its own"
+    )]
+    SameSocket {
+        /// Its path.
+        path: String,
+        /// One disk.
+        first: String,
+        /// The other.
+        second: String,
+        /// Where both are to be served.
+        socket: PathBuf,
     },
     /// It names no disk.
     #[error("{path} describes no disk; add a [[disk]] section (see dist/pollux.toml)")]
@@ -60,28 +77,104 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
     let name = || path.display().to_string();
     let file: File = toml::from_str(text).map_err(|error| BadFile::Parse {
         path: name(),
+        remedy: remedy(text, &error),
         source: Box::new(error),
     })?;
     if file.disk.is_empty() {
         return Err(BadFile::NoDisk { path: name() });
     }
+    let mut served = HashMap::new();
+    for disk in &file.disk {
+        if let Some(socket) = disk.socket_path.as_deref().map(absolute)
+            && let Some(first) = served.insert(socket.clone(), disk)
+        {
+            return Err(BadFile::SameSocket {
+                path: name(),
+                first: first.written(),
+                second: disk.written(),
+                socket,
+            });
+        }
+    }
     Ok(file)
+}
+
+/// What to write in the line that `error` is about.
+fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[line..].trim_start();
+    if line.starts_with("[disk") {
+        "; write [[disk]] in double brackets, as there may be several"
+    } else if line.starts_with("socket-mode") {
+        "; write permissions in quotes, socket-mode = \"0660\""
+    } else {
+        ""
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::Poll;
+    use crate::log::chain;
     use crate::passed::Passed;
 
     #[test]
     fn the_example_in_dist_is_valid() {
         let file: File = toml::from_str(include_str!("../../../dist/pollux.toml")).unwrap();
         assert_eq!(file.process.poll, Some(Poll::Adaptive));
-        assert_eq!(file.disk.len(), 2);
-        for disk in file.disk {
-            disk.endpoint(&mut Passed::default()).unwrap();
+        // The unit passes one socket, and no other is made.
+        let [disk] = &file.disk[..] else {
+            panic!("several disks would have to name their sockets")
+        };
+        assert_eq!((&disk.socket_path, &disk.fd_name), (&None, &None));
+        let nothing = disk.endpoint(&mut Passed::default()).unwrap_err();
+        assert!(nothing.to_string().contains("--socket-path"), "{nothing}");
+    }
+
+    fn refusal(text: &str) -> String {
+        chain(&parse(text, Path::new("a.toml")).unwrap_err())
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_once_and_with_its_remedy() {
+        for (text, remedy, once) in [
+            (
+                "[disk]\ndisk = \"null:size=1G\"\n",
+                "; write [[disk]]",
+                "invalid type",
+            ),
+            (
+                "[[disk]]\nsocket-mode = 0660\n",
+                "; write permissions in quotes",
+                "0660\n",
+            ),
+            (
+                "[[disk]]\nsocket-mode = 660\n",
+                "; write permissions in quotes",
+                "invalid type",
+            ),
+            (
+                "[[disk]]\nsocket-pth = \"x\"\n",
+                "a.toml: TOML",
+                "unknown field",
+            ),
+        ] {
+            let told = refusal(text);
+            assert!(told.contains(remedy), "{told}");
+            assert_eq!(told.matches(once).count(), 1, "{told}");
         }
+    }
+
+    #[test]
+    fn two_disks_on_one_socket_are_both_named() {
+        let told = refusal(
+            "[[disk]]\nsocket-path = \"/run/a.sock\"\nblk-file = \"/srv/a.img\"\n\
+             [[disk]]\nsocket-path = \"/run/a.sock\"\ndisk = \"null:size=1G\"\n",
+        );
+        let words = "`/srv/a.img` and `null:size=1G` have the same socket-path /run/a.sock";
+        assert!(told.contains(words), "{told}");
     }
 
     #[test]

@@ -15,23 +15,27 @@
 //! let device = Arc::new(Device::new(disk, options));
 //! let workers = Arc::new(Workers::start(1, &[], Tuning::default())?);
 //! // For each frontend that connects to a socket of yours:
-//! //     pollux::device::serve(stream, &device, &workers, Tuning::default())?;
+//! //     pollux::device::serve(stream, None, &device, &workers, Tuning::default())?;
 //! # let _ = (device, workers);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod attach;
 mod bench;
+mod claim;
 mod cli;
 mod confine;
+mod cpus;
 mod elsewhere;
 mod export;
 mod file;
+mod inherited;
 mod log;
 mod passed;
 mod program;
 mod rights;
 mod serve;
+mod signals;
 mod socket;
 
 pub use elsewhere::Drivers;
@@ -49,3 +53,12 @@ pub use program::main;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod plan;
+
+/// The programs in the papers compile.
+#[cfg(doctest)]
+mod papers {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/library.md")]
+    struct Library;
+}

@@ -17,16 +17,19 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging, from `least` on. `POLLUX_LOG` chooses otherwise, in the language of `tracing`'s `EnvFilter`:
-/// `debug`, or `pollux_device=trace`.
-pub fn start(format: Format, least: LevelFilter) {
-    let filter = EnvFilter::builder()
-        .with_default_directive(least.into())
-        .with_env_var("POLLUX_LOG")
-        .from_env_lossy();
+/// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses, in the language of `tracing`'s
+/// `EnvFilter`: `debug`, or `pollux_device=trace`; or else it is from `least` on.
+pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
+    let filter = EnvFilter::builder().with_default_directive(asked.unwrap_or(least).into());
+    let filter = match asked {
+        Some(_) => filter.parse_lossy(""),
+        None => filter.with_env_var("POLLUX_LOG").from_env_lossy(),
+    };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // It would tell of them where they happen: on standard error, and panic where nobody reads that any more.
+        .log_internal_errors(false);
     match format {
         Format::Text => builder
             .with_target(false)

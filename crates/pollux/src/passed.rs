@@ -52,6 +52,11 @@ impl Passed {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
+    /// The descriptors of those that are not in use.
+    pub fn numbers(&self) -> impl Iterator<Item = i32> {
+        self.0.iter().map(|&(_, fd)| fd)
+    }
+
     /// Takes the socket of that name.
     pub fn named(&mut self, name: &str) -> Result<Endpoint, NotPassed> {
         match self.0.iter().position(|(passed, _)| passed == name) {

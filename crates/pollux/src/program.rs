@@ -1,6 +1,7 @@
 //! What the `pollux` program does. In the library, so that what reads its configuration can be called
 //! without it.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -13,21 +14,23 @@ use crate::{bench, log, serve};
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let ended = match Cli::parse().command {
+    let Cli { log_level, command } = Cli::parse();
+    let ended = match command {
         Command::Serve(args) => {
-            log::start(args.log_format, LevelFilter::INFO);
+            log::start(args.log_format, log_level, LevelFilter::INFO);
             serve::run(&args)
         }
         // Its log would be in the way of its report.
         Command::Bench(args) => {
-            log::start(Format::Text, LevelFilter::WARN);
+            log::start(Format::Text, log_level, LevelFilter::WARN);
             bench::run(&args)
         }
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pollux: {}", log::chain(&*error));
+            // The status tells it, too, where nobody reads this any more.
+            let _ = writeln!(io::stderr(), "pollux: {}", log::chain(&*error));
             ExitCode::FAILURE
         }
     }

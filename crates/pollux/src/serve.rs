@@ -2,21 +2,22 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pollux_device::{Device, Tuning, Workers};
+use pollux_disk::Admitted;
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Birth, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::attach;
@@ -24,9 +25,11 @@ use crate::cli::ServeArgs;
 use crate::confine;
 use crate::export::{Endpoint, ExportArgs, Offer, absolute};
 use crate::file;
+use crate::inherited::Inherited;
 use crate::log::{Format, chain};
 use crate::passed::Passed;
-use crate::socket::Socket;
+use crate::signals;
+use crate::socket::{Listener, Socket};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -46,13 +49,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         }
         None => (vec![args.export.clone()], args.process.clone()),
     };
+    // Before anything else is opened, whose numbers could be among them.
+    let mut passed = Passed::to_us()?;
+    let numbers = exports.iter().filter_map(|export| export.fd);
+    let mut inherited = Inherited::take_over(numbers.chain(passed.numbers()))?;
     let tuning = process.tuning()?;
     let cpus = process.cpu_list()?;
     let threads = usize::from(process.threads.unwrap_or(1));
     // Before anything can be interrupted.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+    let signals = Signals::new(signals::ending().chain([SIGUSR1]))?;
     raise_descriptor_limit();
-    let mut passed = Passed::to_us()?;
     let wanted = exports
         .iter()
         .map(|args| Wanted::new(args, &mut passed))
@@ -66,7 +72,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
     let exports = wanted
         .into_iter()
-        .map(Wanted::open)
+        .map(|wanted| wanted.open(&mut inherited))
         .collect::<Result<Vec<_>, _>>()?;
     // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
@@ -74,10 +80,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     // A relative path asks for the working directory, which serving does not.
     if args.show_attach {
-        for export in &exports {
-            if let Endpoint::Path { path, .. } = &export.endpoint {
-                println!("{}", attach::hints(&absolute(path)));
-            }
+        let paths = exports.iter().filter_map(|export| match &export.endpoint {
+            Endpoint::Path { path, .. } => Some(absolute(path)),
+            Endpoint::Fd(_) | Endpoint::Passed { .. } => None,
+        });
+        let paths: Vec<_> = paths.collect();
+        if !paths.is_empty() {
+            println!("{}", attach::hints(&paths));
         }
     }
     sandbox.enter()?;
@@ -114,10 +123,10 @@ impl Wanted {
         })
     }
 
-    fn open(self) -> Result<Export, Error> {
+    fn open(self, inherited: &mut Inherited) -> Result<Export, Error> {
         let endpoint = self.endpoint;
         let device = self.offer.open()?;
-        let socket = Socket::open(&endpoint)?;
+        let socket = Socket::open(&endpoint, inherited)?;
         Ok(Export {
             endpoint,
             socket,
@@ -251,13 +260,14 @@ fn watch_signals(
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => print_counters(devices, format),
-            _ if asked => {
+            // A terminal that closes may send several, and systemd one beside its SIGTERM: none of them means hurry.
+            _ if asked && signal != SIGHUP => {
                 tracing::warn!("told to end once more: not waiting for requests in flight");
                 std::process::exit(1);
             }
             _ => {
                 tracing::info!("told to end: finishing what is in flight");
-                asked = true;
+                asked |= signal != SIGHUP;
                 for stop in stops {
                     stop.stop();
                 }
@@ -310,10 +320,11 @@ fn serve_one(export: Export, workers: &Arc<Workers>, tuning: Tuning) {
         "serving"
     );
     match socket {
-        Socket::Connected(stream) => session(stream, &device, workers, tuning, &stop),
-        Socket::Listening(listener, _own) => {
+        Socket::Connected(stream) => session(stream, None, &device, workers, tuning, &stop),
+        Socket::Listening(listener) => {
             while let Some(stream) = next_frontend(&listener, &stop) {
-                session(stream, &device, workers, tuning, &stop);
+                let listener = Some(listener.as_fd());
+                session(stream, listener, &device, workers, tuning, &stop);
             }
         }
     }
@@ -321,6 +332,7 @@ fn serve_one(export: Export, workers: &Arc<Workers>, tuning: Tuning) {
 
 fn session(
     stream: UnixStream,
+    listener: Option<BorrowedFd<'_>>,
     device: &Arc<Device>,
     workers: &Arc<Workers>,
     tuning: Tuning,
@@ -332,10 +344,13 @@ fn session(
             return tracing::error!(%error, "a frontend is turned away: out of descriptors");
         }
     }
-    if let Err(error) = pollux_device::serve(stream, device, workers, tuning) {
+    if let Err(error) = pollux_device::serve(stream, listener, device, workers, tuning)
+        && let Some(Admitted { withheld }) = device.refusals().admits()
+    {
         tracing::warn!(
             disk = device.options().name,
             error = chain(&error),
+            withheld,
             "a frontend was disconnected"
         );
     }
@@ -343,7 +358,7 @@ fn session(
 }
 
 /// Waits for the next frontend. `None`: told to end.
-fn next_frontend(listener: &UnixListener, stop: &Stop) -> Option<UnixStream> {
+fn next_frontend(listener: &Listener, stop: &Stop) -> Option<UnixStream> {
     loop {
         let mut fds = [
             PollFd::new(listener, PollFlags::IN),
@@ -357,7 +372,9 @@ fn next_frontend(listener: &UnixListener, stop: &Stop) -> Option<UnixStream> {
             continue;
         }
         match listener.accept() {
-            Ok((stream, _)) => return Some(stream),
+            Ok(Some(stream)) => return Some(stream),
+            // Another process has taken it.
+            Ok(None) => {}
             Err(error) => {
                 tracing::error!(%error, "cannot accept a frontend; trying again in a second");
                 let second = Timespec::try_from(Duration::from_secs(1)).expect("a second fits");

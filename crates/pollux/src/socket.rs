@@ -1,23 +1,33 @@
 //! The socket on which frontends connect.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, chmod, chownat, fchmod, open};
-use rustix::io::{Errno, fcntl_getfd};
-use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::export::Endpoint;
+use crate::claim::{Claim, OwnPath};
+use crate::export::{Endpoint, absolute};
+use crate::inherited::Inherited;
 use crate::rights::Rights;
+
+/// The longest path of a unix socket that every program can connect to: the kernel's 108 bytes, the last of them zero.
+const LONGEST_PATH: usize = 107;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
+    /// It is one that was passed.
+    #[error(
+        "--socket-path {0}: the service manager listens on this socket, and passes it to this process; leave the path \
+         out, or name the socket by --fd-name instead"
+    )]
+    Passed(PathBuf),
     /// Somebody serves there already.
     #[error(
         "--socket-path {0}: another process is serving on this socket; end it, or choose another path"
@@ -28,6 +38,40 @@ pub enum SocketError {
         "--socket-path {0}: there is something at this path that is not a socket; remove it, or choose another path"
     )]
     NotASocket(PathBuf),
+    /// Another process is about to make or to remove one.
+    #[error(
+        "--socket-path {path}: another process is starting or ending on this path, and holds {lock}; try again \
+         once it is done"
+    )]
+    Busy {
+        /// The path.
+        path: PathBuf,
+        /// The file that is locked meanwhile.
+        lock: PathBuf,
+    },
+    /// It cannot be known whether another process is.
+    #[error(
+        "--socket-path {path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
+         another user's"
+    )]
+    Lock {
+        /// The path.
+        path: PathBuf,
+        /// The file beside it.
+        lock: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody could connect to it.
+    #[error(
+        "--socket-path {path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \
+         shorter one",
+        .path.as_os_str().len(), LONGEST_PATH
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is no such directory.
     #[error(
         "--socket-path {0}: its directory does not exist; make it first, or choose another path"
@@ -66,27 +110,51 @@ pub enum SocketError {
 
 /// Where frontends come from.
 pub enum Socket {
-    /// One after the other. The path is removed when it is dropped, if the socket is our own.
-    Listening(UnixListener, Option<OwnPath>),
+    /// One after the other.
+    Listening(Listener),
     /// One only.
     Connected(UnixStream),
 }
 
-/// Removes a socket's path when it is dropped.
-pub struct OwnPath(PathBuf);
+/// A socket that listens. It may be shared with other processes, which take a connection between `poll` and `accept`
+/// here: so `accept` never waits.
+pub struct Listener {
+    /// Goes before the socket does: see there.
+    _own: Option<OwnPath>,
+    socket: UnixListener,
+}
 
-impl Drop for OwnPath {
-    fn drop(&mut self) {
-        // Somebody may have removed it before; that is no fault of ours.
-        let _ = std::fs::remove_file(&self.0);
+impl Listener {
+    /// One that another process has made. If they share it, that one does not wait in `accept` any more, either.
+    pub fn inherited(socket: UnixListener) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { _own: None, socket })
+    }
+
+    /// The next frontend, if there is one.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match self.socket.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
 impl Socket {
-    pub fn open(endpoint: &Endpoint) -> Result<Self, SocketError> {
+    pub fn open(endpoint: &Endpoint, inherited: &mut Inherited) -> Result<Self, SocketError> {
         match endpoint {
+            Endpoint::Path { path, .. } if inherited.listens_at(&absolute(path)) => {
+                Err(SocketError::Passed(path.clone()))
+            }
             Endpoint::Path { path, rights } => listen_at(path, rights),
-            Endpoint::Fd(fd) | Endpoint::Passed { fd, .. } => inherit(*fd),
+            Endpoint::Fd(fd) | Endpoint::Passed { fd, .. } => inherited.socket(*fd),
         }
     }
 }
@@ -94,7 +162,7 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Listening(listener, _) => listener.as_fd(),
+            Self::Listening(listener) => listener.as_fd(),
             Self::Connected(stream) => stream.as_fd(),
         }
     }
@@ -103,7 +171,11 @@ impl AsFd for Socket {
 /// Makes a socket at `path`. Nobody can connect before `listen`, and by then the rights are as they shall be:
 /// whatever the umask, they are never wider.
 fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
-    remove_stale(path)?;
+    if path.as_os_str().len() > LONGEST_PATH {
+        let path = path.to_owned();
+        return Err(SocketError::TooLong { path });
+    }
+    let claim = Claim::of(path)?;
     let failed = |error: Errno| SocketError::Listen {
         path: path.to_owned(),
         source: error.into(),
@@ -111,7 +183,7 @@ fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
-        SocketFlags::CLOEXEC,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )
     .map_err(failed)?;
@@ -122,10 +194,14 @@ fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
         Errno::NOENT => SocketError::NoDirectory(path.to_owned()),
         error => failed(error),
     })?;
-    let own = OwnPath(path.to_owned());
+    let mut own = claim.bound();
     grant(path, rights)?;
     listen(&socket, 16).map_err(failed)?;
-    Ok(Socket::Listening(UnixListener::from(socket), Some(own)))
+    own.release();
+    Ok(Socket::Listening(Listener {
+        _own: Some(own),
+        socket: socket.into(),
+    }))
 }
 
 /// Gives the socket at `path` its owner, group and permissions.
@@ -167,64 +243,6 @@ fn told(rights: &Rights) -> String {
     parts.join(", ")
 }
 
-/// Removes a socket at `path` on which nobody listens any more.
-fn remove_stale(path: &Path) -> Result<(), SocketError> {
-    use std::os::unix::fs::FileTypeExt;
-    match std::fs::symlink_metadata(path) {
-        Err(_) => return Ok(()),
-        Ok(there) if !there.file_type().is_socket() => {
-            return Err(SocketError::NotASocket(path.to_owned()));
-        }
-        Ok(_) => {}
-    }
-    let failed = |source| SocketError::Listen {
-        path: path.to_owned(),
-        source,
-    };
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "replacing a socket on which nobody listens");
-            std::fs::remove_file(path).map_err(failed)
-        }
-        // A full backlog means a listener, too.
-        Ok(_) => Err(SocketError::Live(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(SocketError::Live(path.to_owned()))
-        }
-        Err(error) => Err(failed(error)),
-    }
-}
-
-fn inherit(number: i32) -> Result<Socket, SocketError> {
-    let bad = |why: &str| SocketError::Fd {
-        fd: number,
-        why: why.to_owned(),
-    };
-    if number <= 2 {
-        return Err(bad(
-            "pass a socket as descriptor 3 or higher; 0 to 2 are the standard streams",
-        ));
-    }
-    // SAFETY: only asked whether it is open, which is right to ask of any number.
-    let open = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
-    if open.is_err() {
-        return Err(bad(
-            "this descriptor is not open; the parent process has to pass it on",
-        ));
-    }
-    // SAFETY: it is open, and it was passed to us to own: nothing else in this process knows of it.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    let domain = socket_domain(&fd).map_err(|_| bad("this descriptor is not a socket"))?;
-    if domain != AddressFamily::UNIX {
-        return Err(bad("this descriptor is a socket, but not a unix socket"));
-    }
-    Ok(if socket_acceptconn(&fd).unwrap_or(false) {
-        Socket::Listening(UnixListener::from(fd), None)
-    } else {
-        Socket::Connected(UnixStream::from(fd))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -240,14 +258,34 @@ mod tests {
             rights: Rights::new(Some("0640"), None, None).unwrap(),
         };
         drop(UnixListener::bind(&path).unwrap());
-        let first = Socket::open(&endpoint).unwrap();
+        let first = Socket::open(&endpoint, &mut Inherited::default()).unwrap();
         assert_eq!(
             path.symlink_metadata().unwrap().permissions().mode() & 0o777,
             0o640
         );
-        assert!(matches!(Socket::open(&endpoint), Err(SocketError::Live(_))));
+        assert!(matches!(
+            Socket::open(&endpoint, &mut Inherited::default()),
+            Err(SocketError::Live(_))
+        ));
         drop(first);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_told_its_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().as_os_str().len() + 1;
+        let open = |len: usize| {
+            let endpoint = Endpoint::Path {
+                path: dir.path().join("x".repeat(len - there)),
+                rights: Rights::default(),
+            };
+            Socket::open(&endpoint, &mut Inherited::default())
+        };
+        assert!(open(107).is_ok());
+        let told = open(108).err().unwrap().to_string();
+        assert!(told.contains("108 bytes are too long"), "{told}");
+        assert!(told.contains("107 at most"), "{told}");
     }
 
     #[test]
@@ -258,27 +296,9 @@ mod tests {
             rights: Rights::default(),
         };
         assert!(matches!(
-            Socket::open(&endpoint),
+            Socket::open(&endpoint, &mut Inherited::default()),
             Err(SocketError::NotASocket(_))
         ));
         assert!(file.path().exists());
-    }
-
-    #[test]
-    fn a_descriptor_that_is_no_socket_is_refused() {
-        use std::os::fd::IntoRawFd;
-        let file = tempfile::tempfile().unwrap().into_raw_fd();
-        assert!(matches!(
-            Socket::open(&Endpoint::Fd(file)),
-            Err(SocketError::Fd { .. })
-        ));
-        assert!(matches!(
-            Socket::open(&Endpoint::Fd(1)),
-            Err(SocketError::Fd { .. })
-        ));
-        assert!(matches!(
-            Socket::open(&Endpoint::Fd(1_000_000)),
-            Err(SocketError::Fd { .. })
-        ));
     }
 }

@@ -145,8 +145,8 @@ impl Areas {
             flags: address(reader, 0),
             event: address(reader, event),
         };
-        // SAFETY: the parts are long enough and aligned (checked in `new`), and `Span::new`'s caller
-        // keeps them mapped while the ring is in use.
+        // SAFETY: the parts are long enough and aligned (checked in `new`), and `Span::new`'s caller keeps them mapped
+        // while anybody uses what was made of them: this lane, and glances.
         unsafe { Lane::new(words, self.size, suppression) }
     }
 }

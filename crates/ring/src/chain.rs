@@ -13,6 +13,13 @@ use crate::wire::Head;
 /// specification bounds a chain by the ring's size, which drivers with indirect tables ignore.
 pub const MAX_CHAIN: u32 = 1026;
 
+/// The most spans of one chain. Each buffer may cross from one region of memory into the next, as a driver's do once
+/// in a while; all of them over hundreds of regions would be half a million.
+const MAX_SPANS: usize = 2 * MAX_CHAIN as usize;
+
+/// Room for so many spans is kept: 126 segments, a header and a status.
+const KEPT_SPANS: usize = 128;
+
 /// The buffers of one chain: a readable part, then a writable one.
 ///
 /// Reused from request to request, so that in the steady state no walk allocates. What a device takes
@@ -65,6 +72,28 @@ impl Chain {
     #[must_use]
     pub fn crossings(&self) -> usize {
         self.crossings
+    }
+
+    /// How many spans the walk has found.
+    #[inline]
+    #[must_use]
+    pub fn spans(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Gives back the room that an unusually long chain took, with what is in it.
+    #[inline]
+    pub fn shrink(&mut self) {
+        if self.spans.len() > KEPT_SPANS {
+            self.give_back();
+        }
+    }
+
+    #[cold]
+    fn give_back(&mut self) {
+        (self.first, self.middle, self.last) = (0, 0, 0);
+        self.spans.clear();
+        self.spans.shrink_to(KEPT_SPANS);
     }
 
     /// Reads `N` bytes off the front of the readable part, however they are spread over descriptors,
@@ -120,8 +149,12 @@ impl Chain {
     }
 
     /// Walks the chain that starts at `head` of the table `descriptors`.
+    ///
+    /// # Safety
+    ///
+    /// `memory`, or another table that shares its regions, is kept until nobody uses the chain's spans any more.
     #[inline]
-    pub(crate) fn walk(
+    pub(crate) unsafe fn walk(
         &mut self,
         head: Head,
         descriptors: Span,
@@ -153,6 +186,7 @@ impl Chain {
 /// A walk under way.
 struct Walk<'a> {
     head: u16,
+    /// Kept as long as the chain's spans are used, as the caller of [`Chain::walk`] has promised.
     memory: &'a Memory,
     spans: &'a mut Vec<Span>,
     /// How many spans are readable, once the first writable one has been seen.
@@ -212,11 +246,16 @@ impl Walk<'_> {
             return Ok(());
         }
         let before = self.spans.len();
-        if self
-            .memory
-            .spans(address, len, |span| self.spans.push(span))
-        {
-            self.crossings += self.spans.len() - before - 1;
+        // SAFETY: by the promise made to `Chain::walk`.
+        if unsafe {
+            self.memory
+                .spans(address, len, |span| self.spans.push(span))
+        } {
+            let all = self.spans.len();
+            self.crossings += all - before - 1;
+            if all > MAX_SPANS {
+                return Err(PeerFault::Scattered { head: self.head });
+            }
             Ok(())
         } else {
             Err(PeerFault::OutsideMemory {
@@ -252,7 +291,8 @@ impl Walk<'_> {
         if !bytes.is_multiple_of(16) || len == 0 || len > MAX_CHAIN {
             return Err(PeerFault::IndirectLength { head, bytes });
         }
-        let another = match self.memory.span(address, u64::from(bytes)) {
+        // SAFETY: used while the table is borrowed, and no longer.
+        let another = match unsafe { self.memory.span(address, u64::from(bytes)) } {
             Some(table) => self.piece(table, 0, false)?,
             None => self.crossing(address, bytes)?,
         };
@@ -268,10 +308,12 @@ impl Walk<'_> {
     fn crossing(&mut self, address: u64, bytes: u32) -> Result<Option<(u64, u32)>, PeerFault> {
         let mut copy = vec![0; bytes as usize];
         let mut filled = 0;
-        let whole = self.memory.spans(address, bytes, |span| {
+        let fill = |span: Span| {
             span.read(&mut copy[filled..filled + span.len()]);
             filled += span.len();
-        });
+        };
+        // SAFETY: used while the table is borrowed, and no longer.
+        let whole = unsafe { self.memory.spans(address, bytes, fill) };
         if !whole {
             return Err(PeerFault::OutsideMemory {
                 head: self.head,
@@ -282,5 +324,23 @@ impl Walk<'_> {
         let (descriptors, _) = copy.as_chunks();
         let get = |at| Descriptor::parse(descriptors[usize::from(at)]);
         self.table(bytes / 16, get, 0, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_room_of_usual_chains_is_kept() {
+        let mut chain = Chain::default();
+        for (spans, kept) in [(3, 3), (KEPT_SPANS, KEPT_SPANS), (MAX_SPANS, 0), (3, 3)] {
+            chain.spans.clear();
+            chain.spans.resize(spans, Span::EMPTY);
+            chain.last = spans;
+            chain.shrink();
+            assert!(chain.spans.capacity() <= KEPT_SPANS);
+            assert_eq!(chain.writable().len(), kept);
+        }
     }
 }

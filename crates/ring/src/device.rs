@@ -61,12 +61,22 @@ impl DeviceEnd {
     /// # Errors
     ///
     /// As for [`DeviceEnd::look`].
+    ///
+    /// # Safety
+    ///
+    /// `memory`, or another table that shares its regions, is kept until nobody uses the spans of `chain` any more
+    /// ([`Memory::span`]).
     #[inline]
-    pub fn take(&mut self, memory: &Memory, chain: &mut Chain) -> Result<Option<Head>, PeerFault> {
+    pub unsafe fn take(
+        &mut self,
+        memory: &Memory,
+        chain: &mut Chain,
+    ) -> Result<Option<Head>, PeerFault> {
         let Some(head) = self.available.take() else {
             return Ok(None);
         };
-        self.walk(head, memory, chain)?;
+        // SAFETY: by this function's own promise.
+        unsafe { self.walk(head, memory, chain) }?;
         Ok(Some(head))
     }
 
@@ -76,8 +86,12 @@ impl DeviceEnd {
     /// # Errors
     ///
     /// As for [`DeviceEnd::look`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`DeviceEnd::take`].
     #[inline]
-    pub fn walk(
+    pub unsafe fn walk(
         &mut self,
         head: Head,
         memory: &Memory,
@@ -89,7 +103,8 @@ impl DeviceEnd {
                 size: self.size,
             });
         }
-        chain.walk(head, self.descriptors, self.indirect, memory)
+        // SAFETY: by this function's own promise.
+        unsafe { chain.walk(head, self.descriptors, self.indirect, memory) }
     }
 
     /// Hands back the chain at `head`, into which `written` bytes were written. The driver sees it once

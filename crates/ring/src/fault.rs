@@ -62,6 +62,12 @@ pub enum PeerFault {
         /// The length in the descriptor.
         len: u32,
     },
+    /// Its buffers lie in too many pieces: they cross regions of memory again and again.
+    #[error("the chain from head {head} crosses the borders of memory regions too often")]
+    Scattered {
+        /// Where the chain starts.
+        head: u16,
+    },
     /// A device-readable descriptor follows a device-writable one (VIRTIO 1.3, 2.7.4.2).
     #[error("the chain from head {head} has a readable descriptor after a writable one")]
     ReadableAfterWritable {

@@ -58,7 +58,8 @@ pub struct Lane<E: Entry> {
     suppression: Suppression,
 }
 
-// SAFETY: a lane is four addresses of atomics; it says nothing about the thread that uses them.
+// SAFETY: a lane is four addresses of atomics, all of them `Sync`, which `Lane::new`'s caller keeps mapped; it says
+// nothing about the thread that uses them.
 unsafe impl<E: Entry> Send for Lane<E> {}
 
 /// Where the words of one lane are.
@@ -80,8 +81,8 @@ impl<E: Entry> Lane<E> {
     ///
     /// # Safety
     ///
-    /// The words are mapped and aligned, and accessed as atomics only, for as long as the lane lives,
-    /// or a [`Glance`](crate::Glance) of its reader.
+    /// The words are mapped and aligned, and accessed as atomics only, for as long as the lane lives, or a
+    /// [`Glance`](crate::Glance) of its reader, or one that [follows](crate::Glance::follow) such a one.
     /// `size` slots follow `entries`.
     #[must_use]
     pub unsafe fn new(words: Words<E>, size: u16, suppression: Suppression) -> Self {

@@ -7,8 +7,8 @@ pub const MAX_SIZE: u16 = 0x8000;
 
 /// An entry of a lane: what is in a slot of the ring.
 pub trait Entry: Copy {
-    /// The slot's words, which the peer may read or write at any moment.
-    type Slot: std::fmt::Debug;
+    /// The slot's words, which the peer may read or write at any moment: atomics.
+    type Slot: std::fmt::Debug + Sync;
 
     /// Reads the slot, once.
     fn load(slot: &Self::Slot) -> Self;

@@ -4,7 +4,10 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{END, INDIRECT, NEXT, Rig, SEAM, WRITE, buffer};
+use pollux_memory::Region;
 use pollux_ring::{Chain, DeviceEnd, Head, MAX_CHAIN, PeerFault, RingIndex, Suppression};
 
 const DATA: u64 = SEAM + 0x1000;
@@ -24,7 +27,7 @@ fn index_jump() {
         Err(PeerFault::IndexJump { jump: 9, size: 8 })
     );
     assert_eq!(
-        device.take(&rig.memory, &mut chain),
+        rig.take(&mut device, &mut chain),
         Ok(None),
         "nothing of it is taken"
     );
@@ -135,7 +138,7 @@ fn indirect_misplaced() {
     rig.set_available_idx(1);
     let mut device = DeviceEnd::new(&rig.areas, RingIndex(0), Suppression::Flags, false);
     device.look().unwrap();
-    let taken = device.take(&rig.memory, &mut Chain::default());
+    let taken = rig.take(&mut device, &mut Chain::default());
     assert_eq!(taken, Err(PeerFault::IndirectMisplaced { head: 2 }));
 }
 
@@ -190,6 +193,40 @@ fn readable_after_writable() {
         fault(&mut rig, 0),
         PeerFault::ReadableAfterWritable { head: 0 }
     );
+}
+
+#[test]
+fn scattered() {
+    const PAGES: u32 = 64;
+    const TINY: u64 = END + 0x10_0000;
+    let mut rig = Rig::new(64);
+    for page in 0..u64::from(PAGES) {
+        let at = TINY + page * 0x1000;
+        let fd = rustix::fs::memfd_create("page", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(fd);
+        file.set_len(0x1000).unwrap();
+        let region = Region::map(file, 0, at, at, 0x1000).unwrap();
+        rig.memory = rig.memory.with(Arc::new(region)).unwrap();
+    }
+    // As many crossings as descriptors are a driver's good right.
+    let most = u16::try_from(2 * MAX_CHAIN / PAGES).unwrap();
+    for (descriptors, scattered) in [(most, false), (most + 1, true)] {
+        for at in 0..descriptors {
+            let flags = if at + 1 < descriptors { NEXT } else { 0 };
+            rig.describe(at, TINY, PAGES * 0x1000, flags, at + 1);
+        }
+        match rig.walk(0) {
+            Ok(chain) => {
+                assert!(!scattered);
+                let crossings = descriptors * (u16::try_from(PAGES).unwrap() - 1);
+                assert_eq!(chain.crossings(), usize::from(crossings));
+            }
+            Err(fault) => {
+                assert!(scattered);
+                assert_eq!(fault, PeerFault::Scattered { head: 0 });
+            }
+        }
+    }
 }
 
 #[test]
@@ -248,8 +285,8 @@ fn a_chain_that_turned_out_broken_has_no_parts() {
     let mut device = rig.device(Suppression::Flags);
     let mut chain = Chain::default();
     assert_eq!(device.look(), Ok(2));
-    assert_eq!(device.take(&rig.memory, &mut chain), Ok(Some(Head(0))));
-    assert!(device.take(&rig.memory, &mut chain).is_err());
+    assert_eq!(rig.take(&mut device, &mut chain), Ok(Some(Head(0))));
+    assert!(rig.take(&mut device, &mut chain).is_err());
     assert!(chain.readable().is_empty());
     assert!(chain.writable().is_empty());
     assert_eq!(chain.take_front::<1>(), None);

@@ -238,7 +238,7 @@ impl World {
     }
 
     fn take_chain(&mut self) {
-        let taken = self.device.take(&self.rig.memory, &mut self.chain).unwrap();
+        let taken = self.rig.take(&mut self.device, &mut self.chain).unwrap();
         let expected = self.available.take();
         assert_eq!(taken.is_some(), expected.is_some());
         if let (Some(head), Some(sent)) = (taken, expected) {

@@ -16,7 +16,7 @@ fn serve(device: &mut DeviceEnd, rig: &Rig, written: u32) -> u16 {
     let mut chain = Chain::default();
     let mut served = 0;
     device.look().unwrap();
-    while let Some(head) = device.take(&rig.memory, &mut chain).unwrap() {
+    while let Some(head) = rig.take(device, &mut chain).unwrap() {
         device.stage(head, written);
         served += 1;
     }
@@ -49,11 +49,11 @@ fn a_chain_of_direct_descriptors_arrives_as_it_was_staged() {
 
     assert_eq!(device.look().unwrap(), 1);
     let mut chain = Chain::default();
-    let head = device.take(&rig.memory, &mut chain).unwrap().unwrap();
+    let head = rig.take(&mut device, &mut chain).unwrap().unwrap();
     assert_eq!(chain.head(), head);
     assert_eq!(places(chain.readable()), rig.spans(&readable));
     assert_eq!(places(chain.writable()), rig.spans(&writable));
-    assert_eq!(device.take(&rig.memory, &mut chain), Ok(None));
+    assert_eq!(rig.take(&mut device, &mut chain), Ok(None));
 
     device.stage(head, 4097);
     assert_eq!(driver.look().unwrap(), 0);
@@ -82,7 +82,7 @@ fn with_tables_a_chain_takes_one_descriptor() {
     let _ = driver.publish();
     assert_eq!(device.look().unwrap(), 4);
     let mut chain = Chain::default();
-    while let Some(head) = device.take(&rig.memory, &mut chain).unwrap() {
+    while let Some(head) = rig.take(&mut device, &mut chain).unwrap() {
         assert_eq!(places(chain.readable()), rig.spans(&readable));
         assert_eq!(places(chain.writable()), rig.spans(&writable));
         device.stage(head, 0);
@@ -103,7 +103,7 @@ fn a_chain_too_long_for_its_table_is_made_of_direct_descriptors() {
     let _ = driver.publish();
     device.look().unwrap();
     let mut chain = Chain::default();
-    assert!(device.take(&rig.memory, &mut chain).unwrap().is_some());
+    assert!(rig.take(&mut device, &mut chain).unwrap().is_some());
     assert_eq!(places(chain.readable()), rig.spans(&buffers));
 }
 
@@ -273,7 +273,7 @@ fn a_buffer_that_crosses_into_a_touching_region_becomes_two_spans() {
     let _ = driver.publish();
     device.look().unwrap();
     let mut chain = Chain::default();
-    device.take(&rig.memory, &mut chain).unwrap();
+    rig.take(&mut device, &mut chain).unwrap();
     let lens = |spans: &[pollux_memory::Span]| -> Vec<usize> {
         spans.iter().map(|span| span.len()).collect()
     };
@@ -445,7 +445,7 @@ fn a_restarted_device_end_goes_on_in_the_middle_of_the_index_space() {
         let _ = driver.publish();
         assert_eq!(device.look(), Ok(4));
         let mut chain = Chain::default();
-        let mut take = || device.take(&rig.memory, &mut chain).unwrap().unwrap();
+        let mut take = || rig.take(&mut device, &mut chain).unwrap().unwrap();
         let (first, second, held) = (take(), take(), take());
         device.stage(second, 1);
         device.stage(first, 1);

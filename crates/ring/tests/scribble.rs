@@ -5,8 +5,10 @@
 
 mod common;
 
+use std::ops::Range;
+
 use common::ops::{Op, Setup, TABLE, op, setup};
-use common::{BASE, END, Rig, SEAM, place, places};
+use common::{BASE, END, Rig, SEAM, places};
 use pollux_ring::{Chain, DeviceEnd, DriverEnd, Head, PeerFault};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -104,7 +106,7 @@ impl Siege {
             Op::PublishAvailable => drop(self.driver.publish()),
             Op::LookAvailable => assert!(self.device.look()? <= self.setup.size),
             Op::TakeChain => {
-                let head = self.device.take(&self.rig.memory, &mut self.chain);
+                let head = self.rig.take(&mut self.device, &mut self.chain);
                 self.chain_is_inside();
                 self.held.extend(head?);
             }
@@ -142,12 +144,12 @@ impl Siege {
             .memory
             .regions()
             .iter()
-            .map(|region| place(region.span()))
+            .map(|region| region.addresses())
             .collect();
         let spans = [self.chain.readable(), self.chain.writable()].concat();
         for (at, len) in places(&spans) {
-            let inside = |(base, all): &(*mut u8, usize)| {
-                at.addr() >= base.addr() && at.addr() + len <= base.addr() + all && len > 0
+            let inside = |all: &Range<usize>| {
+                at.addr() >= all.start && at.addr() + len <= all.end && len > 0
             };
             assert!(regions.iter().any(inside), "a span outside the memory");
         }

@@ -73,6 +73,8 @@ const CLONE_THREAD: u32 = 0x1_0000;
 const AF_UNIX: u32 = 1;
 const NOBODY: u32 = 0;
 const F_GETFD: u32 = 1;
+/// `RUSAGE_THREAD`: how often it was preempted, which tells a thread that polls that others want its processor.
+const ITS_OWN_USAGE: u32 = 1;
 const PR_SET_NAME: u32 = 15;
 const PR_SET_NO_NEW_PRIVS: u32 = 38;
 /// `_IO(0x12, 119)`: what is asked of a device itself.
@@ -105,6 +107,7 @@ const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_futex),
     any(libc::SYS_getpid),
     any(libc::SYS_getrandom),
+    only(libc::SYS_getrusage, When::Is(0, ITS_OWN_USAGE)),
     any(libc::SYS_gettid),
     any(libc::SYS_madvise),
     only(libc::SYS_mmap, When::Lacks(2, PROT_EXEC)),
@@ -174,10 +177,15 @@ const TABLE: &[Row] = &[
             any(libc::SYS_epoll_pwait),
             any(libc::SYS_eventfd2),
             any(libc::SYS_fcntl),
+            // The path of its own socket, while it removes that in the end.
+            any(libc::SYS_flock),
             any(libc::SYS_fstat),
             any(libc::SYS_fstatfs),
             any(libc::SYS_ftruncate),
             any(libc::SYS_getsockopt),
+            // Is a descriptor that a frontend has sent one end of a pair?
+            any(libc::SYS_getpeername),
+            any(libc::SYS_getsockname),
             only(libc::SYS_ioctl, When::Is(1, FIONBIO)),
             only(libc::SYS_ioctl, When::Is(1, FIONREAD)),
             any(libc::SYS_memfd_create),
@@ -233,8 +241,12 @@ const TABLE: &[Row] = &[
         Need::Files,
         &[any(libc::SYS_fcntl)],
     ),
-    // Before its file is another's: `lock=running`.
-    row(&[Session], Need::Files, &[any(libc::SYS_fdatasync)]),
+    // Before its file is another's, and its size once it is its own again: `lock=running`.
+    row(
+        &[Session],
+        Need::Files,
+        &[any(libc::SYS_fdatasync), any(libc::SYS_lseek)],
+    ),
     row(
         &[Session],
         Need::IoUring,

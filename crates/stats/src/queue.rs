@@ -55,7 +55,7 @@ pub struct QueueStats {
     pub calls_sent: Counter,
     /// Calls that the driver did not ask for: publishes without one.
     pub calls_suppressed: Counter,
-    /// Kicks received from the driver.
+    /// Kicks of the driver that reached its worker; several at once are one.
     pub kicks: Counter,
     /// Sleeps of the worker. They stop to count for a queue that has brought nothing in eight of them, until it kicks.
     pub sleeps: Counter,

@@ -4,9 +4,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use pollux_disk::WaitPoint;
-use pollux_disk::wait::Sleeper;
-use pollux_memory::{Memory, Region, Span};
+use pollux_memory::{Memory, Region};
 use pollux_ring::{Areas, Layout, MAX_CHAIN};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -31,7 +29,6 @@ const RING: usize = 0x4000;
 
 /// What is mapped once and used by every run of a thread.
 pub struct Rig {
-    sleeper: Sleeper,
     regions: [Arc<Region>; 3],
     table: Arc<Memory>,
     ring: Arc<Region>,
@@ -64,7 +61,6 @@ impl Rig {
             table.with(Arc::clone(region)).expect("they do not overlap")
         });
         Self {
-            sleeper: Sleeper::new().expect("a wait point can be made"),
             regions,
             table: Arc::new(table),
             ring: region(0, RING),
@@ -79,15 +75,11 @@ impl Rig {
     pub fn clear(&self, next: u16, used: u16) {
         self.calls();
         for region in &self.regions {
-            region.span().zero();
+            region.write(0, &[0; REGION]);
         }
-        self.ring.span().zero();
+        self.ring.write(0, &[0; RING]);
         self.put(AVAILABLE + 2, next.to_le_bytes());
         self.put(USED + 2, used.to_le_bytes());
-    }
-
-    pub fn point(&self) -> &WaitPoint {
-        self.sleeper.point()
     }
 
     /// Through which the driver is called.
@@ -114,7 +106,10 @@ impl Rig {
     /// Where the ring lies.
     pub fn areas(&self, size: u16) -> Areas {
         let layout = Layout::of(size);
-        let part = |at, len| self.ring.span().slice(at, len).expect("it fits");
+        #[expect(unsafe_code, reason = "a ring lies where it is said to")]
+        // SAFETY: the rig is this thread's for ever, and no queue outlives a run.
+        let ring = unsafe { self.ring.span() };
+        let part = |at, len| ring.slice(at, len).expect("it fits");
         Areas::new(
             u32::from(size),
             part(0, layout.descriptor),
@@ -127,18 +122,17 @@ impl Rig {
     /// What is in guest memory, into `bytes`.
     pub fn read(&self, bytes: &mut [u8]) {
         for (region, to) in self.regions.iter().zip(bytes.chunks_exact_mut(REGION)) {
-            region.span().read(to);
+            region.read(0, to);
         }
     }
 
     /// Writes the byte `at` of guest memory, for the driver.
     pub fn set(&self, at: usize, byte: u8) {
-        let span = self.regions[at / REGION].span();
-        span.store(at % REGION, [byte]);
+        self.regions[at / REGION].write(at % REGION, &[byte]);
     }
 
     fn put<const N: usize>(&self, at: usize, bytes: [u8; N]) {
-        self.ring.span().store(at, bytes);
+        self.ring.write(at, &bytes);
     }
 
     /// Writes descriptor `at` of the ring's table.
@@ -165,15 +159,15 @@ impl Rig {
     }
 
     /// The driver's parts of the ring.
-    pub fn ring(&self) -> Ring {
-        Ring(self.ring.span())
+    pub fn ring(&self) -> Ring<'_> {
+        Ring(&self.ring)
     }
 
     /// Panics unless the used elements from index `from` on are `expected`, and no others. Those that the
     /// device has overwritten with later ones are not looked at.
     pub fn check_used(&self, size: u16, from: u16, expected: &[(u16, u32)]) {
-        let span = self.ring.span();
-        let idx = u16::from_le_bytes(span.load(USED + 2));
+        let ring = self.ring();
+        let idx = u16::from_le_bytes(ring.load(USED + 2));
         assert_eq!(
             usize::from(idx.wrapping_sub(from)),
             expected.len(),
@@ -186,7 +180,7 @@ impl Rig {
             .skip(overwritten)
         {
             let at = USED + 4 + 8 * usize::from(at % size);
-            let word = |at| u32::from_le_bytes(span.load(at));
+            let word = |at| u32::from_le_bytes(ring.load(at));
             assert_eq!(
                 (word(at), word(at + 4)),
                 (u32::from(expected.0), expected.1),
@@ -209,28 +203,34 @@ pub fn place(address: u64) -> Option<usize> {
 }
 
 /// A look at what the driver wrote into its ring.
-pub struct Ring(Span);
+pub struct Ring<'a>(&'a Region);
 
-impl Ring {
+impl Ring<'_> {
+    fn load<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.0.read(at, &mut bytes);
+        bytes
+    }
+
     pub fn available_idx(&self) -> u16 {
-        u16::from_le_bytes(self.0.load(AVAILABLE + 2))
+        u16::from_le_bytes(self.load(AVAILABLE + 2))
     }
 
     pub fn entry(&self, at: u16) -> u16 {
-        u16::from_le_bytes(self.0.load(AVAILABLE + 4 + 2 * usize::from(at)))
+        u16::from_le_bytes(self.load(AVAILABLE + 4 + 2 * usize::from(at)))
     }
 
     pub fn descriptor(&self, at: u16) -> [u8; 16] {
-        self.0.load(16 * usize::from(at))
+        self.load(16 * usize::from(at))
     }
 
     /// The flags of the available ring.
     pub fn flags(&self) -> u16 {
-        u16::from_le_bytes(self.0.load(AVAILABLE))
+        u16::from_le_bytes(self.load(AVAILABLE))
     }
 
     /// `used_event` of a ring of `size` entries.
     pub fn used_event(&self, size: u16) -> u16 {
-        u16::from_le_bytes(self.0.load(AVAILABLE + 4 + 2 * usize::from(size)))
+        u16::from_le_bytes(self.load(AVAILABLE + 4 + 2 * usize::from(size)))
     }
 }

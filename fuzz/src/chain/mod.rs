@@ -13,7 +13,7 @@ mod step;
 use arbitrary::{Arbitrary, Unstructured};
 use pollux_blk::SECTOR;
 use pollux_device::bare::{Bare, Plan};
-use pollux_device::{Kicks, Signal, Tuning};
+use pollux_device::{Calls, Kicks, Signal, Tuning};
 use pollux_disk::{Access, Geometry, RangeLimits};
 use pollux_ring::Suppression;
 
@@ -99,6 +99,7 @@ impl Setup {
             } else {
                 Kicks::OffWhileAwake
             },
+            calls: Calls::AtOnce,
             ..Tuning::default()
         }
     }
@@ -122,7 +123,7 @@ impl Setup {
             writeback: self.writeback,
             serial: SERIAL.to_owned(),
         };
-        Bare::new(plan, disk.channel(), rig.point(), self.tuning()).expect("a queue can be made")
+        Bare::new(plan, disk.channel(), self.tuning()).expect("a queue can be made")
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Model {
     pending: Vec<Part>,
     ended: Vec<(usize, Result<(), Failure>)>,
     in_flight: u16,
+    /// The work of this turn.
+    work: u64,
     used_from: u16,
     /// Heads and lengths that came back since the last look.
     used: Vec<(u16, u32)>,
@@ -52,6 +54,18 @@ enum Work {
     Write { at: usize, from: Vec<u64> },
     Zero { at: usize, len: usize },
     Flush,
+}
+
+impl Work {
+    fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Read { into, .. } => into.len(),
+            Self::Write { from, .. } => from.len(),
+            Self::Zero { len, .. } => *len,
+            Self::Flush => 0,
+        };
+        bytes as u64
+    }
 }
 
 /// A stretch of memory of one region: an address, a length.
@@ -82,6 +96,7 @@ impl Model {
             pending: Vec::new(),
             ended: Vec::new(),
             in_flight: 0,
+            work: 0,
             used_from: setup.used,
             used: Vec::new(),
         }
@@ -121,8 +136,8 @@ impl Model {
         }
     }
 
-    /// One turn of the worker, which took so many chains. It has to take what is there, fits into its budget and finds a
-    /// free place; whether it looks again where places became free meanwhile is a matter of its policy.
+    /// One turn of the worker, which took so many chains. It has to take what is there and finds a free place, until it
+    /// has taken as many, or done as much work, as a turn does; whether it looks again where places became free meanwhile is a matter of its policy.
     pub fn turn(&mut self, ring: &Ring, taken: u16) {
         self.reap();
         if self.broken {
@@ -137,7 +152,9 @@ impl Model {
         }
         let most = available.min(BUDGET);
         let least = most.min(self.size() - self.in_flight);
+        self.work = 0;
         for number in 1..=taken {
+            assert!(self.work <= Bare::ENOUGH, "a chain beyond the turn's work");
             assert!(self.in_flight < self.size(), "a chain without a place");
             let head = ring.entry(self.next % self.size());
             self.next = self.next.wrapping_add(1);
@@ -148,8 +165,9 @@ impl Model {
             };
             self.begin(head, chain);
         }
+        let enough = taken >= least || self.work > Bare::ENOUGH;
         assert!(
-            (least..=most).contains(&taken),
+            enough && taken <= most,
             "{taken} chains of {least} to {most}"
         );
         if self.setup.kicks_per_turn {
@@ -235,6 +253,8 @@ impl Model {
     /// Begins what the chain asks for, and ends it where the disk is quick or has nothing to do.
     fn begin(&mut self, head: u16, mut chain: Chain) {
         self.in_flight += 1;
+        let spans = chain.readable.len() + chain.writable.len();
+        self.work += Bare::SPAN * spans as u64;
         let status = chain.take_last_byte();
         let number = self.requests.len();
         self.requests.push(Request {
@@ -248,6 +268,7 @@ impl Model {
             Err(status) => self.requests[number].outcome = status,
             Ok(work) if work.is_empty() => {}
             Ok(work) => {
+                self.work += work.iter().map(Work::bytes).sum::<u64>();
                 self.requests[number].parts = work.len();
                 for work in work {
                     if self.setup.slow {
@@ -306,8 +327,8 @@ impl Model {
     /// Where on the disk data lies, and its length.
     fn data(&self, pieces: &[Piece], cuts: usize, sector: u64) -> Result<(usize, u32), Status> {
         let segments = pieces.len().saturating_sub(cuts);
-        let most = self.setup.seg_max();
-        if most.is_some_and(|most| segments > most as usize) {
+        let most = self.setup.seg_max().unwrap_or(Bare::SEG_MAX);
+        if segments > most as usize {
             return Err(Status::IoErr);
         }
         let longest = self.setup.size_max().map(u64::from);
@@ -333,11 +354,11 @@ impl Model {
         from: impl Iterator<Item = u64>,
         discard: bool,
     ) -> Result<Vec<Work>, Status> {
-        if !self.setup.discard {
-            return Err(Status::Unsupp);
-        }
         if self.setup.read_only {
             return Err(Status::IoErr);
+        }
+        if !self.setup.discard {
+            return Err(Status::Unsupp);
         }
         let from: Vec<u64> = from.collect();
         let mut work = Vec::new();

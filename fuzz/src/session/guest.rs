@@ -50,20 +50,21 @@ impl Memory {
     }
 
     pub fn clear(&self) {
-        self.here.span().zero();
+        self.here.write(0, &vec![0; self.here.addresses().len()]);
     }
 
     /// Writes what fits of `bytes` to `at`.
     fn put(&self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at % BYTES).expect("memory is small");
-        let (_, to) = self.here.span().split_at(at);
-        let len = bytes.len().min(to.len());
-        to.split_at(len).0.write(&bytes[..len]);
+        let room = self.here.addresses().len() - at;
+        self.here.write(at, &bytes[..bytes.len().min(room)]);
     }
 
     fn available_idx(&self, queue: bool) -> u16 {
         let at = usize::try_from(ring(queue)[1] + 2).expect("memory is small");
-        u16::from_le_bytes(self.here.span().load(at))
+        let mut idx = [0; 2];
+        self.here.read(at, &mut idx);
+        u16::from_le_bytes(idx)
     }
 
     fn set_available_idx(&self, queue: bool, idx: u16) {

@@ -61,7 +61,7 @@ impl Stage {
         std::thread::spawn(move || {
             for stream in to_serve {
                 // Most sessions end in a refusal.
-                let _ = serve(stream, &device, &workers, tuning);
+                let _ = serve(stream, None, &device, &workers, tuning);
                 if end.send(()).is_err() {
                     return;
                 }
@@ -117,7 +117,7 @@ impl Neighbour {
         let (device, workers) = (device("neighbour"), Arc::clone(workers));
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("the driver connects");
-            serve(stream, &device, &workers, tuning)
+            serve(stream, None, &device, &workers, tuning)
         });
         let options = pollux_driver::Options::default();
         let driver = Driver::connect(&path, &options).expect("a disk is served there");

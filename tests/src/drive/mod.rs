@@ -161,8 +161,13 @@ impl Registered {
     }
 
     /// All of it.
-    pub fn span(&self) -> pollux_memory::Span {
-        self.region.span()
+    ///
+    /// # Safety
+    ///
+    /// This is kept until nobody uses the span any more.
+    pub unsafe fn span(&self) -> pollux_memory::Span {
+        // SAFETY: by this function's own promise.
+        unsafe { self.region.span() }
     }
 }
 

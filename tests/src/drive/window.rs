@@ -65,11 +65,13 @@ impl Window {
             }
             1 => {
                 let registered = Registered::new(driver, len)?;
-                (registered.span(), Owner::Registered(registered))
+                // SAFETY: as for plain memory.
+                (unsafe { registered.span() }, Owner::Registered(registered))
             }
             _ => {
                 let buffer = driver.allocate(len)?;
-                (buffer.span(), Owner::Buffer(buffer))
+                // SAFETY: as for plain memory.
+                (unsafe { buffer.span() }, Owner::Buffer(buffer))
             }
         };
         Ok(Self {

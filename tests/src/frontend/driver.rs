@@ -116,6 +116,8 @@ impl Driver {
     /// The same over a connection that exists.
     pub fn over(frontend: Frontend, plan: Plan) -> io::Result<Self> {
         let features = Self::negotiate(&frontend, plan.without)?;
+        // As every driver does that begins.
+        frontend.get_config(0, 60)?;
         let memory = GuestMemory::new(1 << 32, usize::from(plan.queues) * QUEUE_BYTES)?;
         frontend.set_mem_table(&[memory.region()])?;
         let memory = Arc::new(memory);

@@ -75,8 +75,19 @@ impl Driver {
     /// Goes on with the server that listens on `socket` now, as QEMU does: with the same memory and rings,
     /// of which it knows no more than what has come back.
     pub fn connect_again(&mut self, socket: &Path, inflight: &Inflight) -> io::Result<()> {
+        self.dial_again(socket)?;
+        self.go_on(inflight)
+    }
+
+    /// The first half of that: a session without memory and rings.
+    pub fn dial_again(&mut self, socket: &Path) -> io::Result<()> {
         self.frontend = Frontend::connect(socket)?;
         Self::negotiate(&self.frontend, !self.features)?;
+        Ok(())
+    }
+
+    /// The second half.
+    pub fn go_on(&mut self, inflight: &Inflight) -> io::Result<()> {
         inflight.set(&self.frontend)?;
         self.frontend.set_mem_table(&[self.memory.region()])?;
         for index in 0..self.queues.len() {

@@ -28,8 +28,8 @@ pub fn overlap(held: &[Held], buffers: &[Buffer]) -> Option<String> {
         .collect();
     assert!(!places.is_empty(), "the device has nothing");
     let shared = buffers.iter().find(|buffer| {
-        let start = buffer.span().as_ptr().addr() as u64;
-        let end = start + buffer.len() as u64;
+        let addresses = buffer.addresses();
+        let (start, end) = (addresses.start as u64, addresses.end as u64);
         places
             .iter()
             .any(|place| place.start < end && start < place.end)

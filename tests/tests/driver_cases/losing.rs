@@ -124,7 +124,9 @@ fn by_handles(
 
 fn by_channel(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, count: &AtomicU64) {
     let buffers = [(); DEPTH].map(|()| driver.allocate(BLOCK).unwrap());
-    let lists = buffers.each_ref().map(|buffer| [buffer.span()]);
+    // SAFETY: the buffers are kept until all requests have ended, below.
+    let span = |buffer: &Buffer| unsafe { buffer.span() };
+    let lists = buffers.each_ref().map(|buffer| [span(buffer)]);
     let read = |ticket: Ticket| Request {
         ticket,
         op: Op::Read {

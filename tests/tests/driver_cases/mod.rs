@@ -142,10 +142,9 @@ pub fn empty(driver: &Driver) {
         let zeroes = queue.write_zeroes(0, geometry.bytes, unmap, durability, Completion::Call);
         return zeroes.wait().unwrap();
     }
-    let buffer = driver
-        .allocate(usize::try_from(geometry.bytes).unwrap())
-        .unwrap();
-    buffer.span().zero();
+    let len = usize::try_from(geometry.bytes).unwrap();
+    let mut buffer = driver.allocate(len).unwrap();
+    buffer.write(0, &vec![0; len]);
     queue
         .write(0, buffer, Durability::Volatile, Completion::Call)
         .wait()

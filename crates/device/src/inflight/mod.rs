@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use pollux_blk::Cache;
 use pollux_memory::{Alarm, MapError, Region, Span, Word, memfd};
 use pollux_ring::DeviceEnd;
 use vhost::vhost_user::message::VhostUserInflight;
@@ -103,6 +104,12 @@ pub enum RecordError {
 /// What the area of each queue is a multiple of, as other back ends have it.
 const ALIGNMENT: u64 = 64;
 
+/// Behind the parts of all queues there is room for what is said of the device: in its first byte the cache mode, 0 where
+/// nobody has said it. Records of earlier versions end without it.
+const DEVICE_PART: u64 = ALIGNMENT;
+const WRITE_THROUGH: u8 = 1;
+const WRITE_BACK: u8 = 2;
+
 /// The in-flight record of all queues of a session.
 #[derive(Debug)]
 pub struct Inflight {
@@ -122,7 +129,7 @@ impl Inflight {
         options: &Options,
     ) -> Result<(VhostUserInflight, File), crate::Refusal> {
         let (queues, entries) = shape(wanted, options)?;
-        let bytes = bytes(queues, entries);
+        let bytes = bytes(queues, entries) + DEVICE_PART;
         let failed = |source| crate::Refusal::Machine {
             doing: "make an in-flight record",
             source,
@@ -160,7 +167,8 @@ impl Inflight {
             return Err(RecordError::Offset(given.mmap_offset));
         }
         // No more than is used, however much there is said to be; no guest has an address for it.
-        let region = Arc::new(Region::map(file, given.mmap_offset, 0, 0, needed)?);
+        let used = len.min(needed + DEVICE_PART);
+        let region = Arc::new(Region::map(file, given.mmap_offset, 0, 0, used)?);
         Ok(Self {
             region,
             queues,
@@ -180,6 +188,53 @@ impl Inflight {
         Self { region, ..self }
     }
 
+    /// Where the cache mode is kept, if there is room.
+    fn cache_byte(&self) -> Option<Span> {
+        let at = usize::try_from(bytes(self.queues, self.entries)).ok()?;
+        // SAFETY: `self` keeps the region while the two callers below use the byte.
+        unsafe { self.region.span() }.slice(at, 1)
+    }
+
+    /// The cache mode that was kept last.
+    #[must_use]
+    pub fn cache(&self) -> Option<Cache> {
+        match self.cache_byte()?.load(0) {
+            [WRITE_THROUGH] => Some(Cache::Writethrough),
+            [WRITE_BACK] => Some(Cache::Writeback),
+            _ => None,
+        }
+    }
+
+    /// Keeps the cache mode for whoever opens the record next.
+    pub fn set_cache(&self, cache: Cache) {
+        let byte = match cache {
+            Cache::Writethrough => WRITE_THROUGH,
+            Cache::Writeback => WRITE_BACK,
+        };
+        if let Some(span) = self.cache_byte() {
+            span.release(0, byte);
+        }
+    }
+
+    /// Has no queue been run on it?
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        let written = |queue| record::is_written(&self.area(queue));
+        !(0..self.queues).any(written)
+    }
+
+    /// The part of `queue`, one of those that it is for.
+    fn area(&self, queue: u16) -> Area {
+        let bytes = area_bytes(self.entries);
+        let at = usize::from(queue) * bytes;
+        // SAFETY: the area keeps the region, and gives the span to nobody.
+        let span = unsafe { self.region.span() }.slice(at, bytes);
+        Area {
+            span: span.expect("all queues have their parts"),
+            _region: Arc::clone(&self.region),
+        }
+    }
+
     /// The part of queue `queue`, whose end `ring` was just made. If an earlier owner has written to it,
     /// `ring` goes on where that one stopped, whatever the frontend says: it counts what was
     /// handed back, the record knows what was taken.
@@ -197,25 +252,14 @@ impl Inflight {
                 entries,
             });
         }
-        let bytes = area_bytes(entries);
-        let at = usize::from(queue) * bytes;
-        let span = self.region.span().slice(at, bytes);
-        let area = Area {
-            span: span.expect("all queues have their parts"),
-            _region: Arc::clone(&self.region),
-        };
         let found = record::Shape {
             queue,
             entries,
             size,
         };
-        let (record, next) = Record::open(area, found, ring.used())?;
+        let (record, next) = Record::open(self.area(queue), found, ring.used())?;
         if let Some(next) = next {
             ring.go_on_with(next);
-        }
-        if record.left() > 0 {
-            let requests = record.left();
-            tracing::info!(queue, requests, "submitting again what was in flight");
         }
         Ok(record)
     }

@@ -60,6 +60,11 @@ pub fn area_bytes(entries: u16) -> usize {
     (FIRST + ENTRY_BYTES * usize::from(entries)).next_multiple_of(alignment)
 }
 
+/// Has anybody run a queue on the part in `words`?
+pub fn is_written(words: &impl Store) -> bool {
+    u16::from_ne_bytes(words.load(VERSION)) != 0
+}
+
 /// Memory of one queue's part.
 pub trait Store {
     /// Stores `word` at `at`, after all that was stored before.
@@ -119,7 +124,7 @@ impl<S: Store> Record<S> {
             batch: Vec::with_capacity(shape.size.into()),
             again: Vec::new(),
         };
-        if record.word(VERSION) == 0 {
+        if !is_written(&record.words) {
             record.begin(shape, used);
             return Ok((record, None));
         }
@@ -215,15 +220,17 @@ impl<S: Store> Record<S> {
         self.batch.push(head);
     }
 
-    /// Lets `show` publish what was staged, which tells where the used ring stands then.
+    /// Lets `show` publish what was staged, which tells where the used ring stands then; `None` if that is not certain: all
+    /// of it stays in flight, as if this process had been killed there.
     #[inline]
-    pub fn publish<R>(&mut self, show: impl FnOnce() -> (R, RingIndex)) -> R {
+    pub fn publish<R>(&mut self, show: impl FnOnce() -> (R, Option<RingIndex>)) -> R {
         for head in &self.batch {
             self.words.store(entry(*head) + NEXT, self.last.0);
             self.last = *head;
         }
         self.words.store(LAST_BATCH_HEAD, self.last.0);
         let (shown, used) = show();
+        let Some(used) = used else { return shown };
         for head in self.batch.drain(..) {
             self.words.store(entry(head) + INFLIGHT, 0u8);
         }

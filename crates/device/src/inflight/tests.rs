@@ -45,8 +45,8 @@ fn a_queue_has_as_much_room_as_other_back_ends_give_it() {
 fn a_record_is_made_blank_sealed_and_as_large_as_it_must_be() {
     let (made, file) = Inflight::create(&message(3, 100), &options()).unwrap();
     assert_eq!((made.num_queues, made.queue_size), (3, 100));
-    assert_eq!((made.mmap_size, made.mmap_offset), (3 * 1664, 0));
-    let mut bytes = vec![1; 3 * 1664];
+    assert_eq!((made.mmap_size, made.mmap_offset), (3 * 1664 + 64, 0));
+    let mut bytes = vec![1; 3 * 1664 + 64];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 0));
     file.set_len(0).unwrap_err();
@@ -76,6 +76,24 @@ fn a_record_that_is_not_all_there_is_refused() {
     assert!(matches!(refused, RecordError::Short { .. }), "{refused}");
     given.mmap_size = u64::MAX;
     Inflight::map(&given, file(1 << 20), &options()).expect("what is not used may be missing");
+}
+
+#[test]
+fn a_record_of_an_earlier_version_says_nothing_of_the_cache() {
+    let given = message(4, ENTRIES);
+    let earlier = Inflight::map(&given, file(given.mmap_size), &options()).unwrap();
+    earlier.set_cache(Cache::Writeback);
+    assert_eq!((earlier.cache(), earlier.is_blank()), (None, true));
+    let (made, memory) = Inflight::create(&given, &options()).unwrap();
+    let kept = Inflight::map(&made, memory.try_clone().unwrap(), &options()).unwrap();
+    assert_eq!(kept.cache(), None);
+    for cache in [Cache::Writeback, Cache::Writethrough] {
+        kept.set_cache(cache);
+        assert_eq!((kept.cache(), kept.is_blank()), (Some(cache), true));
+    }
+    // The version of the last queue.
+    memory.write_all_at(&[1], 3 * 2112 + 8).unwrap();
+    assert!(!kept.is_blank());
 }
 
 #[test]

@@ -1,35 +1,27 @@
-//! How long a worker looks before it sleeps: a machine without fd, thread or clock of its own.
+//! When a worker polls and when it sleeps: a machine without descriptor, thread or clock of its own.
 //!
-//! A sleep costs whoever ends it a system call and the sleeper a wake-up; looking costs this worker's
-//! time. So it looks for as long as looking has paid, by what a sleep costs on this machine: each source
-//! of work has a window ([`source`]) that follows what it brings, and the worker looks while any window is
-//! open. It gives way to others who want its processor ([`crowd`]), and keeps to the share of the time that it
-//! may spend ([`budget`]).
+//! A worker polls while a wake-up saved is a notable share of what the request takes anyway, and while nobody else wants its
+//! processor; otherwise it sleeps. What it waits for are two kinds of events, each with a [`Window`]: the driver's next chain,
+//! and the disk's next completion.
 //!
 //! ```text
-//!            work                    nothing, and no window is open
-//!   ┌────────────────────┐   ┌───────────────────────────────────┐
-//!   ▼                    │   │                                   ▼
-//! Busy ──nothing──▶ Looking since t                            Asleep
-//!   ▲                                                             │
-//!   └──── woken: the source that brings something learns ─────────┘
+//!          something                nothing within the windows, or others want the processor
+//!   ┌────────────────────┐   ┌──────────────────────────────────────────────┐
+//!   ▼                    │   │                                              ▼
+//! Busy ── nothing ──▶ polling, yields now and then                        asleep
+//!   ▲                                                                        │
+//!   └────────────────────────────── woken ───────────────────────────────────┘
 //! ```
-
-mod budget;
-mod crowd;
-mod source;
 
 use std::ops::BitOr;
 use std::time::Duration;
 
-use budget::Budget;
-use crowd::Crowd;
-use source::{Source, Worth};
+use pollux_disk::wait::{Crowd, Window};
 
-/// When does a worker look in vain?
+/// When does a worker poll?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// For as long as looking has paid lately.
+    /// For as long as that has paid lately.
     #[default]
     Adaptive,
     /// Never: it sleeps once there is nothing to do.
@@ -38,11 +30,11 @@ pub enum Polling {
     Always,
 }
 
-/// How much a worker may look in vain where that is [`Polling::Adaptive`].
+/// How much a worker may poll where that is [`Polling::Adaptive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The longest time at once; `None`: as long as pays by what a sleep costs.
-    pub max: Option<Duration>,
+    /// The longest time at once.
+    pub max: Duration,
     /// The share of the time, in percent.
     pub cpu: u8,
 }
@@ -50,7 +42,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            max: None,
+            max: Window::MOST,
             cpu: 100,
         }
     }
@@ -99,99 +91,106 @@ impl BitOr for Progress {
 /// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Look again.
+    /// Poll again.
     Spin,
-    /// Let others run who wait for this processor, if there are any, and look again.
+    /// Let others run who wait for this processor, if there are any, and poll again.
     Yield,
-    /// Arm, look once more, and sleep.
+    /// Arm, poll once more, and sleep.
     Block,
 }
 
-/// A time without work: looked through, or slept through.
+/// One kind of event, in a time that brings nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Awaited {
+    /// Is it expected?
+    is_due: bool,
+    /// Until when it is polled for. Zero: not, or not any more.
+    until: Duration,
+}
+
+/// A time that brings nothing: polled through, or slept through.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
-    /// From when on looking is to be paid for.
-    looking: Duration,
-    /// Until when to look.
-    until: Duration,
-    /// The last look, or the end of a sleep.
+    since: Duration,
+    /// The last poll that looked at the clock, or the end of a sleep.
     last: Duration,
-    slept: bool,
-    /// After how many turns in vain others last ran.
-    others: Option<u32>,
+    driver: Awaited,
+    disk: Awaited,
+    /// The longest window that was allowed.
+    most: Duration,
+    /// Requests that the disks work on.
+    in_flight: u32,
+    /// It is, or was, polled for, and that is not counted yet.
+    is_owed: bool,
+    /// Did others run in it?
+    crowded: bool,
 }
 
 /// The machine.
 #[derive(Clone, Debug)]
 pub struct Policy {
     polling: Polling,
-    bound: Option<Duration>,
-    /// For how long to look in vain.
-    worth: Worth,
-    rings: Source,
-    completions: Source,
-    /// What the rings bring after completions, however long these took: the drivers' answers.
-    answers: Source,
-    /// The last gap began with completions, and no chains have come since.
-    unanswered: bool,
-    budget: Budget,
-    crowd: Crowd,
+    bounds: Bounds,
+    driver: Window,
+    disk: Window,
+    /// How long a disk takes for a request: a mean of the last few.
+    service: Duration,
     /// What has been brought since the last gap began.
     brought: Progress,
-    /// Until when any source was to be looked at.
-    until: Duration,
     /// Turns in a row that found nothing.
-    vain: u32,
+    empty: u32,
+    crowd: Crowd,
     gap: Option<Gap>,
-    /// The last gap was not worth looking through.
-    hasty: bool,
+    /// There was no poll in the last gap: the next is likely to have none.
+    is_closed: bool,
+    /// No polls before this, for the sake of [`Bounds::cpu`].
+    resumes: Duration,
 }
 
 /// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
 const CLOCK_EVERY: u32 = 8;
 
-/// How much longer than a sleep costs one looks in vain. A user waits for each microsecond of a sleep's
-/// price; of those spent looking, none are anybody's who wants them (see [`crowd`]), but they are not free.
-const PATIENCE: u32 = 4;
+/// A disk that takes longer for a request is slow: a wake-up saved, some 25 µs, is less than a seventh of it.
+const SLOW: Duration = Duration::from_micros(150);
 
-/// The same for what comes many at a time. Who has waited for so many prices of a sleep hardly feels one more.
-const MOST_PATIENCE: u32 = 16;
+/// The longest window on a slow disk.
+const CHEAP: Duration = Duration::from_micros(10);
 
-/// Between these a sleep is believed to cost something: what was measured knows nothing of a processor whose caches
-/// and clock have gone down meanwhile, and something of chance.
-const COSTS: [Duration; 2] = [Duration::from_micros(25), Duration::from_micros(100)];
+/// The mean of what a disk takes is over so many gaps.
+const MEAN: u32 = 8;
 
 impl Policy {
-    /// A machine of such bounds, where a sleep costs so much.
+    /// A machine of such bounds.
     #[must_use]
-    pub fn new(polling: Polling, bounds: Bounds, sleep_costs: Duration) -> Self {
-        let worth = worth(bounds.max, sleep_costs);
+    pub fn new(polling: Polling, bounds: Bounds) -> Self {
         Self {
             polling,
-            bound: bounds.max,
-            worth,
-            rings: Source::new(worth.single / 4),
-            completions: Source::new(worth.single / 4),
-            answers: Source::new(worth.single / 4),
-            unanswered: false,
-            budget: Budget::new(bounds.cpu),
-            crowd: Crowd::default(),
+            bounds,
+            driver: Window::new(),
+            disk: Window::new(),
+            service: Duration::ZERO,
             brought: Progress::NONE,
-            until: Duration::ZERO,
-            vain: 0,
+            empty: 0,
+            crowd: Crowd::new(),
             gap: None,
-            hasty: false,
+            is_closed: false,
+            resumes: Duration::ZERO,
         }
     }
 
-    /// A turn has ended. `clock` tells the time, since any moment; it is asked only when there was no
-    /// progress for some turns.
+    /// A turn has ended. `clock` tells the time, since any moment, and `in_flight` how many requests the disks work on; they
+    /// are asked only when there was no progress for some turns.
     #[inline]
-    pub fn after_turn(&mut self, progress: Progress, clock: impl FnOnce() -> Duration) -> Wait {
+    pub fn after_turn(
+        &mut self,
+        progress: Progress,
+        clock: impl FnOnce() -> Duration,
+        in_flight: impl FnOnce() -> u32,
+    ) -> Wait {
         if progress.any() {
-            if self.vain > 0 {
+            if self.empty > 0 {
                 self.found(progress);
-                self.vain = 0;
+                self.empty = 0;
             }
             self.brought = self.brought | progress;
             return Wait::Spin;
@@ -200,10 +199,10 @@ impl Policy {
             Polling::Always => Wait::Spin,
             Polling::Never => Wait::Block,
             Polling::Adaptive => {
-                self.vain = self.vain.wrapping_add(1);
-                // Where the last gap was slept through at once, this one is likely to be.
-                if self.vain.is_multiple_of(CLOCK_EVERY) || (self.hasty && self.vain == 1) {
-                    self.look_on(clock())
+                self.empty = self.empty.wrapping_add(1);
+                let sleeps = self.empty == 1 && self.is_closed;
+                if sleeps || self.empty.is_multiple_of(CLOCK_EVERY) {
+                    self.poll_on(clock(), in_flight)
                 } else {
                     Wait::Spin
                 }
@@ -212,21 +211,28 @@ impl Policy {
     }
 
     /// Nothing was found by `now`.
-    fn look_on(&mut self, now: Duration) -> Wait {
-        let gap = match self.gap {
+    fn poll_on(&mut self, now: Duration, in_flight: impl FnOnce() -> u32) -> Wait {
+        let mut gap = match self.gap {
             Some(gap) => gap,
-            None => self.gap_from(now),
+            None => self.gap_from(now, in_flight()),
         };
-        let ends = now >= gap.until;
-        if ends {
-            self.budget.spend(now.saturating_sub(gap.looking));
+        gap.last = now;
+        for (awaited, window) in [
+            (&mut gap.driver, &mut self.driver),
+            (&mut gap.disk, &mut self.disk),
+        ] {
+            if awaited.until > Duration::ZERO && now >= awaited.until {
+                awaited.until = Duration::ZERO;
+                window.failed(now, now.saturating_sub(gap.since));
+            }
         }
-        self.gap = Some(Gap {
-            looking: if ends { now } else { gap.looking },
-            last: now,
-            ..gap
-        });
-        if ends {
+        let is_over = gap.driver.until.max(gap.disk.until).is_zero();
+        // Once: what follows is slept through, whatever wakes the worker for nothing.
+        if is_over && std::mem::take(&mut gap.is_owed) {
+            self.spent(now.saturating_sub(gap.since), now);
+        }
+        self.gap = Some(gap);
+        if is_over {
             Wait::Block
         } else if self.crowd.is_due(CLOCK_EVERY) {
             Wait::Yield
@@ -235,87 +241,110 @@ impl Policy {
         }
     }
 
-    /// A gap begins: until when is it to be looked through?
-    fn gap_from(&mut self, now: Duration) -> Gap {
-        let looks = !self.crowd.is_there(now);
-        let Progress {
-            chains,
-            completions,
-            ..
-        } = self.brought;
-        if chains > 0 {
-            self.until = self.until.max(self.rings.quiet(now, chains, looks));
+    /// A gap begins. What is expected, and for how long is it polled for?
+    ///
+    /// The driver's turn is after completions, or where nothing is in flight. On a slow disk little is saved by a poll,
+    /// whichever of the two is waited for.
+    fn gap_from(&mut self, now: Duration, in_flight: u32) -> Gap {
+        let brought = std::mem::take(&mut self.brought);
+        if in_flight == 0 && brought.chains > 0 {
+            // The disk has answered at once: what was taken since the last gap has ended, and there was no gap meanwhile.
+            self.served(Duration::ZERO);
         }
-        if completions > 0 {
-            let more = self.completions.quiet(now, completions, looks);
-            let answers = self.answers.quiet(now, completions, looks);
-            self.until = self.until.max(more).max(answers);
-        }
-        self.unanswered = completions > 0;
-        self.brought = Progress::NONE;
-        let within = now.saturating_add(self.budget.left(now));
-        let until = if looks { self.until.min(within) } else { now };
-        self.hasty = until <= now;
+        let max = self.bounds.max;
+        let most = if self.service > SLOW {
+            CHEAP.min(max)
+        } else {
+            max
+        };
+        let polls = now >= self.resumes && self.bounds.cpu > 0 && self.crowd.lets_poll(now);
+        let awaited = |window: &Window, is_due| {
+            let open = if is_due && polls {
+                window.opens(now, most)
+            } else {
+                Duration::ZERO
+            };
+            let until = if open.is_zero() { open } else { now + open };
+            Awaited { is_due, until }
+        };
+        let driver_is_due = in_flight == 0 || brought.chains < brought.completions;
+        let driver = awaited(&self.driver, driver_is_due);
+        let disk = awaited(&self.disk, in_flight > 0);
+        self.is_closed = driver.until.max(disk.until).is_zero();
         Gap {
-            looking: now,
-            until,
+            since: now,
             last: now,
-            slept: false,
-            others: None,
+            driver,
+            disk,
+            most,
+            in_flight,
+            is_owed: !self.is_closed,
+            crowded: false,
         }
     }
 
     /// A gap has ended, if it was long enough to be called one.
     fn found(&mut self, progress: Progress) {
         let Some(gap) = self.gap.take() else { return };
-        self.budget.spend(gap.last.saturating_sub(gap.looking));
-        // What is there as soon as others have run came because they did, not because it was looked for.
-        let from_others = |since: u32| self.vain.wrapping_sub(since) < CLOCK_EVERY;
-        let slept = gap.slept || gap.others.is_some_and(from_others);
-        if progress.chains > 0 {
-            self.rings.brings(gap.last, slept, self.worth);
-            if std::mem::take(&mut self.unanswered) {
-                self.answers.brings(gap.last, slept, self.worth);
-            }
-        } else if slept && std::mem::take(&mut self.unanswered) {
-            self.answers.brings_nothing();
+        let long = gap.last.saturating_sub(gap.since);
+        let is_polled = |awaited: Awaited| awaited.until > Duration::ZERO;
+        if gap.driver.is_due && progress.chains > 0 {
+            came(&mut self.driver, &gap, is_polled(gap.driver));
+        } else if is_polled(gap.driver) && progress.completions > 0 {
+            self.driver.failed(gap.last, long);
         }
-        if progress.completions > 0 {
-            self.completions.brings(gap.last, slept, self.worth);
+        if gap.disk.is_due && progress.completions > 0 {
+            came(&mut self.disk, &gap, is_polled(gap.disk));
+            // As many are in flight as come in the time that one takes.
+            self.served(long.saturating_mul(gap.in_flight) / progress.completions.into());
         }
-    }
-
-    /// Others were let run from `before` until `now`.
-    pub fn gave_way(&mut self, before: Duration, now: Duration) {
-        let took = now.saturating_sub(before);
-        self.crowd.gave_way(now, took);
-        if let Some(gap) = &mut self.gap {
-            // That was nobody's looking.
-            gap.looking += took;
-            if Crowd::ran(took) {
-                gap.others = Some(self.vain);
-            }
-            if self.crowd.is_there(now) {
-                gap.until = now;
-            }
+        if gap.is_owed {
+            self.spent(long, gap.last);
         }
     }
 
-    /// A sleep has ended at `now`. By now a sleep costs so much.
-    pub fn woke(&mut self, now: Duration, sleep_costs: Duration) {
-        self.worth = worth(self.bound, sleep_costs);
+    /// A disk took so long for a request.
+    fn served(&mut self, took: Duration) {
+        self.service = self.service / MEAN * (MEAN - 1) + took / MEAN;
+    }
+
+    /// It was polled for so long, until `now`: no more before that is the share of the time that may be.
+    fn spent(&mut self, polled: Duration, now: Duration) {
+        let percent = u32::from(self.bounds.cpu.min(100));
+        if percent < 100 && now >= self.resumes {
+            self.resumes = now + polled * (100 - percent) / percent.max(1);
+        }
+    }
+
+    /// Others might run, by `now`; the worker was preempted so many times before and after that. If any want its processor, no
+    /// more is polled in this gap.
+    pub fn gave_way(&mut self, now: Duration, preemptions: [u64; 2]) {
+        if self.crowd.gave_way(now, preemptions)
+            && let Some(gap) = &mut self.gap
+        {
+            gap.crowded = true;
+            gap.last = now;
+            gap.driver.until = Duration::ZERO;
+            gap.disk.until = Duration::ZERO;
+        }
+    }
+
+    /// A sleep has ended at `now`.
+    pub fn woke(&mut self, now: Duration) {
         if let Some(gap) = &mut self.gap {
-            (gap.looking, gap.last, gap.slept) = (now, now, true);
+            gap.last = now;
         }
     }
 }
 
-fn worth(bound: Option<Duration>, sleep_costs: Duration) -> Worth {
-    let [least, most] = COSTS;
-    let gap = sleep_costs.clamp(least, most);
-    let single = bound.unwrap_or(gap * PATIENCE);
-    let most = bound.unwrap_or(gap * MOST_PATIENCE);
-    Worth { gap, single, most }
+/// What was expected has come at the end of `gap`.
+fn came(window: &mut Window, gap: &Gap, is_polled: bool) {
+    if is_polled {
+        window.paid();
+    }
+    if !gap.crowded {
+        window.came_after(gap.last.saturating_sub(gap.since), gap.most);
+    }
 }
 
 #[cfg(test)]

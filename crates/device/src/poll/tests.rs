@@ -1,11 +1,17 @@
+#![allow(clippy::float_cmp, reason = "of none none slept")]
+#![allow(
+    clippy::unchecked_time_subtraction,
+    reason = "the clock of these tests only goes on"
+)]
+
 use super::*;
 use Wait::{Block, Spin, Yield};
 
-const RINGS: Progress = Progress {
+const CHAIN: Progress = Progress {
     chains: 1,
     ..Progress::NONE
 };
-const COMPLETIONS: Progress = Progress {
+const COMPLETION: Progress = Progress {
     completions: 1,
     ..Progress::NONE
 };
@@ -14,384 +20,307 @@ const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-fn policy(polling: Polling) -> Policy {
-    let bounds = Bounds {
-        max: Some(us(200)),
-        ..Bounds::default()
-    };
-    Policy::new(polling, bounds, us(50))
-}
-
 /// A worker whose turns take 25 ns, and whose sleeps end 40 µs after their reason.
 struct Worker {
     policy: Policy,
     now: Duration,
     /// For how long others run when it gives way.
     others: Duration,
+    preemptions: u64,
+    /// Others run as soon as they are called.
+    is_preempted: bool,
+    in_flight: u32,
     sleeps: u32,
-    /// How many turns it looked in vain.
-    looked: u32,
+    /// How many turns were empty.
+    polls: u32,
 }
 
 const TURN: Duration = Duration::from_nanos(25);
 const LATE: Duration = us(40);
 
 impl Worker {
-    fn new(policy: Policy) -> Self {
+    fn new(bounds: Bounds) -> Self {
         Self {
-            policy,
+            policy: Policy::new(Polling::Adaptive, bounds),
             now: Duration::ZERO,
             others: Duration::ZERO,
+            preemptions: 0,
+            is_preempted: false,
+            in_flight: 0,
             sleeps: 0,
-            looked: 0,
+            polls: 0,
         }
     }
 
-    /// Works on `progress`, which comes at `due`; was it found by looking?
+    fn after_turn(&mut self, progress: Progress) -> Wait {
+        self.policy
+            .after_turn(progress, || self.now, || self.in_flight)
+    }
+
+    /// Works on `progress`, which comes at `due`; was it found by a poll?
     fn serve(&mut self, due: Duration, progress: Progress) -> bool {
         let mut awake = true;
         while self.now < due {
-            let now = self.now;
-            match self.policy.after_turn(Progress::NONE, || now) {
-                Block => {}
-                Yield if self.others > Duration::ZERO => {
-                    self.now += self.others;
-                    self.policy.gave_way(now, self.now);
-                    continue;
+            match self.after_turn(Progress::NONE) {
+                Block => {
+                    awake = false;
+                    self.sleeps += 1;
+                    self.now = due + LATE;
+                    self.policy.woke(self.now);
                 }
-                Spin | Yield => {
+                Yield => {
+                    let before = self.preemptions;
+                    self.preemptions += u64::from(self.others > Duration::ZERO);
+                    self.now += self.others.max(TURN);
+                    self.policy.gave_way(self.now, [before, self.preemptions]);
+                }
+                Spin => {
                     self.now += TURN;
-                    self.looked += 1;
-                    continue;
+                    self.polls += 1;
                 }
             }
-            awake = false;
-            self.sleeps += 1;
-            self.now = due + LATE;
-            self.policy.woke(self.now, us(50));
         }
-        let now = self.now;
-        assert_eq!(self.policy.after_turn(progress, || now), Spin);
+        self.preemptions += u64::from(self.is_preempted);
+        assert_eq!(self.after_turn(progress), Spin);
         self.now += TURN;
         awake
     }
 
-    /// Serves a request every `period` for a `while_`, and says how many of them it slept before.
-    fn stream(&mut self, period: Duration, while_: Duration) -> u32 {
-        self.stream_of(RINGS, period, while_)
-    }
-
-    /// The same of anything.
-    fn stream_of(&mut self, progress: Progress, period: Duration, while_: Duration) -> u32 {
-        let (end, before) = (self.now + while_, self.sleeps);
-        while self.now < end {
-            let due = self.now + period;
-            self.serve(due, progress);
+    /// Serves requests that the disk answers after `service`, each sent `pause` after the completion of the last: how many
+    /// of its two waits for each were slept through, and how much was polled, each per request?
+    fn load(&mut self, requests: u32, pause: Duration, service: Duration) -> (f64, Duration) {
+        let before = (self.sleeps, self.polls);
+        for _ in 0..requests {
+            self.in_flight = 0;
+            self.serve(self.now + pause, CHAIN);
+            if service > Duration::ZERO {
+                self.in_flight = 1;
+                self.serve(self.now + service, COMPLETION);
+            }
         }
-        self.sleeps - before
+        let sleeps = f64::from(self.sleeps - before.0) / f64::from(requests);
+        (sleeps, TURN * (self.polls - before.1) / requests)
+    }
+}
+
+/// What the drivers send in time is polled for, and what comes late costs next to nothing.
+#[test]
+fn polls_follow_the_load() {
+    // Pause of the driver and service of the disk, in µs; sleeps a request, and the most of the polls, in µs.
+    for (pause, service, sleeps, polls) in [
+        (1, 0, 0.0, 1),
+        (20, 0, 0.0, 20),
+        (40, 0, 0.0, 40),
+        (90, 0, 1.0, 1),
+        (1000, 0, 1.0, 2),
+        (10_000, 0, 1.0, 6),
+        (5, 20, 0.0, 25),
+        // A gap that is longer than a window is slept through.
+        (5, 100, 1.0, 7),
+        (20, 100, 1.0, 23),
+        // On a slow disk so is the driver's pause, as a wake-up is little beside it.
+        (20, 300, 2.0, 3),
+        (20, 2000, 2.0, 6),
+    ] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.load(500, us(pause), us(service));
+        let (slept, polled) = worker.load(2000, us(pause), us(service));
+        let case = format!("{pause} µs after each, disk {service} µs: {slept} sleeps, {polled:?}");
+        assert!((slept - sleeps).abs() < 0.06, "{case}");
+        assert!(polled <= us(polls), "{case}");
     }
 }
 
 #[test]
-fn a_steady_stream_is_looked_for_and_a_sparse_one_is_not() {
-    for (period, looks) in [
-        (1, true),
-        (20, true),
-        (90, true),
-        (1000, false),
-        (10_000, false),
-    ] {
-        let mut worker = Worker::new(policy(Polling::Adaptive));
-        worker.stream(us(period), us(100 * period));
-        let (sleeps, looked) = (worker.sleeps, worker.looked);
-        worker.stream(us(period), us(100 * period));
-        let (sleeps, looked) = (worker.sleeps - sleeps, worker.looked - looked);
-        if looks {
-            assert_eq!(sleeps, 0, "every {period} µs");
-        } else {
-            assert!(sleeps >= 90, "every {period} µs: {sleeps}");
-            assert!(TURN * looked <= us(period), "every {period} µs: {looked}");
+fn a_load_that_has_become_worth_it_is_polled_for_within_a_fifth_of_a_second() {
+    for (pause, service) in [(5, 0), (20, 0), (5, 10)] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.load(1000, us(10_000), us(0));
+        worker.load(1000, us(10), us(300));
+        let began = worker.now;
+        while worker.load(100, us(pause), us(service)).0 > 0.0 {
+            assert!(worker.now - began < us(220_000), "{pause} {service}");
         }
-    }
-}
-
-/// A disk that ends many requests at a time: all of them would wait for the end of a sleep.
-#[test]
-fn what_comes_many_at_a_time_is_looked_for_longer_but_not_beyond_a_bound() {
-    let eight = Progress {
-        completions: 8,
-        ..Progress::NONE
-    };
-    let few = |sleeps| sleeps < 10;
-    for (max, progress, looks) in [
-        (None, COMPLETIONS, false),
-        (None, eight, true),
-        (Some(us(200)), eight, false),
-    ] {
-        let bounds = Bounds { max, cpu: 100 };
-        let mut worker = Worker::new(Policy::new(Polling::Adaptive, bounds, us(50)));
-        worker.stream_of(progress, us(600), us(60_000));
-        let sleeps = worker.stream_of(progress, us(600), us(60_000));
-        assert_eq!(few(sleeps), looks, "{max:?}, {progress:?}: {sleeps} sleeps");
     }
 }
 
 #[test]
 fn the_last_request_is_followed_by_one_window_and_silence() {
-    let mut worker = Worker::new(policy(Polling::Adaptive));
-    worker.stream(us(20), us(10_000));
-    let (looked, sleeps) = (worker.looked, worker.sleeps);
+    let mut worker = Worker::new(Bounds::default());
+    worker.load(1000, us(20), us(0));
+    let (polls, sleeps) = (worker.polls, worker.sleeps);
     let due = worker.now + Duration::from_secs(10);
-    assert!(!worker.serve(due, RINGS));
-    assert!(TURN * (worker.looked - looked) <= us(200));
+    assert!(!worker.serve(due, CHAIN));
+    assert!(TURN * (worker.polls - polls) <= Window::MOST + us(1));
     assert_eq!(worker.sleeps - sleeps, 1, "nothing ticks");
 }
 
-/// Requests come by rings every `often`, completions `seldom`, or the other way round.
 #[test]
-fn a_sparse_source_makes_no_busy_one_sleep_and_keeps_nobody_awake() {
-    for [often, seldom] in [[RINGS, COMPLETIONS], [COMPLETIONS, RINGS]] {
-        let mut worker = Worker::new(policy(Polling::Adaptive));
-        let rare = |n: u64| n.is_multiple_of(500);
-        for n in 1..5000 {
-            let due = worker.now + us(30);
-            if rare(n) {
-                worker.serve(worker.now + us(17), seldom);
+fn many_in_flight_on_a_slow_disk_are_slept_through() {
+    // Completions every 25 µs, and the driver answers each after 2.
+    for in_flight in [16, 64] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.in_flight = in_flight;
+        let mut polls = 0;
+        for n in 0..2000 {
+            if n == 1000 {
+                polls = worker.polls;
             }
-            let awake = worker.serve(due, often);
-            assert!(awake || n < 10, "request {n}");
+            worker.serve(worker.now + us(23), COMPLETION);
+            worker.serve(worker.now + us(2), CHAIN);
         }
-        // The busy one has ended; the sparse one alone is worth no look.
-        for n in 0..100 {
-            let (due, looked) = (worker.now + us(15_000), worker.looked);
-            assert!(!worker.serve(due, seldom));
-            assert!(
-                n < 30 || TURN * (worker.looked - looked) < us(2),
-                "request {n}"
-            );
-        }
-    }
-}
-
-/// A disk ends many requests after a long while, and the driver sends as many `answers` later, though it has sent none for that while.
-#[test]
-fn the_answers_to_completions_are_looked_for_as_far_as_they_come() {
-    let many = |chains, completions| Progress {
-        chains,
-        completions,
-        commands: false,
-    };
-    for (answer, looks) in [(60, true), (10_000, false)] {
-        let mut worker = Worker::new(policy(Polling::Adaptive));
-        let mut found = 0;
-        for n in 0..200 {
-            worker.serve(worker.now + us(1500), many(0, 64));
-            let looked = worker.looked;
-            let awake = worker.serve(worker.now + us(answer), many(64, 0));
-            if n >= 100 {
-                found += u32::from(awake);
-                assert!(looks || TURN * (worker.looked - looked) < us(2), "{n}");
-            }
-        }
-        assert_eq!(found, if looks { 100 } else { 0 }, "{answer} µs later");
-    }
-}
-
-#[test]
-fn a_worker_whose_driver_waits_for_its_processor_stops_looking() {
-    // What is looked for comes only once the worker sleeps.
-    let mut worker = Worker::new(policy(Polling::Adaptive));
-    let mut looked = 0;
-    for _ in 0..10_000 {
-        worker.looked = 0;
-        let slept = worker.sleeps;
-        while worker.sleeps == slept {
-            let now = worker.now;
-            if worker.policy.after_turn(Progress::NONE, || now) == Block {
-                worker.sleeps += 1;
-                worker.now += us(10);
-                let now = worker.now;
-                worker.policy.woke(now, us(50));
-            } else {
-                worker.now += TURN;
-                worker.looked += 1;
-            }
-        }
-        looked += u32::from(TURN * worker.looked > us(2));
-        let now = worker.now;
-        worker.serve(now, RINGS);
-    }
-    assert!(looked < 40, "{looked} of 10000");
-}
-
-#[test]
-fn where_looking_does_not_pay_one_empty_turn_is_enough() {
-    let mut worker = Worker::new(policy(Polling::Adaptive));
-    worker.stream(us(5000), us(1_000_000));
-    let (looked, sleeps) = (worker.looked, worker.sleeps);
-    worker.stream(us(5000), us(100_000));
-    assert_eq!(worker.sleeps - sleeps, 20);
-    assert_eq!(worker.looked, looked, "turns that were to find nothing");
-    // Once it pays, it is looked for again.
-    worker.stream(us(5), us(10_000));
-    assert_eq!(worker.stream(us(5), us(10_000)), 0);
-}
-
-#[test]
-fn a_worker_whose_processor_others_want_for_long_stops_looking() {
-    let mut worker = Worker::new(policy(Polling::Adaptive));
-    // In none of these gaps alone does it give way.
-    let period = us(20);
-    worker.stream(period, us(10_000));
-    assert!(worker.serve(worker.now + period, RINGS));
-    worker.others = us(3000);
-    worker.stream(period, us(5000));
-    let looked = worker.looked;
-    for _ in 0..50 {
-        assert!(!worker.serve(worker.now + period, RINGS));
-    }
-    assert!(TURN * (worker.looked - looked) < us(100));
-    // It is alone again.
-    worker.others = Duration::ZERO;
-    worker.stream(period, us(200_000));
-    assert!(worker.serve(worker.now + period, RINGS));
-}
-
-#[test]
-fn the_budget_bounds_the_share_of_the_time_that_is_looked() {
-    for percent in [0, 10, 25] {
-        let bounds = Bounds {
-            max: Some(us(200)),
-            cpu: percent,
-        };
-        let mut worker = Worker::new(Policy::new(Polling::Adaptive, bounds, us(50)));
-        worker.stream(us(50), us(500_000));
-        let share = (TURN * worker.looked).as_secs_f64() / worker.now.as_secs_f64() * 100.0;
-        assert!(share <= f64::from(percent) + 2.0, "{share} of {percent} %");
-        assert!(share >= f64::from(percent) * 0.7, "{share} of {percent} %");
-    }
-}
-
-#[test]
-fn without_a_bound_the_longest_look_follows_from_what_a_sleep_costs() {
-    for (costs, one, many) in [
-        (1, 100, 400),
-        (30, 120, 480),
-        (50, 200, 800),
-        (10_000, 400, 1600),
-    ] {
-        let mut policy = Policy::new(Polling::Adaptive, Bounds::default(), us(50));
-        policy.woke(us(1), us(costs));
-        assert_eq!(policy.worth.single, us(one));
-        assert_eq!(policy.worth.most, us(many));
-    }
-}
-
-#[test]
-fn never_and_always_mean_it() {
-    let mut never = policy(Polling::Never);
-    assert_eq!(never.after_turn(RINGS, || us(0)), Spin);
-    assert_eq!(never.after_turn(Progress::NONE, || us(0)), Block);
-    let mut always = policy(Polling::Always);
-    for _ in 0..100 {
-        assert_eq!(
-            always.after_turn(Progress::NONE, || panic!("the clock was asked")),
-            Spin
+        let polled = TURN * (worker.polls - polls) / 1000;
+        assert!(
+            polled < us(4),
+            "{in_flight} in flight: {polled:?} a request"
         );
     }
 }
 
 #[test]
-fn the_clock_is_not_asked_while_there_is_work() {
-    let mut policy = policy(Polling::Adaptive);
+fn a_sparse_driver_makes_no_busy_disk_sleep() {
+    let mut worker = Worker::new(Bounds::default());
+    worker.in_flight = 4;
+    let mut slept = 0;
+    for n in 0..5000 {
+        slept += u32::from(!worker.serve(worker.now + us(8), COMPLETION));
+        if n % 500 == 0 {
+            worker.serve(worker.now + us(4), CHAIN);
+        }
+    }
+    assert!(slept < 20, "{slept} of 5000");
+}
+
+/// The driver shares this processor and answers its call at once, or others wait for it.
+#[test]
+fn a_worker_whose_processor_others_want_stops_polling() {
+    for (pause, others) in [(4, us(0)), (20, us(5)), (20, us(3000))] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.load(500, us(pause), us(0));
+        worker.others = others;
+        worker.is_preempted = others.is_zero();
+        worker.load(200, us(pause), us(0));
+        let (now, polls) = (worker.now, worker.polls);
+        let (sleeps, _) = worker.load(20_000, us(pause), us(0));
+        let polled = TURN * (worker.polls - polls);
+        assert!(
+            sleeps > 0.9 && polled * 50 < worker.now - now,
+            "{others:?}: {sleeps}, {polled:?}"
+        );
+        // It is alone again.
+        (worker.others, worker.is_preempted) = (Duration::ZERO, false);
+        worker.load(10_000, us(pause), us(0));
+        assert_eq!(worker.load(1000, us(pause), us(0)).0, 0.0);
+    }
+}
+
+#[test]
+fn one_who_comes_once_in_a_while_stops_the_polls_for_a_moment() {
+    let mut worker = Worker::new(Bounds::default());
+    worker.load(1000, us(20), us(0));
+    let mut slept = 0.0;
     for _ in 0..100 {
-        let _ = policy.after_turn(RINGS, || panic!("the clock was asked"));
-        let _ = policy.after_turn(Progress::NONE, || panic!("the clock was asked"));
+        worker.others = us(1200);
+        let before = worker.now;
+        while worker.now < before + us(1000) {
+            worker.load(1, us(20), us(0));
+        }
+        worker.others = Duration::ZERO;
+        slept += worker.load(1000, us(20), us(0)).0;
     }
+    assert!(slept < 0.003 * 100.0, "{slept} %");
 }
 
-/// The driver shares this processor, and answers as soon as it may run.
 #[test]
-fn what_comes_only_to_who_gives_way_is_hardly_looked_for() {
-    for chains in [1, 16] {
-        let progress = Progress {
-            chains,
-            ..Progress::NONE
+fn the_budget_bounds_the_share_of_the_time_that_is_polled() {
+    for cpu in [0, 1, 10, 25, 99] {
+        let bounds = Bounds {
+            cpu,
+            ..Bounds::default()
         };
-        let mut worker = Worker::new(Policy::new(Polling::Adaptive, Bounds::default(), us(50)));
-        worker.stream_of(progress, us(60), us(6000));
-        let (looked, mut requests) = (worker.looked, 0);
-        while requests < 10_000 {
-            let now = worker.now;
-            match worker.policy.after_turn(Progress::NONE, || now) {
-                Spin => {
-                    worker.now += TURN;
-                    worker.looked += 1;
-                    continue;
-                }
-                Yield => {
-                    worker.now += us(5);
-                    worker.policy.gave_way(now, worker.now);
-                }
-                Block => {
-                    worker.now += us(5);
-                    worker.policy.woke(worker.now, us(50));
-                }
-            }
-            requests += 1;
-            let now = worker.now;
-            worker.policy.after_turn(progress, || now);
-        }
-        let looked = TURN * (worker.looked - looked) / requests;
-        assert!(looked < us(2), "{looked:?} a request, {chains} at a time");
+        let mut worker = Worker::new(bounds);
+        worker.load(10_000, us(30), us(0));
+        let share = (TURN * worker.polls).div_duration_f64(worker.now) * 100.0;
+        assert!(share <= f64::from(cpu) + 1.0, "{share} of {cpu} %");
+        assert!(share >= f64::from(cpu.min(40)) * 0.5, "{share} of {cpu} %");
     }
 }
 
-/// Turns in vain from `now` until `due`, alone on the processor; for how long, if sleep comes before that.
-fn looks(policy: &mut Policy, now: &mut Duration, due: Duration) -> Option<Duration> {
-    let began = *now;
-    while *now < due {
-        let at = *now;
-        if policy.after_turn(Progress::NONE, || at) == Block {
-            return Some(at.saturating_sub(began));
-        }
-        *now += TURN;
-    }
-    None
-}
-
-/// As many at a time as there are, and no sleep was ever cheap.
 #[test]
-fn the_most_patient_is_silent_within_ten_milliseconds_and_stays_so() {
-    const DEAREST: Duration = us(1_000_000);
-    let many = Progress {
-        chains: u16::MAX,
-        completions: u16::MAX,
-        ..Progress::NONE
-    };
-    let mut longest = Duration::ZERO;
-    for gap in [1, 100, 400, 1500, 1700, 5000] {
-        let mut policy = Policy::new(Polling::Adaptive, Bounds::default(), DEAREST);
-        let mut now = Duration::ZERO;
-        for _ in 0..500 {
-            let due = now + us(gap);
-            if looks(&mut policy, &mut now, due).is_some() {
-                policy.woke(due, DEAREST);
-            }
-            now = due;
-            assert_eq!(policy.after_turn(many, || due), Spin);
+fn what_was_slept_through_is_not_held_against_the_budget() {
+    for cpu in [1, 25, 99] {
+        let bounds = Bounds {
+            cpu,
+            ..Bounds::default()
+        };
+        let mut worker = Worker::new(bounds);
+        worker.load(1000, us(10), us(0));
+        // An hour of silence, and then somebody wakes it for nothing.
+        while worker.after_turn(Progress::NONE) != Block {
+            worker.now += TURN;
         }
-        let due = now + us(10_000);
-        let quiet = looks(&mut policy, &mut now, due).expect("it comes to sleep");
-        longest = longest.max(quiet);
-        // Whatever else ends its sleep is no reason to look.
+        worker.now += Duration::from_secs(3600);
+        worker.policy.woke(worker.now);
+        while worker.after_turn(Progress::NONE) != Block {
+            worker.now += TURN;
+        }
+        // A second after that there is a load again.
+        worker.load(1, us(1_000_000), us(0));
+        let polls = worker.polls;
+        worker.load(100_000, us(10), us(0));
+        assert!(worker.polls > polls, "none in {:?} at {cpu} %", worker.now);
+    }
+}
+
+#[test]
+fn a_disk_that_answers_from_now_on_by_the_next_turn_is_not_slow_any_more() {
+    let mut worker = Worker::new(Bounds::default());
+    worker.load(1000, us(20), us(2000));
+    worker.in_flight = 0;
+    let mut slept = 0;
+    for request in 0..100_000 {
+        let polled = worker.serve(worker.now + us(20), CHAIN);
+        assert_eq!(worker.after_turn(COMPLETION), Spin);
+        slept += u32::from(!polled && request >= 50_000);
+    }
+    assert_eq!(slept, 0, "of 50 000, three seconds later");
+}
+
+#[test]
+fn no_poll_is_longer_than_the_bound() {
+    for max in [0, 10, 50, 1000] {
+        let bounds = Bounds {
+            max: us(max),
+            cpu: 100,
+        };
+        let mut worker = Worker::new(bounds);
         for _ in 0..100 {
-            now += us(1000);
-            policy.woke(now, DEAREST);
-            let due = now + us(10_000);
-            let looked = looks(&mut policy, &mut now, due).expect("it sleeps again");
-            assert!(looked <= TURN * CLOCK_EVERY, "{looked:?}");
+            let polls = worker.polls;
+            let due = worker.now + Duration::from_secs(1);
+            worker.serve(due, CHAIN);
+            assert!(TURN * (worker.polls - polls) <= us(max + 1), "{max}");
         }
     }
-    assert!(longest > us(1500), "that was not patient: {longest:?}");
+}
+
+#[test]
+fn never_and_always_mean_it() {
+    let ask = |policy: &mut Policy, progress| {
+        policy.after_turn(progress, || panic!("the clock was asked"), || 0)
+    };
+    let mut never = Policy::new(Polling::Never, Bounds::default());
+    assert_eq!(ask(&mut never, CHAIN), Spin);
+    assert_eq!(ask(&mut never, Progress::NONE), Block);
+    let mut always = Policy::new(Polling::Always, Bounds::default());
+    for _ in 0..100 {
+        assert_eq!(ask(&mut always, Progress::NONE), Spin);
+    }
+}
+
+#[test]
+fn the_clock_is_not_asked_while_there_is_work() {
+    let mut policy = Policy::new(Polling::Adaptive, Bounds::default());
+    for progress in [CHAIN, Progress::NONE].into_iter().cycle().take(200) {
+        let _ = policy.after_turn(progress, || panic!("the clock was asked"), || 0);
+    }
 }

@@ -11,11 +11,6 @@
 //!    └─────the worker is through, and nothing new is there──────▶ late: much earlier
 //! ```
 //!
-//! What is left is all that the driver has made available, not what one look of the worker found. And a driver that asks
-//! for calls, but is awake whenever one comes, needs none while anything is left: it looks for itself. Nor is one called
-//! early whose calls bring back too little ([`Account`]).
-
-use super::account::Account;
 
 /// What is learnt, for one queue.
 #[derive(Debug)]
@@ -24,10 +19,6 @@ pub struct Lead {
     fractions: u16,
     /// It was called, and nothing has come of that yet.
     called: bool,
-    /// How many of the last calls whose price is known have woken nobody, one after the other.
-    woke_nobody: u8,
-    /// Are there too many calls?
-    account: Account,
 }
 
 /// Fractions of a request: a call that was in time takes one away.
@@ -38,23 +29,14 @@ const WHOLE: u16 = 4;
 /// 129 made 0.028, 0.029 and 0.031, and as many reads (9 to 13 pairs).
 const LATE: u16 = 10 * WHOLE;
 
-/// A driver is awake once so many calls in a row have woken nobody. One that sleeps now and then is not: with the last call
-/// alone to go by, `memory` with 64 in flight lost a fifth of its reads.
-const AWAKE: u8 = 8;
-
 /// Until more is known: a request that is a copy of 4 KiB takes half a microsecond.
 const AT_FIRST: u16 = 32 * WHOLE;
-
-/// There is not more to a turn.
-const MOST: u16 = super::BUDGET * WHOLE;
 
 impl Default for Lead {
     fn default() -> Self {
         Self {
             fractions: AT_FIRST,
             called: false,
-            woke_nobody: 0,
-            account: Account::default(),
         }
     }
 }
@@ -63,39 +45,12 @@ impl Lead {
     /// The driver is called once no more requests than these are left.
     #[inline]
     pub fn requests(&self) -> u16 {
-        if self.woke_nobody >= AWAKE || self.account.is_overdrawn() {
-            0
-        } else {
-            self.fractions / WHOLE
-        }
-    }
-
-    /// Can there be more left than it is called with?
-    #[inline]
-    pub fn waits(&self) -> bool {
-        self.requests() < super::BUDGET
-    }
-
-    /// The price of a call was looked at: did it wake anybody?
-    #[inline]
-    pub fn priced(&mut self, woke: bool) {
-        self.woke_nobody = if woke {
-            0
-        } else {
-            self.woke_nobody.saturating_add(1)
-        };
-    }
-
-    /// The driver is shown requests that are worth so many pages, called or not.
-    #[inline]
-    pub fn brings(&mut self, pages: u64) {
-        self.account.earns(pages);
+        self.fractions / WHOLE
     }
 
     /// The driver had asked for a call, and gets one.
     #[inline]
     pub fn call(&mut self) {
-        self.account.pays();
         if self.called {
             self.fractions = self.fractions.saturating_sub(1);
         }
@@ -107,7 +62,7 @@ impl Lead {
     pub fn ran_dry(&mut self) {
         if self.called {
             self.called = false;
-            self.fractions = (self.fractions + LATE).min(MOST);
+            self.fractions = (self.fractions + LATE).min(super::BUDGET * WHOLE); // There is not more to a turn.
         }
     }
 }
@@ -122,7 +77,6 @@ mod tests {
         let mut lead = Lead::default();
         let mut late = 0;
         for turn in 0..2000 {
-            lead.brings(64);
             lead.call();
             if lead.requests() < away {
                 lead.ran_dry();
@@ -155,19 +109,6 @@ mod tests {
     fn nothing_is_learnt_from_a_driver_that_was_not_called() {
         let mut lead = Lead::default();
         (0..100).for_each(|_| lead.ran_dry());
-        assert_eq!(lead.requests(), Lead::default().requests());
-    }
-
-    #[test]
-    fn a_driver_that_calls_never_wake_is_called_at_the_end_until_one_does() {
-        let mut lead = Lead::default();
-        for calls in 0..AWAKE {
-            assert_eq!(lead.requests(), Lead::default().requests(), "{calls}");
-            lead.priced(false);
-        }
-        (0..1000).for_each(|_| lead.priced(false));
-        assert_eq!(lead.requests(), 0);
-        lead.priced(true);
         assert_eq!(lead.requests(), Lead::default().requests());
     }
 

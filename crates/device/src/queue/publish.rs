@@ -9,9 +9,9 @@ use std::time::Instant;
 use pollux_ring::{DeviceEnd, Notify};
 
 use super::lead::Lead;
-use super::{Queue, State};
+use super::{Queue, Setup};
 use crate::call::Call;
-use crate::prices;
+use crate::tuning::Calls;
 
 /// How many requests that ended at once are staged before the driver sees them: it works on these
 /// while the device copies the next.
@@ -19,10 +19,6 @@ const SHOW_EVERY: u16 = 8;
 
 /// A driver is called early once so much has ended: each 4 KiB of a request's data are worth 1, and so is one of less.
 const WORTH_A_CALL: u64 = 128;
-
-/// The price of a call is measured by one of so many: two looks at the clock would add a tenth to one that wakes
-/// nobody.
-const PRICED_EVERY: u64 = 16;
 
 /// What has ended and is not, or not quite, published.
 #[derive(Debug, Default)]
@@ -56,83 +52,106 @@ impl Queue {
         if !self.shows || self.unpublished.hidden < SHOW_EVERY {
             return;
         }
-        if is_time_to_call(left, &self.lead, self.unpublished.worth) && !self.call_waits() {
+        if is_time_to_call(left, &self.lead, self.unpublished.worth) {
             self.publish();
         } else {
             self.show(DeviceEnd::show);
         }
     }
 
-    /// All that was seen of this queue is done. If its driver has brought so much meanwhile that a call can wait for it,
-    /// it is shown what has ended, and the turn goes on.
-    #[inline]
-    pub(super) fn goes_on(&mut self) -> bool {
-        let on = self.shows && self.state == State::Running && self.staged() && self.call_waits();
-        if on {
-            self.show(DeviceEnd::show);
-        }
-        on
-    }
-
-    /// Has the driver brought so much meanwhile that a call can wait for it? A ring that is found to be broken is for
-    /// the next look to tell.
-    #[inline]
-    fn call_waits(&mut self) -> bool {
-        self.lead.waits()
-            && self
-                .setup
-                .ring
-                .look()
-                .is_ok_and(|left| !is_time_to_call(left, &self.lead, self.unpublished.worth))
-    }
-
-    /// Shows the driver what is staged, and calls it if it asked for that.
+    /// Shows the driver what is staged, and calls it if it asked for that, at once or when it is quiet ([`Hold`](super::hold)).
     #[inline]
     pub fn publish(&mut self) {
         if !self.staged() {
             return;
         }
-        self.lead
-            .brings(std::mem::take(&mut self.unpublished.worth));
-        let notify = self.show(DeviceEnd::publish);
-        let stats = &self.setup.stats;
-        match (notify, &self.setup.call) {
-            (Notify::Needed, Some(call)) => {
-                self.lead.call();
-                if stats.calls_sent.get().is_multiple_of(PRICED_EVERY) {
-                    let before = Instant::now();
-                    call.call();
-                    self.lead.priced(prices::called(before.elapsed()));
-                } else {
-                    call.call();
-                }
-                stats.calls_sent.add(1);
+        let worth = std::mem::take(&mut self.unpublished.worth);
+        let Some(notify) = self.show(DeviceEnd::publish) else {
+            return;
+        };
+        if self.hold.holds() {
+            self.held_worth += worth;
+            if self.held_worth >= WORTH_A_CALL || self.hold.is_over(Instant::now(), true) {
+                self.release();
             }
-            _ => stats.calls_suppressed.add(1),
+        } else if notify == Notify::Needed && self.setup.call.is_some() {
+            self.held_worth = worth;
+            // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a wait.
+            if self.calls == Calls::AtOnce || self.armed || self.hold.is_made(Instant::now()) {
+                self.call();
+            }
+        } else {
+            self.setup.stats.calls_suppressed.add(1);
         }
     }
 
-    /// Has `shows` store the used index.
+    /// Makes the call that waits, if there is one.
     #[inline]
-    fn show<R>(&mut self, shows: impl FnOnce(&mut DeviceEnd) -> R) -> R {
-        let ring = &mut self.setup.ring;
-        let answer = match &mut self.setup.record {
-            None => shows(ring),
-            Some(record) => record.publish(|| (shows(ring), ring.used())),
+    pub fn release(&mut self) {
+        if self.hold.release() {
+            self.call();
+        }
+    }
+
+    fn call(&mut self) {
+        if let Some(call) = &self.setup.call {
+            self.lead.call();
+            call.call();
+            self.setup.stats.calls_sent.add(1);
+        }
+    }
+
+    /// Has `shows` store the used index. `None`: the session is lost, and nothing was published. That is known only
+    /// here, after all transfers of what is published have ended.
+    #[inline]
+    fn show<R>(&mut self, shows: impl FnOnce(&mut DeviceEnd) -> R) -> Option<R> {
+        if self.setup.is_lost() {
+            return None;
+        }
+        let Setup {
+            ring,
+            record,
+            dirty,
+            alarm,
+            ..
+        } = &mut self.setup;
+        let show = |ring: &mut DeviceEnd| {
+            let answer = shows(ring);
+            if let Some(dirty) = dirty {
+                dirty.used_ring();
+            }
+            answer
         };
-        self.log_ring();
+        let answer = match record {
+            None => show(ring),
+            // The used ring or the log may be what was lost just now: then the driver may not have seen it.
+            Some(record) => record.publish(|| {
+                let answer = show(ring);
+                (answer, alarm.rung().is_none().then(|| ring.used()))
+            }),
+        };
         let hidden = std::mem::take(&mut self.unpublished.hidden);
         let together = &self.setup.stats.completions_per_publish;
         together.record(hidden.into());
-        answer
+        self.hold.shown(hidden);
+        Some(answer)
     }
 
-    /// A look has found no chains.
+    /// A poll has found no chains.
     #[inline]
     pub(super) fn found_none(&mut self) {
         self.setup.stats.turns_idle.add(1);
+        self.call_in_time(false);
         if self.free.len() == self.slots.len() {
             self.lead.ran_dry();
+        }
+    }
+
+    /// Makes the call that waits, if its time has come after a poll that has found `chains`, or none.
+    #[inline]
+    pub(super) fn call_in_time(&mut self, chains: bool) {
+        if self.hold.holds() && self.hold.is_over(Instant::now(), chains) {
+            self.release();
         }
     }
 
@@ -158,6 +177,7 @@ impl Queue {
             self.setup.stats.calls_sent.add(1);
         }
         self.setup.call = call;
+        self.hold.release();
     }
 }
 

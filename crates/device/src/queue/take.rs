@@ -2,27 +2,48 @@
 
 use pollux_disk::Channel;
 
-use super::{Queue, State};
+use super::{Budget, Queue, SLICE, State};
 use crate::inflight::Record;
 
 impl Queue {
-    /// Takes what the driver made available, `most` chains at most, and hands it to `channel` with tickets
-    /// of `position`. Returns how many chains that were.
-    pub fn take(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
-        if self.resumes() {
-            return self.resume(position, most, channel);
+    /// Takes what the driver made available, as much as `budget` allows, and hands it to `channel` with tickets
+    /// of `position`; goes on with large requests. Returns how many chains it took.
+    pub fn take(&mut self, position: u16, budget: &mut Budget, channel: &mut dyn Channel) -> u16 {
+        let taken = if self.setup.is_lost() {
+            self.give_up()
+        } else {
+            self.take_chains(position, budget, channel)
+        };
+        budget.chains -= taken.min(budget.chains);
+        if !self.ongoing.is_empty() {
+            self.go_on(position, budget, channel);
         }
-        if self.state != State::Running {
+        taken
+    }
+
+    fn take_chains(
+        &mut self,
+        position: u16,
+        budget: &mut Budget,
+        channel: &mut dyn Channel,
+    ) -> u16 {
+        // New chains neither wait for large requests to end nor keep them from going on.
+        let reserve = if self.ongoing.is_empty() { 0 } else { SLICE };
+        if !budget.takes(reserve) {
+            // Whether the driver has sent any is not known.
+            self.call_in_time(true);
+            budget.is_short = true;
             return 0;
         }
-        let mut taken = 0;
-        loop {
-            let batch = self.take_what_is_there(position, most - taken, channel);
-            taken += batch;
-            if batch == 0 || taken == most || !self.goes_on() {
-                break;
-            }
+        if self.resumes() {
+            return self.resume(position, budget, channel);
         }
+        if self.state != State::Running {
+            self.release();
+            return 0;
+        }
+        let most = budget.chains;
+        let taken = self.take_what_is_there(position, most, reserve, budget, channel);
         if taken > 0 {
             self.count_turn(taken);
         }
@@ -30,7 +51,14 @@ impl Queue {
     }
 
     /// One look at the ring, and what it finds.
-    fn take_what_is_there(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
+    fn take_what_is_there(
+        &mut self,
+        position: u16,
+        most: u16,
+        reserve: u64,
+        budget: &mut Budget,
+        channel: &mut dyn Channel,
+    ) -> u16 {
         let available = match self.setup.ring.look() {
             Ok(available) => available,
             Err(fault) => return self.broken(fault),
@@ -47,19 +75,37 @@ impl Queue {
         for done in 0..batch {
             let Some(&at) = self.free.last() else { break };
             let slot = &mut self.slots[usize::from(at)];
-            match self.setup.ring.take(&self.setup.memory, &mut slot.chain) {
+            // SAFETY: the queue keeps the table, or one that holds all of its regions (`Queue::set_memory`), and outlives
+            // the use of the chain's spans: they are lent to requests, and no queue goes while one is in flight.
+            match unsafe { self.setup.ring.take(&self.setup.memory, &mut slot.chain) } {
                 Ok(Some(head)) => slot.head = head,
                 Ok(None) => break,
                 Err(fault) => return done + self.broken(fault),
             }
             if let Some(record) = &mut self.setup.record {
+                if self.setup.alarm.rung().is_some() {
+                    // The entry may have been read from zeroes: no such chain was made available.
+                    break;
+                }
                 record.taken(slot.head);
             }
             self.free.pop();
-            self.begin(at, position, channel);
+            self.begin(at, position, budget, channel);
+            if !budget.takes(reserve) {
+                return done + 1;
+            }
             self.show_some(batch - done - 1);
         }
         batch
+    }
+
+    /// The session is lost: nothing is taken, not even what somebody before us took. In the record that stays in flight.
+    #[cold]
+    pub(super) fn give_up(&mut self) -> u16 {
+        if let Some(record) = &mut self.setup.record {
+            record.give_up();
+        }
+        0
     }
 
     fn count_turn(&self, chains: u16) {
@@ -77,9 +123,9 @@ impl Queue {
     /// As [`Queue::take`], with what somebody before us took and did not end. A queue that drains does it
     /// as well: whoever stops a queue is told that nothing is in flight.
     #[cold]
-    fn resume(&mut self, position: u16, most: u16, channel: &mut dyn Channel) -> u16 {
-        let mut batch = 0;
-        while batch < most {
+    fn resume(&mut self, position: u16, budget: &mut Budget, channel: &mut dyn Channel) -> u16 {
+        let (most, mut batch) = (budget.chains, 0);
+        while batch < most && budget.takes(0) {
             let again = self.setup.record.as_mut().and_then(Record::again);
             let Some(head) = again else { break };
             let at = self
@@ -88,16 +134,15 @@ impl Queue {
                 .expect("no more are in flight than there are slots");
             let slot = &mut self.slots[usize::from(at)];
             slot.head = head;
-            let walked = self
-                .setup
-                .ring
-                .walk(head, &self.setup.memory, &mut slot.chain);
+            let (ring, memory) = (&mut self.setup.ring, &self.setup.memory);
+            // SAFETY: as in `take_what_is_there`.
+            let walked = unsafe { ring.walk(head, memory, &mut slot.chain) };
             if let Err(fault) = walked {
                 self.free.push(at);
                 batch += self.broken(fault);
                 break;
             }
-            self.begin(at, position, channel);
+            self.begin(at, position, budget, channel);
             batch += 1;
             self.show_some(most - batch);
         }

@@ -2,18 +2,37 @@
 
 mod calls;
 mod fair;
+mod idle;
+mod lost;
 mod resume;
+mod slices;
 
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 
 use pollux_blk::{RangeSegment, RequestHeader, SECTOR};
 use pollux_disk::wait::Sleeper;
+use pollux_disk::wait::Window;
 use pollux_disk::{Access, Disk, Geometry, RangeLimits};
 use pollux_memory::Region;
 use pollux_ring::{Areas, Buffer, DriverEnd, Layout, RingIndex, Suppression};
 
 use super::*;
 use crate::config::MAX_RANGES;
+use crate::poll::{Bounds, Polling};
+use crate::tuning::Kicks;
+
+/// Calls at once, whatever that makes of the requests a second.
+const AT_ONCE: Tuning = Tuning {
+    calls: Calls::AtOnce,
+    polling: Polling::Adaptive,
+    poll_bounds: Bounds {
+        max: Window::MOST,
+        cpu: 100,
+    },
+    signal: Signal::CompletionsFirst,
+    kicks: Kicks::OffWhileAwake,
+};
 
 const RING: u16 = 16;
 const DISK: u64 = 64 * SECTOR;
@@ -44,12 +63,17 @@ impl Rig {
     }
 
     fn sized(entries: u16, geometry: Geometry, writeback: bool) -> Self {
+        Self::in_memory_of(0x10_0000, entries, geometry, writeback)
+    }
+
+    fn in_memory_of(bytes: u64, entries: u16, geometry: Geometry, writeback: bool) -> Self {
         let memory = tempfile::tempfile().unwrap();
-        memory.set_len(0x10_0000).unwrap();
-        let region = Region::map(memory.try_clone().unwrap(), 0, 0, 0, 0x10_0000).unwrap();
+        memory.set_len(bytes).unwrap();
+        let region = Region::map(memory.try_clone().unwrap(), 0, 0, 0, bytes).unwrap();
         let table = Memory::default().with(Arc::new(region)).unwrap();
         let layout = Layout::of(entries);
-        let span = |at, len: usize| table.span(at, len as u64).unwrap();
+        // SAFETY: the rig has the table and the ring, and every test keeps the rig until its end.
+        let span = |at, len: usize| unsafe { table.span(at, len as u64) }.unwrap();
         let areas = Areas::new(
             u32::from(entries),
             span(0, layout.descriptor),
@@ -64,8 +88,9 @@ impl Rig {
                 ..disk.geometry()
             },
             size_max: Some(0x8000),
-            seg_max: Some(4),
+            seg_max: 4,
             max_ranges: MAX_RANGES,
+            pace: Pace::of(disk.effort()),
         };
         let ring = DeviceEnd::new(&areas, RingIndex(0), Suppression::EventIdx, true);
         let setup = setup(ring, &table, &rules, writeback);
@@ -77,7 +102,7 @@ impl Rig {
             table,
             rules,
             writeback,
-            queue: Queue::new(setup, Signal::CompletionsFirst),
+            queue: Queue::new(setup, AT_ONCE),
             channel: disk.open_channel(sleeper.point()).unwrap(),
             _sleeper: sleeper,
             next: BUFFERS,
@@ -107,7 +132,11 @@ impl Rig {
     fn send(&mut self, readable: &[Buffer], writable: &[Buffer]) -> u32 {
         self.driver.stage(readable, writable, 7).unwrap();
         let _ = self.driver.publish();
-        assert!(self.queue.take(0, BUDGET, &mut *self.channel) > 0);
+        assert!(
+            self.queue
+                .take(0, &mut Budget::default(), &mut *self.channel)
+                > 0
+        );
         self.queue.publish();
         assert_eq!(self.driver.look(), Ok(1));
         let done = self.driver.take().unwrap().unwrap();
@@ -134,12 +163,19 @@ impl Rig {
     }
 }
 
+/// An alarm of a session whose frontend has gone.
+fn alarm() -> Arc<Alarm> {
+    let (connection, _) = UnixStream::pair().unwrap();
+    Arc::new(Alarm::new(connection.into()))
+}
+
 fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Setup {
     Setup {
         index: 0,
         ring,
         record: None,
         memory: Arc::new(table.clone()),
+        alarm: alarm(),
         kick: None,
         call: None,
         error: None,
@@ -149,6 +185,7 @@ fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Set
         writeback: Arc::new(AtomicBool::new(writeback)),
         dirty: None,
         stats: Arc::default(),
+        lines: Arc::default(),
     }
 }
 
@@ -264,8 +301,13 @@ fn a_read_only_disk_refuses_what_changes_it() {
     let mut rig = Rig::with(geometry, true);
     assert_eq!(rig.request(Kind::Out, 0, &pattern(1), 0).0, IOERR);
     let range = ranges(&[(0, 1, false)]);
-    assert_eq!(rig.request(Kind::Discard, 0, &range, 0).0, IOERR);
-    assert_eq!(rig.request(Kind::WriteZeroes, 0, &range, 0).0, IOERR);
+    // Whether it could do them if it were writable or, as a file, says nothing of that.
+    for _ in 0..2 {
+        assert_eq!(rig.request(Kind::Discard, 0, &range, 0).0, IOERR);
+        assert_eq!(rig.request(Kind::WriteZeroes, 0, &range, 0).0, IOERR);
+        rig.queue.setup.rules.geometry.discard = None;
+        rig.queue.setup.rules.geometry.write_zeroes = None;
+    }
     assert_eq!(rig.request(Kind::In, 0, &[], 512).0, OK);
     assert_eq!(rig.request(Kind::Flush, 0, &[], 0).0, OK);
 }
@@ -366,7 +408,8 @@ fn a_chain_without_a_place_for_the_status_comes_back_empty() {
 #[derive(Default)]
 struct Slow(Vec<Request>);
 
-impl Channel for Slow {
+// SAFETY: it touches no memory.
+unsafe impl Channel for Slow {
     fn queue(&mut self, request: Request) -> Queued {
         self.0.push(request);
         Queued::Pending
@@ -397,7 +440,7 @@ fn writes_are_stable_unless_flush_was_negotiated_and_write_back_is_on() {
         rig.driver.stage(&readable, &[status], 0).unwrap();
         let _ = rig.driver.publish();
         let mut slow = Slow::default();
-        let _ = rig.queue.take(0, BUDGET, &mut slow);
+        let _ = rig.queue.take(0, &mut Budget::default(), &mut slow);
         let Op::Write { durability, .. } = slow.0[0].op else {
             panic!("a write is a write")
         };
@@ -419,7 +462,7 @@ fn a_request_of_several_ranges_ends_with_its_last_and_fails_with_any() {
     rig.driver.stage(&readable, &[status], 0).unwrap();
     let _ = rig.driver.publish();
     let mut slow = Slow::default();
-    let _ = rig.queue.take(0, BUDGET, &mut slow);
+    let _ = rig.queue.take(0, &mut Budget::default(), &mut slow);
     assert_eq!(slow.0.len(), 3);
     rig.queue.drain();
     for (request, result) in slow
@@ -444,8 +487,11 @@ fn a_broken_ring_stops_the_queue_and_is_counted() {
     rig.memory
         .write_all_at(&100u16.to_le_bytes(), 0x4000 + 2)
         .unwrap();
-    assert!(rig.queue.take(0, BUDGET, &mut *rig.channel) > 0);
-    assert_eq!(rig.queue.take(0, BUDGET, &mut *rig.channel), 0);
+    assert!(rig.queue.take(0, &mut Budget::default(), &mut *rig.channel) > 0);
+    assert_eq!(
+        rig.queue.take(0, &mut Budget::default(), &mut *rig.channel),
+        0
+    );
     assert_eq!(rig.queue.stats().snapshot().peer_faults, 1);
     assert_eq!(rig.queue.arm(), Armed::Idle, "nobody waits for it");
     rig.queue.drain();
@@ -465,13 +511,13 @@ fn no_more_is_in_flight_than_the_ring_holds() {
     );
     rig.driver.stage(&[header], &[], 0).unwrap();
     let _ = rig.driver.publish();
-    let _ = rig.queue.take(0, BUDGET, &mut slow);
+    let _ = rig.queue.take(0, &mut Budget::default(), &mut slow);
     // A driver that makes the same head available over and over, and never looks at the used ring.
     for round in 2..100u16 {
         rig.memory
             .write_all_at(&round.to_le_bytes(), 0x4000 + 2)
             .unwrap();
-        let _ = rig.queue.take(0, BUDGET, &mut slow);
+        let _ = rig.queue.take(0, &mut Budget::default(), &mut slow);
     }
     assert_eq!(slow.0.len(), usize::from(RING));
     assert_eq!(rig.queue.arm(), Armed::Idle, "a completion comes first");

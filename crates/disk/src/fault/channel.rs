@@ -105,9 +105,12 @@ impl FaultChannel {
             return queued(self.answers.ended(below, Ok(())));
         }
         let loan = Loan::first(&from, bytes);
+        #[expect(unsafe_code, reason = "a part is lent on")]
+        // SAFETY: the loan is kept with the request (`Below`) until that has ended below.
+        let from = unsafe { loan.spans() };
         let op = Op::Write {
             at,
-            from: loan.spans(),
+            from,
             durability,
         };
         let loan = Some(loan);
@@ -172,7 +175,10 @@ fn told(fault: &str, op: &Op) {
     warn!(doing, at, len, "as the `fault` disk was told: {fault}");
 }
 
-impl Channel for FaultChannel {
+// SAFETY: a request ends when the channel below has ended it, or was never shown it. It holds on to tickets, not to
+// memory.
+#[expect(unsafe_code, reason = "the promise of a channel")]
+unsafe impl Channel for FaultChannel {
     fn queue(&mut self, request: Request) -> Queued {
         let Request { ticket, op } = request;
         if let Err(failure) = self.disk.geometry().check(&op) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 /// How long, in the long run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delay {
     /// Always that long.
     Fixed(Duration),

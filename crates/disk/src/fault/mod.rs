@@ -59,10 +59,10 @@ use log::Log;
 pub use rule::{Action, Chance, Hang, Keep, Kind, Ops, Rule, Then, When};
 use state::State;
 
-use crate::{Channel, Disk, Events, Geometry, OpenError, WaitPoint};
+use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, WaitPoint};
 
 /// What goes wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Where chance begins.
     pub seed: u64,
@@ -111,6 +111,10 @@ impl Fault {
 impl Disk for Fault {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
+    }
+
+    fn effort(&self) -> Effort {
+        self.below.effort()
     }
 
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {

@@ -7,7 +7,7 @@ use super::Delay;
 use crate::{Failure, Op};
 
 /// What happens to the requests of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// What happens.
     pub action: Action,
@@ -16,7 +16,7 @@ pub struct Rule {
 }
 
 /// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The completion is held back.
     Delay(Delay),
@@ -34,7 +34,7 @@ pub enum Action {
 }
 
 /// How much of a torn write is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// As many bytes, whole blocks; all of a shorter write.
     First(u64),
@@ -43,7 +43,7 @@ pub enum Keep {
 }
 
 /// What follows a torn write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Then {
     /// It fails with `EIO`.
     #[default]
@@ -55,7 +55,7 @@ pub enum Then {
 }
 
 /// Who does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hang {
     /// This request is never answered.
     Request,
@@ -64,7 +64,7 @@ pub enum Hang {
 }
 
 /// Which requests a rule is about: all that every field lets pass, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct When {
     /// Of these kinds.
     pub ops: Ops,
@@ -112,7 +112,7 @@ fn touches(range: &Range<u64>, op: &Op) -> bool {
 }
 
 /// So many of a million.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Chance(u32);
 
 impl Chance {
@@ -143,7 +143,7 @@ impl Chance {
 }
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// [`Op::Read`]
     Read,
@@ -179,7 +179,7 @@ impl Kind {
 }
 
 /// A set of kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ops(u8);
 
 impl Ops {

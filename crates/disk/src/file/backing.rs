@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollux_memory::io::Flow;
 use pollux_memory::{Span, Spans};
@@ -14,9 +15,11 @@ use tracing::error;
 
 use super::bounce::{Buffer, PIECE};
 use super::complaints::{Complaint, Complaints};
+use super::format;
 use super::hold::Hold;
+use super::open::{size, whole_blocks};
 use super::ready::Ready;
-use super::settings::{Cache, Settings};
+use super::settings::{Cache, Format, Settings};
 use super::sync::{Joined, Settle, Syncer, Waiter};
 use crate::{Access, Durability, Failure, Geometry, Op, OpenError, Unmap};
 
@@ -42,7 +45,10 @@ pub struct Backing {
     pub kind: Kind,
     pub file: fs::File,
     pub path: PathBuf,
-    pub geometry: Geometry,
+    /// What there was to say when it was opened.
+    pub as_opened: Geometry,
+    /// Its size, which others may change while they hold it.
+    pub bytes: AtomicU64,
     pub settings: Settings,
     pub residence: Residence,
     /// With `cache=none`, what the address and length of every span must be a multiple of.
@@ -54,6 +60,15 @@ pub struct Backing {
 }
 
 impl Backing {
+    /// What there is to say now.
+    #[inline]
+    pub fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            ..self.as_opened
+        }
+    }
+
     /// Does `op`, which the geometry has let pass, apart from what [`Backing::settle`] does. It may block.
     ///
     /// # Errors
@@ -62,6 +77,9 @@ impl Backing {
     pub fn run(&self, op: &Op) -> Result<(), Failure> {
         match *op {
             Op::Read { at, into } => self.told("read", at, into.bytes(), self.read(at, into)),
+            Op::Write { at, from, .. } if self.guards(at, from.bytes()) => {
+                self.write_guarded(at, from)
+            }
             Op::Write { at, from, .. } => {
                 self.told("write", at, from.bytes(), self.write(at, from))
             }
@@ -99,7 +117,7 @@ impl Backing {
     /// When `op` is complete.
     pub fn settles(&self, op: &Op) -> Settle {
         let nothing_to_sync =
-            self.residence == Residence::Memory || self.geometry.access == Access::ReadOnly;
+            self.residence == Residence::Memory || self.as_opened.access == Access::ReadOnly;
         if nothing_to_sync {
             return Settle::Done;
         }
@@ -139,8 +157,17 @@ impl Backing {
 
     /// Requests follow: see [`Disk::acquire`](crate::Disk::acquire). It may block.
     pub fn acquire(&self) -> Result<(), OpenError> {
-        self.hold
-            .acquire(&self.file, &self.path, self.geometry.access)
+        let Geometry { access, block, .. } = self.as_opened;
+        self.hold.acquire(&self.file, &self.path, access, || {
+            let size = size(&self.file).map_err(|source| OpenError::Io {
+                doing: "find the size of",
+                path: self.path.clone(),
+                source,
+            })?;
+            let bytes = whole_blocks(&self.path, size, block)?;
+            self.bytes.store(bytes, Ordering::Relaxed);
+            Ok(())
+        })
     }
 
     /// Requests have ended: see [`Disk::release`](crate::Disk::release). It may block.
@@ -176,6 +203,36 @@ impl Backing {
             piece.gather(spans);
             self.write_bytes(piece, at)
         })
+    }
+
+    /// Could a write of such bytes make an image of another format of the disk?
+    #[inline]
+    pub fn guards(&self, at: u64, len: u64) -> bool {
+        self.settings.format == Format::Probe
+            && (at < format::SIGNED
+                || at + len > self.bytes.load(Ordering::Relaxed) - format::SIGNED)
+    }
+
+    /// From a buffer of our own, since the guest can change its memory after it was looked at.
+    fn write_guarded(&self, at: u64, from: Spans) -> Result<(), Failure> {
+        let mut refused = None;
+        let end = self.bytes.load(Ordering::Relaxed);
+        let written = in_pieces(at, from, |piece, at, spans| {
+            piece.gather(spans);
+            refused = format::within(piece, at, end, self.kind);
+            match refused {
+                Some(_) => Err(Errno::PERM),
+                None => self.write_bytes(piece, at),
+            }
+        });
+        let doing = match refused {
+            Some(format) => &format!(
+                "let the guest make a {format} image of its disk, which would not be opened again; \
+                 `format=raw` allows it: write"
+            ),
+            None => "write",
+        };
+        self.told(doing, at, from.bytes(), written)
     }
 
     /// Moves all of `spans` by as many calls as it takes, without a buffer of our own.
@@ -289,6 +346,16 @@ fn whole(len: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Res
         }
     }
     Ok(())
+}
+
+/// Reads what there is at `at` of `file` into `bytes`, and says how much that is.
+pub fn fill(file: &fs::File, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::pread(file, &mut *bytes, at) {
+            Err(Errno::INTR) => {}
+            read => return read,
+        }
+    }
 }
 
 /// Nothing moved, although the disk should hold more: the file has been cut shorter meanwhile.

@@ -90,9 +90,11 @@ mod tests {
     fn what_is_gathered_is_scattered_the_same_way() {
         let (from, to) = (region(100), region(100));
         let bytes: Vec<u8> = (0..100).collect();
-        from.span().write(&bytes);
+        from.write(0, &bytes);
         let cut = |region: &Region, at| {
-            let (head, tail) = region.span().split_at(at);
+            #[expect(unsafe_code, reason = "as a request would lend it")]
+            // SAFETY: both regions are kept until the end of the test.
+            let (head, tail) = unsafe { region.span() }.split_at(at);
             [head, tail.split_at(0).0, tail]
         };
         let mut buffer = Buffer::new(80);
@@ -100,7 +102,7 @@ mod tests {
         assert_eq!(*buffer, bytes[..80]);
         buffer.scatter(&cut(&to, 71));
         let mut seen = vec![0; 100];
-        to.span().read(&mut seen);
+        to.read(0, &mut seen);
         assert_eq!(
             (&seen[..80], &seen[80..]),
             (&bytes[..80], [0; 20].as_slice())

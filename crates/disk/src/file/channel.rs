@@ -158,10 +158,13 @@ impl FileChannel {
     }
 }
 
-impl Channel for FileChannel {
+// SAFETY: a transfer is told as ended when the kernel has ended it (`Ring::collect`) or the call that moved it has
+// returned; what a thread does, once it is done (`Job::run`).
+#[expect(unsafe_code, reason = "the promise of a channel")]
+unsafe impl Channel for FileChannel {
     #[inline]
     fn queue(&mut self, request: Request) -> Queued {
-        if let Err(failure) = self.shared.backing.geometry.check(&request.op) {
+        if let Err(failure) = self.shared.backing.geometry().check(&request.op) {
             return Queued::Done(Err(failure));
         }
         let queued = match request.op {
@@ -169,6 +172,9 @@ impl Channel for FileChannel {
                 Queued::Done(Ok(()))
             }
             Op::Read { at, into } => self.transfer(request, Flow::FromFile, at, into),
+            Op::Write { at, from, .. } if self.shared.backing.guards(at, from.bytes()) => {
+                self.hand_out(request)
+            }
             Op::Write { at, from, .. } => self.transfer(request, Flow::ToFile, at, from),
             Op::Flush => {
                 let settle = self.shared.backing.settles(&request.op);

@@ -2,30 +2,18 @@
 //! must not fill the log's disk as well.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tracing::error;
 
-/// As many in a row are told...
+use crate::quota::{Admitted, Quota};
+
+/// As many are told at once.
 const BURST: u32 = 10;
 
-/// ...and then as many again after this long, with how many were not.
-const PAUSE: Duration = Duration::from_secs(10);
-
 /// Tells what failed on one disk.
-#[derive(Debug, Default)]
-pub struct Complaints {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    since: Option<Instant>,
-    told: u32,
-    withheld: u64,
-}
+#[derive(Debug)]
+pub struct Complaints(Quota);
 
 /// Something that failed.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +26,15 @@ pub struct Complaint<'a> {
     pub error: Errno,
 }
 
+impl Default for Complaints {
+    fn default() -> Self {
+        Self(Quota::new(BURST))
+    }
+}
+
 impl Complaints {
     pub fn tell(&self, complaint: Complaint<'_>) {
-        let Some(withheld) = self.admits(Instant::now()) else {
+        let Some(Admitted { withheld }) = self.0.admits() else {
             return;
         };
         let Complaint {
@@ -51,45 +45,6 @@ impl Complaints {
             error,
         } = complaint;
         let path = path.display();
-        if withheld == 0 {
-            error!(%path, at, len, %error, "cannot {doing}");
-        } else {
-            error!(%path, at, len, %error, withheld, "cannot {doing}; before it, others of this disk were not told");
-        }
-    }
-
-    /// May another one be told, and how many were not before it?
-    fn admits(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = *state.since.get_or_insert(now);
-        if now.duration_since(since) >= PAUSE {
-            state.since = Some(now);
-            state.told = 0;
-        }
-        if state.told == BURST {
-            state.withheld += 1;
-            return None;
-        }
-        state.told += 1;
-        Some(std::mem::take(&mut state.withheld))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_burst_is_told_and_the_rest_is_counted_until_later() {
-        let complaints = Complaints::default();
-        let start = Instant::now();
-        for _ in 0..BURST {
-            assert_eq!(complaints.admits(start), Some(0));
-        }
-        for _ in 0..7 {
-            assert_eq!(complaints.admits(start + PAUSE / 2), None);
-        }
-        assert_eq!(complaints.admits(start + PAUSE), Some(7));
-        assert_eq!(complaints.admits(start + PAUSE), Some(0));
+        error!(%path, at, len, %error, withheld, "cannot {doing}");
     }
 }

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::lock::Lock;
+use super::lock::{LINGERS, Lock};
 use super::settings::Locked;
 use crate::{Access, OpenError};
 
@@ -12,7 +13,18 @@ use crate::{Access, OpenError};
 #[derive(Debug)]
 pub struct Hold {
     when: Locked,
-    lock: Mutex<Option<Lock>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Somebody else may use the image.
+    Free,
+    /// As before, and it was in use when it was asked for last. Inside the sandbox nobody can see whether a
+    /// process holds a lock, or a process was killed whose files the kernel has yet to close: the latter
+    /// was waited for then, and is not waited for again.
+    Refused,
+    Locked(#[expect(dead_code, reason = "held for its drop")] Lock),
 }
 
 impl Hold {
@@ -22,24 +34,38 @@ impl Hold {
     ///
     /// See [`Lock::take`].
     pub fn open(when: Locked, file: &File, path: &Path, access: Access) -> Result<Self, OpenError> {
-        let lock = match when {
-            Locked::Always => Some(Lock::take(file, path, access)?),
-            Locked::Running => None,
+        let state = match when {
+            Locked::Always => State::Locked(Lock::take(file, path, access, LINGERS)?),
+            Locked::Running => State::Free,
         };
-        let lock = Mutex::new(lock);
-        Ok(Self { when, lock })
+        let state = Mutex::new(state);
+        Ok(Self { when, state })
     }
 
-    /// The image is used from now on.
+    /// The image is used from now on. Where it was not before, `inspect` is called, which finds out what others
+    /// have made of it; unless that succeeds, it is not locked.
     ///
     /// # Errors
     ///
-    /// See [`Lock::take`].
-    pub fn acquire(&self, file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock.is_none() {
-            *lock = Some(Lock::take(file, path, access)?);
-        }
+    /// See [`Lock::take`]; and what `inspect` says.
+    pub fn acquire(
+        &self,
+        file: &File,
+        path: &Path,
+        access: Access,
+        inspect: impl FnOnce() -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = match *state {
+            State::Free => LINGERS,
+            State::Refused => Duration::ZERO,
+            State::Locked(_) => return Ok(()),
+        };
+        *state = State::Refused;
+        let lock = Lock::take(file, path, access, patience)?;
+        *state = State::Free;
+        inspect()?;
+        *state = State::Locked(lock);
         Ok(())
     }
 
@@ -50,10 +76,10 @@ impl Hold {
     ///
     /// What `settle` says.
     pub fn release<E>(&self, settle: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.when == Locked::Running && lock.is_some() {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.when == Locked::Running && matches!(*state, State::Locked(_)) {
             settle()?;
-            *lock = None;
+            *state = State::Free;
         }
         Ok(())
     }
@@ -112,12 +138,42 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_process_is_waited_for_once() {
+        let image = image();
+        let (path, access) = (image.path(), Access::ReadWrite);
+        let hold = Hold::open(Locked::Running, image.as_file(), path, access).unwrap();
+        let acquired = || hold.acquire(image.as_file(), path, access, || Ok(()));
+        let refused = || matches!(*hold.state.lock().unwrap(), State::Refused);
+        let other = open(path, Locked::Always).unwrap();
+        acquired().unwrap_err();
+        assert!(refused());
+        drop(other);
+        acquired().unwrap();
+        hold.release(|| Ok::<(), io::Error>(())).unwrap();
+        assert!(!refused());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_kept() {
+        let image = image();
+        let (path, access) = (image.path(), Access::ReadWrite);
+        let file = image.as_file();
+        let hold = Hold::open(Locked::Running, file, path, access).unwrap();
+        let unseen = || {
+            let (path, bytes) = (path.to_owned(), 0);
+            Err(OpenError::Empty { path, bytes })
+        };
+        hold.acquire(file, path, access, unseen).unwrap_err();
+        open(path, Locked::Always).unwrap();
+    }
+
+    #[test]
     fn what_is_not_on_stable_storage_is_kept() {
         let image = image();
         let (path, access) = (image.path(), Access::ReadWrite);
         let file = image.as_file();
         let hold = Hold::open(Locked::Running, file, path, access).unwrap();
-        hold.acquire(file, path, access).unwrap();
+        hold.acquire(file, path, access, || Ok(())).unwrap();
         hold.release(|| Err(io::Error::other("lost"))).unwrap_err();
         open(path, Locked::Always).unwrap_err();
         hold.release(|| Ok::<(), io::Error>(())).unwrap();

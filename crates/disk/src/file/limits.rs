@@ -44,13 +44,26 @@ impl Limits {
     }
 }
 
+/// The logical block size of the device that the file system of `metadata`'s file lies on; 0 where it is on none, or on
+/// several.
+pub fn block_below(metadata: &fs::Metadata) -> u32 {
+    block_of(&numbered(metadata.dev()))
+}
+
+fn block_of(device: &Path) -> u32 {
+    queue(device).map_or(0, |queue| number(&queue, "logical_block_size"))
+}
+
 /// Does the device that `metadata` is of refuse writes? Opening one for writing need not fail.
 pub fn refuses_writes(metadata: &fs::Metadata) -> bool {
     number::<u8>(&folder(metadata), "ro") != 0
 }
 
 fn folder(metadata: &fs::Metadata) -> PathBuf {
-    let device = metadata.rdev();
+    numbered(metadata.rdev())
+}
+
+fn numbered(device: u64) -> PathBuf {
     format!("/sys/dev/block/{}:{}", major(device), minor(device)).into()
 }
 
@@ -89,6 +102,7 @@ mod tests {
             ("optimal_io_size", "1048576"),
             ("discard_granularity", "512"),
             ("discard_max_bytes", "4294966784"),
+            ("logical_block_size", "4096"),
         ] {
             fs::write(disk.join("queue").join(name), format!("{value}\n")).unwrap();
         }
@@ -112,6 +126,7 @@ mod tests {
         for device in ["dev/8:0", "dev/8:1"] {
             let limits = Limits::read(&folder.path().join(device)).unwrap();
             assert_eq!(limits, expected, "{device}");
+            assert_eq!(block_of(&folder.path().join(device)), 4096);
         }
     }
 
@@ -121,5 +136,6 @@ mod tests {
         assert!(Limits::read(&folder.path().join("dev/8:2")).is_err());
         let regular = fs::metadata(folder.path().join("dev/8:1/partition")).unwrap();
         assert!(Limits::of(&regular).is_err());
+        assert_eq!(block_of(&folder.path().join("dev/8:2")), 0);
     }
 }

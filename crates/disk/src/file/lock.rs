@@ -48,7 +48,7 @@ const RESIZE: u32 = 3;
 /// How long an image may stay locked by nobody. The kernel closes the files of an `io_uring` some time
 /// *after* their process is gone (0.03 to 0.2 s were seen when one was killed), and whoever starts that
 /// process anew comes sooner.
-const LINGERS: Duration = Duration::from_secs(2);
+pub const LINGERS: Duration = Duration::from_secs(2);
 /// How long a device may be busy for somebody who has not locked it.
 const LETS_GO: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -59,34 +59,47 @@ pub struct Lock(File);
 
 impl Lock {
     /// Locks `file`, which was opened at `path`, for such access. Where the file system has no such
-    /// locks, that is said and the image used unprotected.
+    /// locks, that is said and the image used unprotected. A lock that belongs to no process is waited for
+    /// as long as `patience`. Nothing stays locked where this fails.
     ///
     /// # Errors
     ///
     /// [`OpenError::InUse`], and what the machine lacks.
-    pub fn take(file: &File, path: &Path, access: Access) -> Result<Self, OpenError> {
+    pub fn take(
+        file: &File,
+        path: &Path,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
         let failed = |source: io::Error| OpenError::Io {
             doing: "lock",
             path: path.to_owned(),
             source,
         };
-        match claim(file, access) {
-            Ok(None) => {}
-            Ok(Some(Claimed { conflict, holder })) => {
-                return Err(OpenError::InUse {
-                    path: path.to_owned(),
-                    access,
-                    conflict,
-                    holder,
-                });
+        let refused = match claim(file, access, patience) {
+            Ok(None) => None,
+            Ok(Some(Claimed { conflict, holder })) => Some(OpenError::InUse {
+                path: path.to_owned(),
+                access,
+                conflict,
+                holder,
+            }),
+            Err(error) if has_no_locks(error) => {
+                warn!(
+                    path = %path.display(), %error,
+                    "this file cannot be locked: see to it that nobody else writes it"
+                );
+                None
             }
-            Err(error) if has_no_locks(error) => warn!(
-                path = %path.display(), %error,
-                "this file cannot be locked: see to it that nobody else writes it"
-            ),
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => Some(failed(error.into())),
+        };
+        // Not before: a second descriptor of this process would have the same locks, and be taken for their holder.
+        let lock = file.try_clone().map(Self).map_err(failed);
+        // Dropped, it unlocks what was claimed.
+        if lock.is_err() {
+            release(file);
         }
-        file.try_clone().map(Self).map_err(failed)
+        refused.map_or(Ok(()), Err).and(lock)
     }
 }
 
@@ -94,9 +107,13 @@ impl Lock {
 /// longer: see [`LINGERS`].
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It can fail only where there are no such locks.
-        let _ = unlock(&self.0, ALL);
+        release(&self.0);
     }
+}
+
+fn release(file: &File) {
+    // It can fail only where there are no such locks.
+    let _ = unlock(file, ALL);
 }
 
 /// Opens the device at `path`, which the kernel has called busy. Its user may have locked it, and can
@@ -111,7 +128,7 @@ pub fn open_busy(
     open: impl Fn() -> Result<File, Errno>,
 ) -> Result<Result<File, Errno>, OpenError> {
     if let Ok(file) = File::open(path) {
-        Lock::take(&file, path, access)?;
+        Lock::take(&file, path, access, LINGERS)?;
     }
     let started = Instant::now();
     loop {
@@ -123,7 +140,7 @@ pub fn open_busy(
 }
 
 /// Takes the bytes for such access, then looks at those of the others. `None`: nobody is in the way.
-fn claim(file: &File, access: Access) -> Result<Option<Claimed>, Errno> {
+fn claim(file: &File, access: Access, patience: Duration) -> Result<Option<Claimed>, Errno> {
     let does: &[u32] = match access {
         Access::ReadOnly => &[READ],
         Access::ReadWrite => &[READ, WRITE],
@@ -144,7 +161,7 @@ fn claim(file: &File, access: Access) -> Result<Option<Claimed>, Errno> {
     let disturbing = forbids.map(|bit| DOES + bit);
     let forbidden = does.iter().map(|bit| FORBIDS + bit);
     let bytes: Vec<u32> = disturbing.into_iter().chain(forbidden).collect();
-    until_told(|| {
+    until_told(patience, || {
         for &byte in &bytes {
             if is_locked_by_others(file, byte)? {
                 return Ok(Some(claimed(byte)));
@@ -154,15 +171,16 @@ fn claim(file: &File, access: Access) -> Result<Option<Claimed>, Errno> {
     })
 }
 
-/// Looks until nothing is in the way, or somebody is; or what is in the way has belonged to nobody for
-/// too long.
+/// Looks until nothing is in the way, or a process is; or what is in the way has belonged to no process for
+/// as long as `patience`.
 fn until_told(
+    patience: Duration,
     mut look: impl FnMut() -> Result<Option<Claimed>, Errno>,
 ) -> Result<Option<Claimed>, Errno> {
     let started = Instant::now();
     loop {
         match look()? {
-            Some(Claimed { holder: None, .. }) if started.elapsed() < LINGERS => {
+            Some(Claimed { holder: None, .. }) if started.elapsed() < patience => {
                 thread::sleep(LOOK_EVERY);
             }
             told => return Ok(told),
@@ -305,168 +323,4 @@ impl fmt::Display for Holder {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-    use crate::file::Cache;
-    use crate::{File as Disk, Options};
-
-    const WE_WRITE: Access = Access::ReadWrite;
-    const WE_READ: Access = Access::ReadOnly;
-
-    fn image() -> tempfile::NamedTempFile {
-        let image = tempfile::NamedTempFile::new().unwrap();
-        image.as_file().set_len(1 << 20).unwrap();
-        image
-    }
-
-    fn open(path: &Path, access: Access) -> Result<Disk, OpenError> {
-        let options = Options {
-            read_only: access == Access::ReadOnly,
-            ..Options::default()
-        };
-        Disk::open(path, Cache::Writeback, &options)
-    }
-
-    fn told(path: &Path, access: Access) -> String {
-        open(path, access).unwrap_err().to_string()
-    }
-
-    /// The image as another user has it open, who has locked such bytes.
-    fn other(path: &Path, bytes: &[u32]) -> File {
-        let file = File::open(path).unwrap();
-        for &byte in bytes {
-            lock_shared(&file, byte..=byte).unwrap();
-        }
-        file
-    }
-
-    #[test]
-    fn one_writer_or_any_number_of_readers() {
-        let image = image();
-        let path = image.path();
-        let writer = open(path, WE_WRITE).unwrap();
-        for access in [WE_WRITE, WE_READ] {
-            let told = told(path, access);
-            let who = format!("in use: process {} (", std::process::id());
-            assert!(told.contains(&who), "{told}");
-            assert!(
-                told.contains("which is this one, has it open for writing; end that first"),
-                "{told}"
-            );
-        }
-        drop(writer);
-        let readers = [open(path, WE_READ).unwrap(), open(path, WE_READ).unwrap()];
-        let told = told(path, WE_WRITE);
-        assert!(told.contains("lets nobody else write it"), "{told}");
-        assert!(told.ends_with("or open the disk read-only"), "{told}");
-        drop(readers);
-        open(path, WE_WRITE).unwrap();
-    }
-
-    #[test]
-    fn what_others_do_and_forbid_is_respected() {
-        // Who, as QEMU locks it, and whether we may read or write beside it.
-        let table: [(&str, &[u32], bool, bool); 8] = [
-            ("nobody", &[], true, true),
-            ("qemu-img info", &[100], true, true),
-            ("a machine that reads", &[100, 201], true, false),
-            ("a machine that writes", &[100, 101, 201], false, false),
-            ("qemu-storage-daemon that writes", &[100, 101], false, false),
-            ("qemu-img resize", &[100, 101, 103], false, false),
-            ("somebody who changes the size only", &[103], false, false),
-            ("somebody who lets nobody read", &[200], false, false),
-        ];
-        for (who, bytes, reads, writes) in table {
-            let image = image();
-            let other = other(image.path(), bytes);
-            assert_eq!(open(image.path(), WE_READ).is_ok(), reads, "{who}");
-            assert_eq!(open(image.path(), WE_WRITE).is_ok(), writes, "{who}");
-            drop(other);
-            open(image.path(), WE_WRITE).unwrap();
-        }
-    }
-
-    #[test]
-    fn others_see_what_we_do_and_forbid() {
-        let seen = |access| {
-            let image = image();
-            let _disk = open(image.path(), access).unwrap();
-            let other = File::open(image.path()).unwrap();
-            ALL.filter(|&byte| is_locked_by_others(&other, byte) == Ok(true))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(seen(WE_WRITE), [100, 101, 201, 203]);
-        assert_eq!(seen(WE_READ), [100, 201, 203]);
-    }
-
-    #[test]
-    fn a_lock_ends_when_it_is_dropped_although_the_open_file_lives_on() {
-        let image = image();
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(image.path())
-            .unwrap();
-        let lock = Lock::take(&file, image.path(), WE_WRITE).unwrap();
-        assert!(open(image.path(), WE_WRITE).is_err());
-        drop(lock);
-        open(image.path(), WE_WRITE).unwrap();
-    }
-
-    #[test]
-    fn what_belongs_to_nobody_is_waited_for_and_what_belongs_to_somebody_is_not() {
-        let claimed = |holder| Claimed {
-            conflict: Conflict::Writes,
-            holder,
-        };
-        let mut looks = 0;
-        let ended = until_told(|| {
-            looks += 1;
-            Ok((looks < 3).then(|| claimed(None)))
-        });
-        assert_eq!((ended, looks), (Ok(None), 3));
-        let (mut looks, somebody) = (0, claimed(Some(Holder::of(1))));
-        let told = until_told(|| {
-            looks += 1;
-            Ok(Some(somebody.clone()))
-        });
-        assert_eq!((told, looks), (Ok(Some(somebody)), 1));
-    }
-
-    #[test]
-    fn a_device_that_is_let_go_is_opened_and_one_that_is_not_stays_busy() {
-        let image = image();
-        let tries = Cell::new(0);
-        let open = |busy| {
-            tries.set(tries.get() + 1);
-            if tries.get() <= busy {
-                return Err(Errno::BUSY);
-            }
-            Ok(image.reopen().unwrap())
-        };
-        let opened = |busy| open_busy(image.path(), WE_WRITE, || open(busy)).unwrap();
-        assert!(opened(3).is_ok());
-        assert_eq!(tries.get(), 4);
-        assert_eq!(opened(u32::MAX).err(), Some(Errno::BUSY));
-        let _other = other(image.path(), &[100, 101]);
-        let named = open_busy(image.path(), WE_WRITE, || unreachable!("it is in use"));
-        assert!(matches!(named, Err(OpenError::InUse { .. })));
-    }
-
-    #[test]
-    fn locks_are_read_as_the_kernel_prints_them() {
-        let line = "lock:\t1: OFDLCK  ADVISORY  READ -1 fe:00:9994247 100 101";
-        let covered = |line: &str| {
-            (98..=103)
-                .filter(|&byte| covers(line, byte))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(covered(line), [100, 101]);
-        assert_eq!(covered(&line.replace("101", "EOF")), [100, 101, 102, 103]);
-        for other in ["pos:\t100", "lock:", "lock: 1: 2 x y", ""] {
-            assert!(covered(other).is_empty(), "{other:?}");
-        }
-    }
-}
+mod tests;

@@ -10,15 +10,18 @@ mod bounce;
 mod channel;
 mod complaints;
 mod counts;
+mod format;
 mod hold;
 mod limits;
 mod lock;
+mod loops;
 mod open;
 mod pool;
 mod ready;
 mod registered;
 mod settings;
 mod sync;
+mod system;
 mod transfers;
 
 use std::io;
@@ -35,10 +38,10 @@ use pool::Pool;
 use registered::Registered;
 use transfers::Transfers;
 
-use crate::{Channel, Disk, Events, Geometry, OpenError, Options, WaitPoint};
+use crate::{Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, WaitPoint};
 
 pub use lock::{Conflict, Holder};
-pub use settings::{Buffers, Cache, Engine, Inline, Locked, Settings};
+pub use settings::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
 
 /// As many operations of one disk run on threads at once.
 pub const MAX_THREADS: usize = 16;
@@ -53,7 +56,9 @@ pub const MAX_THREADS: usize = 16;
 ///   is on stable storage. Once that has failed it fails for ever, since the kernel forgets: only
 ///   opening the disk anew helps.
 /// - It is locked as QEMU locks its images: one writer, or any number of readers; with
-///   [`Locked::Running`] from [`Disk::acquire`] to [`Disk::release`] only.
+///   [`Locked::Running`] from [`Disk::acquire`] to [`Disk::release`] only. What it acquires holds all that was
+///   written before, wherever; its size is looked at again.
+/// - With [`Format::Probe`] it is no image of another format, and does not become one.
 /// - Discarded ranges of a file read as zeroes; those of a block device as anything.
 /// - What fails is logged with path and offset, and ends the request alone.
 #[derive(Debug)]
@@ -141,7 +146,11 @@ impl Shared {
 
 impl Disk for File {
     fn geometry(&self) -> Geometry {
-        self.shared.backing.geometry
+        self.shared.backing.geometry()
+    }
+
+    fn effort(&self) -> Effort {
+        self.shared.backing.effort()
     }
 
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
@@ -163,7 +172,12 @@ impl Disk for File {
     }
 
     fn acquire(&self) -> io::Result<()> {
-        self.shared.backing.acquire().map_err(io::Error::other)
+        let before = self.geometry();
+        self.shared.backing.acquire().map_err(io::Error::other)?;
+        if self.geometry() != before {
+            self.shared.events.tell(Event::Changed);
+        }
+        Ok(())
     }
 
     fn release(&self) -> io::Result<()> {

@@ -4,19 +4,22 @@ use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::backing::{Backing, Kind, Residence};
+use super::backing::{Backing, Kind};
 use super::complaints::Complaints;
 use super::hold::Hold;
-use super::limits::{Limits, refuses_writes};
+use super::limits::{self, Limits, refuses_writes};
 use super::lock;
 use super::ready::Ready;
-use super::settings::{Cache, Settings};
+use super::settings::{Cache, Format, Locked, Settings};
 use super::sync::Syncer;
+use super::system::{self, Sight};
+use super::{format, loops};
 use crate::{Access, Geometry, OpenError, Options, RangeLimits};
 
 /// One request over a range, long as it may take, holds up one thread of the pool and nobody else.
@@ -44,20 +47,44 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
             source,
         }
     };
-    let hold = Hold::open(settings.lock, &file, path, options.access())?;
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
+    if let (Locked::Running, Sight::OwnWrites(storage)) =
+        (settings.lock, system::sight(kind, &file))
+        && cache != Cache::None
+    {
+        let path = path.to_owned();
+        return Err(OpenError::Incoherent { path, storage });
+    }
+    let hold = Hold::open(settings.lock, &file, path, options.access())?;
+    if let Some(device) = loops::over(&metadata, options.access()) {
+        let path = path.to_owned();
+        return Err(OpenError::Looped { path, device });
+    }
     if kind == Kind::BlockDevice
         && options.access() == Access::ReadWrite
         && refuses_writes(&metadata)
     {
         return Err(refused(path, cache, options.access(), Errno::ROFS.into()));
     }
-    let size = rustix::fs::seek(&file, SeekFrom::End(0))
-        .map_err(|error| failed("find the size of")(error.into()))?;
+    let size = size(&file).map_err(failed("find the size of"))?;
+    if settings.format == Format::Probe {
+        let found = format::probe(&file, kind, size).map_err(failed("read"))?;
+        if let Some(format) = found {
+            let path = path.to_owned();
+            return Err(OpenError::Format { path, format });
+        }
+    }
     let storage =
         storage_blocks(&file, kind, &metadata).map_err(failed("find the block size of"))?;
-    let (block, alignment) = direct(path, &file, cache, options, storage.logical)?;
+    let logical = storage.logical;
+    let (block, alignment) = if cache == Cache::None {
+        let direct = Direct::of(&file, &metadata, logical);
+        let (block, alignment) = direct.block(path, options, logical)?;
+        (block, Some(alignment))
+    } else {
+        (options.block(logical)?, None)
+    };
     let limits = match kind {
         Kind::Regular => limits_of_file(&file, size, storage.physical),
         Kind::BlockDevice => limits_of_device(path, &metadata),
@@ -73,9 +100,10 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
         write_zeroes: None,
     };
     Ok(Backing {
-        geometry: abilities(geometry, limits),
+        as_opened: abilities(geometry, limits),
+        bytes: AtomicU64::new(geometry.bytes),
         kind,
-        residence: residence(kind, &file),
+        residence: system::residence(kind, &file),
         file,
         path: path.to_owned(),
         settings,
@@ -124,8 +152,21 @@ fn flags(kind: Kind, cache: Cache, access: Access) -> OFlags {
 }
 
 fn refused(path: &Path, cache: Cache, access: Access, source: io::Error) -> OpenError {
+    let errno = Errno::from_io_error(&source);
+    if let Some(folder) = closed_folder(path).filter(|_| errno == Some(Errno::ACCESS)) {
+        return OpenError::ClosedFolder {
+            path: path.to_owned(),
+            folder: folder.to_owned(),
+            source,
+        };
+    }
+    let access = if forbids(path, Ask::READ_OK) {
+        Access::ReadOnly
+    } else {
+        access
+    };
     let path = path.to_owned();
-    match Errno::from_io_error(&source) {
+    match errno {
         Some(Errno::NOENT | Errno::NOTDIR) => OpenError::Missing { path },
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => OpenError::Permission {
             path,
@@ -142,17 +183,16 @@ fn refused(path: &Path, cache: Cache, access: Access, source: io::Error) -> Open
     }
 }
 
-/// `f_type` of tmpfs and of its simpler brother.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
-const RAMFS_MAGIC: u64 = 0x8584_58f6;
+/// The folder that keeps this user from `path`. Those below it seem to do so as well.
+fn closed_folder(path: &Path) -> Option<&Path> {
+    let folders = path.ancestors().skip(1);
+    folders
+        .filter(|folder| forbids(folder, Ask::EXEC_OK))
+        .last()
+}
 
-fn residence(kind: Kind, file: &fs::File) -> Residence {
-    let system = rustix::fs::fstatfs(file).map(|system| system.f_type.cast_unsigned());
-    match (kind, system) {
-        (Kind::Regular, Ok(TMPFS_MAGIC | RAMFS_MAGIC)) => Residence::Memory,
-        // The node of a device may lie on a tmpfs as well, as all of /dev does.
-        _ => Residence::Storage,
-    }
+fn forbids(path: &Path, what: Ask) -> bool {
+    rustix::fs::access(path, what) == Err(Errno::ACCESS)
 }
 
 struct StorageBlocks {
@@ -182,40 +222,62 @@ fn storage_blocks(
     })
 }
 
-/// The block size of the disk, and what direct I/O asks of memory.
-fn direct(
-    path: &Path,
-    file: &fs::File,
-    cache: Cache,
-    options: Options,
-    logical: u32,
-) -> Result<(u32, Option<usize>), OpenError> {
-    if cache != Cache::None {
-        return Ok((options.block(logical)?, None));
-    }
-    let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
-    let (memory, offset) = match told {
-        Some(told) if told.stx_dio_offset_align > 0 => {
-            (told.stx_dio_mem_align, told.stx_dio_offset_align)
-        }
-        // Linux before 6.1 does not tell; 4096 suits all there is, on disks of that block size too.
-        _ => (4096, logical),
-    };
-    let needed = offset.max(512);
-    let block = options.block(needed.max(logical))?;
-    if block < needed {
-        return Err(OpenError::BlockBelowStorage {
-            path: path.to_owned(),
-            asked: block,
-            needed,
-        });
-    }
-    // Some storage asks less of addresses than of lengths; guests align both, so one number will do.
-    let alignment = usize::try_from(memory.max(offset)).expect("a u32 is a usize");
-    Ok((block, Some(alignment)))
+/// What direct I/O asks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Direct {
+    /// What addresses are to be a multiple of.
+    memory: u32,
+    /// What offsets and lengths are to be a multiple of.
+    offset: u32,
 }
 
-fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError> {
+impl Direct {
+    /// As the file system tells, which Linux has done since 6.1, and not for every one; else what the device asks below.
+    fn of(file: &fs::File, metadata: &fs::Metadata, logical: u32) -> Self {
+        let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+        match told {
+            Some(told) if told.stx_dio_offset_align > 0 => Self {
+                memory: told.stx_dio_mem_align,
+                offset: told.stx_dio_offset_align,
+            },
+            _ => Self::untold(logical.max(limits::block_below(metadata))),
+        }
+    }
+
+    /// 4096 suits all the memory there is, on disks of that block size too.
+    const fn untold(offset: u32) -> Self {
+        let memory = 4096;
+        Self { memory, offset }
+    }
+
+    /// The block size of the disk, and what the spans of a request are to be a multiple of.
+    fn block(self, path: &Path, options: Options, logical: u32) -> Result<(u32, usize), OpenError> {
+        let needed = self.offset.max(512);
+        let block = options.block(needed.max(logical))?;
+        if block < needed {
+            return Err(OpenError::BlockBelowStorage {
+                path: path.to_owned(),
+                asked: block,
+                needed,
+            });
+        }
+        // Some storage asks less of addresses than of lengths; guests align both, so one number will do.
+        let alignment = self.memory.max(self.offset);
+        Ok((block, usize::try_from(alignment).expect("a u32 is a usize")))
+    }
+}
+
+/// How many bytes it has now.
+pub fn size(file: &fs::File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
+/// Of `size` bytes those that fill blocks.
+///
+/// # Errors
+///
+/// Where there is not even one block.
+pub fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError> {
     let beyond = size % u64::from(block);
     let bytes = size - beyond;
     if bytes == 0 {
@@ -276,108 +338,4 @@ fn abilities(geometry: Geometry, limits: Limits) -> Geometry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(path: &Path, cache: Cache) -> String {
-        open(path, cache.into(), Options::default())
-            .unwrap_err()
-            .to_string()
-    }
-
-    #[test]
-    fn what_is_no_disk_is_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = message(&folder.path().join("no.img"), Cache::Writeback);
-        assert!(
-            missing.contains("no.img does not exist; create"),
-            "{missing}"
-        );
-        let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
-        assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
-        let directory = message(folder.path(), Cache::Writeback);
-        assert!(directory.contains("is a directory"), "{directory}");
-        let device = message(Path::new("/dev/null"), Cache::Writeback);
-        assert!(device.contains("is a character device"), "{device}");
-        let socket = folder.path().join("socket");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert!(message(&socket, Cache::None).contains("is a socket"));
-        let short = folder.path().join("short");
-        fs::write(&short, [0; 511]).unwrap();
-        let short = message(&short, Cache::Writeback);
-        assert!(short.contains("holds 511 bytes"), "{short}");
-    }
-
-    #[test]
-    fn every_refusal_of_the_system_has_its_remedy() {
-        let told = |errno: Errno, access| {
-            refused(Path::new("a.img"), Cache::None, access, errno.into()).to_string()
-        };
-        assert!(told(Errno::ACCESS, Access::ReadWrite).contains("or open it read-only"));
-        assert!(told(Errno::ROFS, Access::ReadWrite).contains("may not be written"));
-        assert!(told(Errno::ACCESS, Access::ReadOnly).contains("the right to read"));
-        assert!(told(Errno::BUSY, Access::ReadWrite).contains("in use"));
-        assert!(told(Errno::INVAL, Access::ReadWrite).contains("use `cache=writeback`"));
-        assert_eq!(told(Errno::MFILE, Access::ReadWrite), "cannot open a.img");
-    }
-
-    #[test]
-    fn the_end_of_a_file_that_is_no_whole_block_is_out_of_reach() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("odd.img");
-        fs::write(&path, [0; 10_000]).unwrap();
-        let with = |block_size| {
-            let options = Options {
-                block_size,
-                ..Options::default()
-            };
-            open(&path, Settings::default(), options).unwrap().geometry
-        };
-        assert_eq!((with(None).bytes, with(None).block), (9728, 512));
-        assert_eq!(with(Some(4096)).bytes, 8192);
-        assert_eq!(with(Some(4096)).physical_block, 4096);
-    }
-
-    #[test]
-    fn limits_become_abilities_within_our_own() {
-        let plain = Geometry {
-            block: 4096,
-            physical_block: 4096,
-            ..Geometry::plain(1 << 30)
-        };
-        let with = |discard_max, discard_granularity, write_zeroes_max| {
-            let limits = Limits {
-                discard_granularity,
-                discard_max,
-                write_zeroes_max,
-                ..Limits::default()
-            };
-            let geometry = abilities(plain, limits);
-            let pair = |range: RangeLimits| (range.max_bytes, range.alignment);
-            let zeroes = geometry.write_zeroes.map(pair);
-            (geometry.discard.map(pair), zeroes.unwrap())
-        };
-        assert_eq!(with(0, 512, 0), (None, (MAX_WRITE_ZEROES, 4096)));
-        let (discard, zeroes) = with(u64::MAX, 0, 1);
-        assert_eq!(discard, Some((MAX_DISCARD, 4096)));
-        assert_eq!(zeroes, (4096, 4096));
-        let (discard, zeroes) = with((1 << 20) + 512, 1 << 16, (64 << 10) + 512);
-        assert_eq!(discard, Some((1 << 20, 1 << 16)));
-        assert_eq!(zeroes, (64 << 10, 4096));
-    }
-
-    #[test]
-    fn a_file_opened_read_only_promises_no_writes() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(1 << 20).unwrap();
-        let options = Options {
-            read_only: true,
-            ..Options::default()
-        };
-        let geometry = open(file.path(), Settings::default(), options)
-            .unwrap()
-            .geometry;
-        assert_eq!(geometry.access, Access::ReadOnly);
-        assert_eq!((geometry.discard, geometry.write_zeroes), (None, None));
-    }
-}
+mod tests;

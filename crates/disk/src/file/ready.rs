@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::backing::{Backing, Residence};
 use super::settings::{Cache, Inline};
+use crate::Effort;
 
 /// So many at once are done one by one; more go through `io_uring`, which also does at once what it can. One by
 /// one each takes a microsecond instead of up to two; sixteen and more are served 8 to 19 % faster by one
@@ -22,6 +23,9 @@ const FEW: u32 = 4;
 /// From here on a copy holds the caller up for longer than it takes to hand it over (a wake-up, tens of
 /// microseconds), and the engine may do it on another processor.
 const MOST: u64 = 128 << 10;
+
+/// The same of a file in memory, which is copied by threads of the kernel otherwise.
+const MOST_IN_MEMORY: u64 = 256 << 10;
 
 /// Which ways the file can tell that it would have to wait. Found out by asking: most file systems can for reads,
 /// some for writes.
@@ -96,6 +100,16 @@ pub enum AtOnce {
 }
 
 impl Backing {
+    /// What is in the page cache is read at once, be it by `io_uring`; most file systems write to it by a thread of
+    /// the kernel.
+    pub fn effort(&self) -> Effort {
+        match (self.residence, self.settings.cache) {
+            (Residence::Memory, _) => Effort::Copy,
+            (_, Cache::None) => Effort::HandOver,
+            _ => Effort::Cached,
+        }
+    }
+
     /// Does as much of `transfer` as need not be waited for.
     ///
     /// A file in memory is copied from and to whatever its system can tell: nothing is waited for there
@@ -106,7 +120,11 @@ impl Backing {
             flow, spans, at, ..
         } = *transfer;
         let bytes = spans.bytes();
-        if self.settings.inline == Inline::Off || bytes > MOST {
+        let most = match self.residence {
+            Residence::Memory => MOST_IN_MEMORY,
+            Residence::Storage => MOST,
+        };
+        if self.settings.inline == Inline::Off || bytes > most {
             return AtOnce::Part(0);
         }
         if self.residence == Residence::Memory {

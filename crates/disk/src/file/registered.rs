@@ -37,6 +37,9 @@ pub struct Registered {
 
 #[derive(Debug, Default)]
 struct State {
+    /// What the pieces are pieces of. Kept, whatever its owner does: the kernel's pages are those of this mapping, so no
+    /// other may have its addresses.
+    regions: Vec<Arc<Region>>,
     /// In the order of their addresses.
     pieces: Vec<Piece>,
     rings: Vec<Buffers>,
@@ -53,9 +56,13 @@ pub struct View {
 
 impl Registered {
     /// Registers `region` with every ring.
-    pub fn map(&self, region: &Region) -> io::Result<()> {
+    pub fn map(&self, region: &Arc<Region>) -> io::Result<()> {
         let mut state = self.lock();
-        let mut rest = region.span();
+        state.regions.push(Arc::clone(region));
+        #[expect(unsafe_code, reason = "memory is registered by its address")]
+        // SAFETY: the region is kept until its pieces have been taken out (`unmap`). They lie in `pieces`, in the rings, of
+        // which each is set to nothing then, and in the views, which only compare their addresses.
+        let mut rest = unsafe { region.span() };
         while !rest.is_empty() {
             let (span, later) = rest.split_at(rest.len().min(Buffers::LONGEST));
             if let Err(error) = state.add(span) {
@@ -77,15 +84,16 @@ impl Registered {
     }
 
     /// Takes [`Registered::map`] back. Nobody asks for its places any more.
-    pub fn unmap(&self, region: &Region) {
-        let whole = Piece {
-            span: region.span(),
-            place: 0,
-        };
+    pub fn unmap(&self, region: &Arc<Region>) {
+        let whole = region.addresses();
         let mut state = self.lock();
-        let State { pieces, rings } = &mut *state;
+        let State {
+            regions,
+            pieces,
+            rings,
+        } = &mut *state;
         pieces.retain(|piece| {
-            let gone = whole.holds(piece.span);
+            let gone = whole.contains(&piece.start());
             if gone {
                 for ring in &*rings {
                     // There is such a place: it was set before.
@@ -94,6 +102,7 @@ impl Registered {
             }
             !gone
         });
+        regions.retain(|kept| !Arc::ptr_eq(kept, region));
         self.generation.fetch_add(1, Ordering::Release);
     }
 

@@ -39,6 +39,12 @@ fn unpaired(text: &str) -> SpecError {
     }
 }
 
+/// Is it the path of a file, or the number of a device?
+pub fn is_path(text: &str) -> bool {
+    let kind = text.split_once(':').map(|(kind, _)| kind);
+    !text.starts_with('[') && kind.is_none_or(|kind| !KIND_NAMES.contains(&kind))
+}
+
 /// Reads one leg.
 pub fn read(text: &str, depth: u32) -> Result<Spec, SpecError> {
     if let Some(inner) = text
@@ -53,11 +59,11 @@ pub fn read(text: &str, depth: u32) -> Result<Spec, SpecError> {
             remedy: "is no leg; write a path, MAJOR:MINOR, or a SPEC in brackets",
         });
     }
-    let (kind, rest) = text.split_once(':').unwrap_or(("", ""));
-    if KIND_NAMES.contains(&kind) {
+    if !is_path(text) {
         return parse(text, depth);
     }
     nested(depth, || text.to_owned())?;
+    let (kind, rest) = text.split_once(':').unwrap_or(("", ""));
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let path = if number(kind) && number(rest) {
         format!("/dev/block/{text}").into()

@@ -4,7 +4,7 @@
 //! SPEC   KIND:KEY=VALUE[,KEY=VALUE]...
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
-//!                       [,buffers=plain|registered][,lock=always|running]
+//!                       [,buffers=plain|registered][,lock=always|running][,format=probe|raw]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]
@@ -21,13 +21,14 @@ mod leg;
 mod size;
 mod stack;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::fault::Faults;
-use crate::file::{Buffers, Cache, Engine, Inline, Locked, Settings};
+use crate::file::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
 use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Memory, Null, OpenError, Options};
 
@@ -44,7 +45,7 @@ pub use stack::Table;
 /// assert_eq!(disk.geometry().bytes, 64 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Spec {
     /// [`Null`]: nothing is kept, no memory is touched.
@@ -90,7 +91,7 @@ pub enum Spec {
 }
 
 /// A disk that another daemon serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VhostUser {
     /// The socket on which its server listens.
     pub path: PathBuf,
@@ -269,6 +270,16 @@ fn open_all(
     options: &Options,
     elsewhere: &dyn Elsewhere,
 ) -> Result<Vec<Arc<dyn Disk>>, OpenError> {
+    let mut paths = HashSet::new();
+    for leg in legs {
+        if let Spec::File { path, .. } = leg
+            && !paths.insert(path)
+            && !options.read_only
+        {
+            let path = path.clone();
+            return Err(OpenError::LegTwice { path });
+        }
+    }
     let open = |leg: &Spec| leg.open_with(options, elsewhere);
     legs.iter().map(open).collect()
 }
@@ -306,6 +317,7 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
                 inline: given.choice("inline", &INLINE)?,
                 buffers: given.choice("buffers", &BUFFERS)?,
                 lock: given.choice("lock", &LOCKS)?,
+                format: given.choice("format", &FORMATS)?,
             };
             let path = given.last("path")?.into();
             Ok(Spec::File { path, settings })
@@ -338,7 +350,8 @@ impl fmt::Display for Spec {
                 shown(f, "engine", &ENGINES, &settings.engine)?;
                 shown(f, "inline", &INLINE, &settings.inline)?;
                 shown(f, "buffers", &BUFFERS, &settings.buffers)?;
-                shown(f, "lock", &LOCKS, &settings.lock)
+                shown(f, "lock", &LOCKS, &settings.lock)?;
+                shown(f, "format", &FORMATS, &settings.format)
             }
             Self::VhostUser(VhostUser { path, queues }) => {
                 write!(f, "vhost-user:path={}", escaped(path))?;
@@ -376,6 +389,7 @@ const BUFFERS: Choices<Buffers, 2> = [
     ("registered", Buffers::Registered),
 ];
 const LOCKS: Choices<Locked, 2> = [("always", Locked::Always), ("running", Locked::Running)];
+const FORMATS: Choices<Format, 2> = [("probe", Format::Probe), ("raw", Format::Raw)];
 const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
 
 /// Writes what an option is, unless it is what it is without a word.

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// assert_eq!("1G".parse(), Ok(Size(1 << 30)));
 /// assert_eq!(Size(3 << 19).to_string(), "1536K");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
 /// Why something is not a size.

@@ -1,6 +1,8 @@
 //! Reads and prints stacked disks: `linear:`, `striped:` and `table:`. What they mean is in [`crate::stack`].
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 
 use super::leg;
 use super::size::Size;
@@ -11,7 +13,7 @@ const SECTOR: u64 = 512;
 
 /// A table in device-mapper's language, and the disks that it names. A disk that is named more than once is one
 /// leg.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Its lines.
     pub targets: Vec<Target>,
@@ -22,6 +24,17 @@ pub struct Table {
 /// Reads what follows `linear:`.
 pub fn linear(rest: &str, depth: u32) -> Result<Spec, SpecError> {
     let legs = leg::split(rest, |c| c == '+')?;
+    // A path may have a comma, but whoever writes one means the next leg.
+    if let Some(leg) = legs
+        .iter()
+        .find(|leg| leg::is_path(leg) && leg.contains(','))
+    {
+        return Err(SpecError::Part {
+            option: (*leg).to_owned(),
+            remedy: "has a comma; join the legs of `linear` by `+`, as in `linear:a.img+b.img`, or write a path with \
+                     a comma as [file:path=a,,b.img]",
+        });
+    }
     let legs = legs.into_iter().map(|text| leg::read(text, depth));
     Ok(Spec::Linear {
         legs: legs.collect::<Result<_, _>>()?,
@@ -61,19 +74,21 @@ pub fn table(rest: &str, depth: u32) -> Result<Spec, SpecError> {
     for line in leg::split(rest, |c| c == '\n' || c == ';')? {
         reading.line(line)?;
     }
-    if reading.table.targets.is_empty() {
+    if reading.targets.is_empty() {
         return Err(SpecError::Missing {
             key: "a line of the table",
             example: "table:0 2097152 linear disk.img 0",
         });
     }
-    Ok(Spec::Table(reading.table))
+    let (targets, legs) = (reading.targets, reading.legs.in_order());
+    Ok(Spec::Table(Table { targets, legs }))
 }
 
 /// What was read of a table so far.
 #[derive(Default)]
 struct Reading {
-    table: Table,
+    targets: Vec<Target>,
+    legs: Numbered<Spec>,
     /// What `dmsetup table` calls it, if it says so.
     name: Option<String>,
     depth: u32,
@@ -137,7 +152,7 @@ impl Reading {
         if words.next().is_some() {
             return Err(wrong("goes on after its last leg"));
         }
-        self.table.targets.push(Target { start, len, layout });
+        self.targets.push(Target { start, len, layout });
         Ok(())
     }
 
@@ -156,13 +171,31 @@ impl Reading {
             remedy: "has no offset in sectors after it",
         })?;
         let spec = leg::read(text, self.depth)?;
-        let legs = &mut self.table.legs;
-        let leg = legs.iter().position(|known| *known == spec);
-        let leg = leg.unwrap_or_else(|| {
-            legs.push(spec);
-            legs.len() - 1
-        });
+        let leg = self.legs.number(spec);
         Ok(Some(Stretch { leg, at }))
+    }
+}
+
+/// Things by the order in which they came first. A table may name tens of thousands of disks.
+struct Numbered<T>(HashMap<T, usize>);
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Eq + Hash> Numbered<T> {
+    /// That of `one`, a new one if it has not come before.
+    fn number(&mut self, one: T) -> usize {
+        let next = self.0.len();
+        *self.0.entry(one).or_insert(next)
+    }
+
+    fn in_order(self) -> Vec<T> {
+        let mut all: Vec<_> = self.0.into_iter().collect();
+        all.sort_unstable_by_key(|&(_, number)| number);
+        all.into_iter().map(|(one, _)| one).collect()
     }
 }
 

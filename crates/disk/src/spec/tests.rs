@@ -147,13 +147,15 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
         let inline = prop::sample::select(INLINE.map(|(_, inline)| inline).to_vec());
         let buffers = prop::sample::select(BUFFERS.map(|(_, buffers)| buffers).to_vec());
         let lock = prop::sample::select(LOCKS.map(|(_, lock)| lock).to_vec());
-        let all = (cache, engine, inline, buffers, lock);
-        all.prop_map(|(cache, engine, inline, buffers, lock)| Settings {
+        let format = prop::sample::select(FORMATS.map(|(_, format)| format).to_vec());
+        let all = (cache, engine, inline, buffers, lock, format);
+        all.prop_map(|(cache, engine, inline, buffers, lock, format)| Settings {
             cache,
             engine,
             inline,
             buffers,
             lock,
+            format,
         })
     };
     let file = |(path, settings): (String, Settings)| Spec::File {

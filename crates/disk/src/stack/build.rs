@@ -56,6 +56,9 @@ pub enum StackError {
         start: u64,
         expected: u64,
     },
+    /// More than any disk can hold.
+    #[error("together the legs hold more than 2^63 - 1 bytes, and no disk is that large")]
+    TooLarge,
     /// A target without bytes, or beyond all bounds.
     #[error("target {target} has an impossible length or place")]
     Impossible { target: usize },
@@ -93,7 +96,7 @@ impl Plan {
 
 /// Whole blocks of each, one after the other.
 fn joined(sizes: &[u64], legs: &[Geometry], block: u32) -> Result<Map, StackError> {
-    let mut start = 0;
+    let mut start = 0u64;
     let mut targets = Vec::with_capacity(legs.len());
     for (leg, (geometry, size)) in legs.iter().zip(sizes).enumerate() {
         let last = leg + 1 == legs.len();
@@ -101,7 +104,7 @@ fn joined(sizes: &[u64], legs: &[Geometry], block: u32) -> Result<Map, StackErro
         let len = whole(bytes, u64::from(block), leg)?;
         let layout = Layout::Linear(Stretch { leg, at: 0 });
         targets.push(Target { start, len, layout });
-        start += len;
+        start = sum(start, len)?;
     }
     Ok(Map::new(targets))
 }
@@ -116,10 +119,19 @@ fn striped(chunk: u64, legs: &[Geometry], block: u32) -> Result<Map, StackError>
     let least = sizes?.into_iter().min().ok_or(StackError::NoLegs)?;
     let stripes = (0..legs.len()).map(|leg| Stretch { leg, at: 0 }).collect();
     let len = least.checked_mul(legs.len() as u64);
-    let len = len.ok_or(StackError::Impossible { target: 1 })?;
+    let len = len
+        .ok_or(StackError::TooLarge)
+        .and_then(|len| sum(0, len))?;
     let layout = Layout::Striped { chunk, stripes };
     let start = 0;
     Ok(Map::new(vec![Target { start, len, layout }]))
+}
+
+/// Where what has `len` bytes from `start` ends: offsets are signed numbers everywhere below.
+fn sum(start: u64, len: u64) -> Result<u64, StackError> {
+    let end = start.checked_add(len);
+    end.filter(|end| i64::try_from(*end).is_ok())
+        .ok_or(StackError::TooLarge)
 }
 
 /// As many whole `units` of leg number `leg` as there are.
@@ -154,7 +166,7 @@ fn check(targets: &[Target], legs: &[Geometry], block: u32) -> Result<(), StackE
             });
         }
         let impossible = StackError::Impossible { target: number };
-        expected = start.checked_add(*len).ok_or(impossible.clone())?;
+        expected = sum(*start, *len)?;
         if *len == 0 {
             return Err(impossible);
         }
@@ -296,6 +308,41 @@ mod tests {
             matches!(small, StackError::TooSmall { leg: 1, .. }),
             "{small}"
         );
+    }
+
+    #[test]
+    fn nothing_is_larger_than_a_disk_can_be() {
+        const MOST: u64 = i64::MAX.cast_unsigned();
+        let half = Geometry::plain((1 << 62) - 512);
+        let legs = |count: usize, leg: Geometry| vec![leg; count];
+        let joined = |legs: &[Geometry]| {
+            let sizes = legs.iter().map(|leg| leg.bytes).collect();
+            Plan::Joined(sizes)
+                .whole(legs)
+                .map(|whole| whole.geometry.bytes)
+        };
+        assert_eq!(joined(&legs(2, half)), Ok(MOST - 1023));
+        // 2^63, 2^64 - 2048 and, past the end of all numbers, 2^64 + 1 MiB.
+        let quarter = Geometry::plain(1 << 62);
+        for legs in [
+            legs(2, quarter),
+            legs(4, half),
+            [legs(4, quarter), legs(1, Geometry::plain(1 << 20))].concat(),
+        ] {
+            assert_eq!(joined(&legs), Err(StackError::TooLarge));
+        }
+        let striped = |count, leg| Plan::Striped(512).whole(&legs(count, leg)).map(drop);
+        assert_eq!(striped(2, half), Ok(()));
+        for count in [3, 4, 5, 1 << 12] {
+            assert_eq!(striped(count, half), Err(StackError::TooLarge), "{count}");
+        }
+        let table =
+            |at: u64, len: u64| of_table(&[linear(0, at, 0, 0), linear(at, len, 0, 0)], &[half]);
+        let most = (1 << 62) - 512;
+        assert_eq!(table(most, most).unwrap().geometry.bytes, MOST - 1023);
+        for len in [1 << 63, u64::MAX - 511] {
+            assert_eq!(table(most, len).unwrap_err(), StackError::TooLarge, "{len}");
+        }
     }
 
     #[test]

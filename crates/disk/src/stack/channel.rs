@@ -292,7 +292,10 @@ impl Requests {
     fn send_open(&mut self, leg: &mut Leg, op: Op, parent: usize) {
         if let Some(Open { at, spans, .. }) = leg.open.take() {
             let loan = Loan::of(spans);
-            let op = moved(op, at, loan.spans());
+            #[expect(unsafe_code, reason = "a part is lent on")]
+            // SAFETY: the loan is kept with the sub-request (`Sub`) until that has ended.
+            let spans = unsafe { loan.spans() };
+            let op = moved(op, at, spans);
             self.part(leg, op, parent, Some(loan));
         }
     }
@@ -343,7 +346,9 @@ impl Requests {
     }
 }
 
-impl Channel for StackChannel {
+// SAFETY: a request ends when all its parts have, which the channels of the legs vouch for.
+#[expect(unsafe_code, reason = "the promise of a channel")]
+unsafe impl Channel for StackChannel {
     #[inline]
     fn queue(&mut self, Request { ticket, op }: Request) -> Queued {
         if self.generation != self.shared.generation() {

@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 /// A stretch of a leg, from `at` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stretch {
     /// Which of the stack's legs.
     pub leg: usize,
@@ -22,7 +22,7 @@ pub struct Stretch {
 }
 
 /// How a target lies on its legs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One after the other.
     Linear(Stretch),
@@ -36,7 +36,7 @@ pub enum Layout {
 }
 
 /// A part of a stacked disk: a line of its table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Its first byte.
     pub start: u64,

@@ -49,7 +49,7 @@ use channel::StackChannel;
 use counts::Tally;
 pub use map::{Layout, Stretch, Target};
 
-use crate::{Channel, Disk, Event, Events, Geometry, Subscription, WaitPoint};
+use crate::{Channel, Disk, Effort, Event, Events, Geometry, Subscription, WaitPoint};
 
 /// Which legs an owner of a stacked disk's channel looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +187,12 @@ impl Shared {
 impl Disk for Stack {
     fn geometry(&self) -> Geometry {
         self.shared.whole().geometry
+    }
+
+    /// That of the leg that costs most; to split what lies on several takes its time as well.
+    fn effort(&self) -> Effort {
+        let legs = self.shared.legs.iter().map(|leg| leg.effort());
+        legs.fold(Effort::HandOver, Effort::max)
     }
 
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {

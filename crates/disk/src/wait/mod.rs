@@ -4,22 +4,30 @@
 //! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to everybody who may wake it.
 //! Waking somebody who is awake costs a fence and a load: only sleepers are woken.
 
-mod doubt;
 mod flag;
+mod window;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pollux_threads::preemptions;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-pub use doubt::Doubt;
 pub use flag::Flag;
+pub use window::{Crowd, Window};
+
+/// Lets others run who wait for this processor; how often was this thread preempted before and after that?
+#[must_use]
+pub fn give_way() -> [u64; 2] {
+    let before = preemptions();
+    std::thread::yield_now();
+    [before, preemptions()]
+}
 
 /// What a watched descriptor is called when it ends a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +54,6 @@ struct Point {
     flag: Flag,
     event: OwnedFd,
     epoll: OwnedFd,
-    /// When the owner was woken last by [`WaitPoint::wake`], in nanoseconds since `epoch`.
-    woken_at: AtomicU64,
-    epoch: Instant,
-}
-
-impl Point {
-    fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
 }
 
 /// A handle on a sleeper: wakes it, and lets descriptors wake it.
@@ -67,8 +66,6 @@ impl WaitPoint {
     /// What it is to find must be published before.
     pub fn wake(&self) {
         if self.0.flag.take() {
-            // Before the descriptor is written, which hands it to the owner.
-            self.0.woken_at.store(self.0.now(), Ordering::Relaxed);
             // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
@@ -113,7 +110,6 @@ impl AsFd for WaitPoint {
 #[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
-    late: Option<Duration>,
 }
 
 impl Sleeper {
@@ -135,11 +131,8 @@ impl Sleeper {
             flag: Flag::default(),
             event,
             epoll,
-            woken_at: AtomicU64::new(0),
-            epoch: Instant::now(),
         }));
-        let late = None;
-        Ok(Self { point, late })
+        Ok(Self { point })
     }
 
     /// A handle for others.
@@ -159,24 +152,13 @@ impl Sleeper {
         self.point.0.flag.disarm();
     }
 
-    /// How long it took from the [`WaitPoint::wake`] that ended the last sleep until the owner ran again.
-    /// `None`: something else ended it.
-    #[must_use]
-    pub fn late(&self) -> Option<Duration> {
-        self.late
-    }
-
     /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to
     /// `woken` each watched descriptor that is readable.
     ///
     /// # Errors
     ///
     /// None in practice: a signal only ends the sleep early.
-    pub fn sleep(
-        &mut self,
-        timeout: Option<Duration>,
-        mut woken: impl FnMut(Watch),
-    ) -> io::Result<()> {
+    pub fn sleep(&mut self, timeout: Option<Duration>, woken: impl FnMut(Watch)) -> io::Result<()> {
         let timeout = timeout.map(|t| Timespec::try_from(t).expect("nobody waits 2^63 seconds"));
         let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
         let reported = match timeout {
@@ -184,7 +166,26 @@ impl Sleeper {
             Some(timeout) => self.wait_until(&timeout, &mut reports),
         };
         self.disarm();
-        self.late = None;
+        self.tell(reported, woken)
+    }
+
+    /// Names what would end a sleep now, for one who is awake and stays so for long. A system call.
+    ///
+    /// # Errors
+    ///
+    /// None in practice.
+    pub fn hear(&mut self, woken: impl FnMut(Watch)) -> io::Result<()> {
+        let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
+        let at_once = Some(&Timespec::default());
+        let reported = epoll::wait(&self.point.0.epoll, &mut reports, at_once);
+        self.tell(reported, woken)
+    }
+
+    fn tell(
+        &self,
+        reported: Result<Reported<'_>, Errno>,
+        mut woken: impl FnMut(Watch),
+    ) -> io::Result<()> {
         let reported = match reported {
             Ok((reported, _)) => reported,
             Err(Errno::INTR) => return Ok(()),
@@ -195,9 +196,6 @@ impl Sleeper {
                 Watch::WAKE => {
                     // Non-blocking; `EAGAIN` only where a wake-up was read before.
                     let _ = rustix::io::read(&self.point.0.event, &mut [0; 8]);
-                    let point = &self.point.0;
-                    let since = point.woken_at.load(Ordering::Relaxed);
-                    self.late = Some(Duration::from_nanos(point.now().saturating_sub(since)));
                 }
                 Watch::CHANNEL => {}
                 name => woken(name),
@@ -289,14 +287,9 @@ mod tests {
     fn another_thread_ends_the_sleep() {
         let mut sleeper = Sleeper::new().unwrap();
         let point = sleeper.point().clone();
-        assert_eq!(sleeper.late(), None);
         sleeper.arm();
-        let began = Instant::now();
         let waker = std::thread::spawn(move || point.wake());
-        sleep(&mut sleeper);
-        assert!(sleeper.late().is_some_and(|late| late <= began.elapsed()));
+        assert!(sleep(&mut sleeper).is_empty());
         waker.join().unwrap();
-        sleeper.sleep(Some(Duration::ZERO), |_| ()).unwrap();
-        assert_eq!(sleeper.late(), None, "nobody woke it");
     }
 }

@@ -22,11 +22,6 @@ fn pool(slots: usize) -> Pool {
     Pool::with_arenas_of(PAGES * page(), Box::new(register))
 }
 
-fn addresses(buffer: &Buffer) -> std::ops::Range<usize> {
-    let start = buffer.span().as_ptr().addr();
-    start..start + buffer.len()
-}
-
 fn overlap(one: &std::ops::Range<usize>, other: &std::ops::Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
@@ -36,7 +31,7 @@ fn a_buffer_starts_at_a_page_and_keeps_what_is_written() {
     let pool = pool(1);
     let mut buffer = pool.allocate(1000).unwrap();
     assert_eq!(buffer.len(), 1000);
-    assert!(buffer.span().as_ptr().addr().is_multiple_of(page()));
+    assert!(buffer.addresses().start.is_multiple_of(page()));
     buffer.write(990, b"0123456789");
     let mut seen = [0; 5];
     buffer.read(993, &mut seen);
@@ -59,7 +54,7 @@ fn a_full_pool_grows_until_the_server_has_no_slot() {
     assert!(refused.to_string().contains("no slot"), "{refused}");
     drop(second);
     let again = pool.allocate(PAGES * page()).unwrap();
-    assert!(!overlap(&addresses(&first), &addresses(&again)));
+    assert!(!overlap(&first.addresses(), &again.addresses()));
 }
 
 #[test]
@@ -97,13 +92,13 @@ fn buffers_outlive_their_pool() {
 fn once_given_up_nothing_that_comes_back_is_handed_out_again() {
     let pool = pool(1);
     let lent = pool.allocate(5000).unwrap();
-    let theirs = addresses(&lent);
+    let theirs = lent.addresses();
     pool.give_up();
     drop(lent);
     assert_eq!(pool.retired(), 5000);
     let mut all = Vec::new();
     while let Ok(buffer) = pool.allocate(1) {
-        let ours = addresses(&buffer);
+        let ours = buffer.addresses();
         assert!(ours.end <= theirs.start || theirs.end <= ours.start);
         all.push(buffer);
     }
@@ -140,8 +135,8 @@ proptest! {
                 Step::Allocate(len) => {
                     // An empty buffer occupies no byte.
                     let Ok(buffer) = pool.allocate(len) else { continue };
-                    let new = addresses(&buffer);
-                    let taken = live.iter().map(addresses).chain(retired.iter().cloned());
+                    let new = buffer.addresses();
+                    let taken = live.iter().map(Buffer::addresses).chain(retired.iter().cloned());
                     for taken in taken {
                         prop_assert!(!overlap(&new, &taken), "{new:x?} {taken:x?}");
                     }
@@ -152,7 +147,7 @@ proptest! {
                 }
                 Step::Retire(index) if !live.is_empty() => {
                     let buffer = live.swap_remove(index.index(live.len()));
-                    retired.push(addresses(&buffer));
+                    retired.push(buffer.addresses());
                     buffer.retire();
                 }
                 Step::Free(_) | Step::Retire(_) => {}

@@ -47,7 +47,7 @@ impl Server {
             let disk = Arc::new(Null::new(Geometry::plain(1 << 20)));
             let device = Arc::new(Device::new(disk, options));
             let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
-            pollux_device::serve(stream, &device, &workers, Tuning::default()).unwrap();
+            pollux_device::serve(stream, None, &device, &workers, Tuning::default()).unwrap();
         });
         Self {
             folder,
@@ -78,15 +78,17 @@ impl Server {
 }
 
 fn fds() -> QueueFds {
-    let fd = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let fd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     QueueFds {
-        kick: fd(),
-        call: fd(),
+        kick: Arc::new(fd()),
+        call: Arc::new(Call::new(fd(), Arc::default())),
     }
 }
 
 fn holds(connection: &Connection, region: &Region) -> bool {
-    View::default().of(connection.known()).holds(region.span())
+    // SAFETY: nobody touches what it names.
+    let span = unsafe { region.span() };
+    View::default().of(connection.known()).holds(span)
 }
 
 #[test]

@@ -149,7 +149,8 @@ impl<T> Core<T> {
                 _ => &mut self.writable,
             };
             match &bounce {
-                Some(bounce) => push(side, bounce.span(), limits.buffer),
+                // SAFETY: the flight, below, keeps it until the device has handed the chain back.
+                Some(bounce) => push(side, unsafe { bounce.span() }, limits.buffer),
                 None => within(&spans, job.part.skip, job.part.len)
                     .for_each(|span| push(side, span, limits.buffer)),
             }

@@ -106,19 +106,12 @@ impl Device {
     /// is something new.
     fn compare(&self, facts: &Facts, opened: &Opened) -> Result<Option<Facts>, Difference> {
         let agreed = &opened.session.agreed;
-        let before = self.connection().features();
-        let missing = before & !agreed.features & !feature::RO;
-        if missing != 0 {
-            return Err(Difference::Features { missing });
-        }
-        let is_read_only = agreed.features & feature::RO != 0;
-        if is_read_only && facts.geometry.access == Access::ReadWrite {
-            return Err(Difference::ReadOnly);
-        }
-        let (now, before) = (agreed.queues, self.queues());
-        if now < before {
-            return Err(Difference::Queues { before, now });
-        }
+        let before = (self.connection().features(), self.queues());
+        offers(
+            before,
+            (agreed.features, agreed.queues),
+            facts.geometry.access,
+        )?;
         // Buffers are registered one after the other from servers that can, while requests are in flight.
         let whole = |sending| matches!(sending, Sending::Whole { .. });
         if whole(agreed.memory) && !self.connection().replaces_memory() {
@@ -161,6 +154,24 @@ impl Facts {
             flushes: now.flushes,
             generation: self.generation + 1,
         }))
+    }
+}
+
+/// Does a server with the features and queues of `now` offer what one with those of `before` did, for requests of
+/// that `access`?
+///
+/// By the name that a user knows: a read-only disk lacks features, too, as does one with a single queue.
+fn offers(before: (u64, u16), now: (u64, u16), access: Access) -> Result<(), Difference> {
+    if now.0 & feature::RO != 0 && access == Access::ReadWrite {
+        return Err(Difference::ReadOnly);
+    }
+    if now.1 < before.1 {
+        let (before, now) = (before.1, now.1);
+        return Err(Difference::Queues { before, now });
+    }
+    match before.0 & !now.0 & !feature::RO {
+        0 => Ok(()),
+        missing => Err(Difference::Features { missing }),
     }
 }
 

@@ -8,23 +8,30 @@
 //! The module knows no ring and no descriptor: those are behind [`Ends`] and [`Seat`]. loom runs it over
 //! the real `Reader` and `Writer`, in every interleaving.
 
+mod call;
+mod channels;
 mod fate;
+mod listeners;
 mod parker;
 mod wakes;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use pollux_disk::Failure;
 use pollux_ring::{Armed, Notify, RingIndex};
 
+use self::listeners::Listeners;
 use crate::lock::{Guard, Lock};
 use crate::options::{Completion, KickLock, Mixed};
 use crate::switch::Switch;
 use crate::sync::{AtomicU16, Ordering};
 
+pub use call::{Call, EventFd};
 pub use fate::Fate;
+pub use listeners::{Listener, Point};
 pub use parker::{Parker, Seat};
 pub use wakes::Wakes;
 
@@ -73,6 +80,24 @@ pub trait Ends: Send {
 
 /// The outside of the lock: what a queue needs beside its ends.
 pub trait Outside: Send + Sync {
+    /// What the device signals.
+    type EventFd: EventFd;
+    /// Where the owner of a channel sleeps.
+    type Point: Point;
+
+    /// What the device calls.
+    fn call(&self) -> &Call<Self::EventFd>;
+
+    /// Calls, and alarms, end the sleep at `point` from now on.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says.
+    fn watched_by(&self, point: &Self::Point) -> io::Result<()>;
+
+    /// Takes [`Outside::watched_by`] back.
+    fn unwatched_by(&self, point: &Self::Point);
+
     /// Is there something to reap, behind the elements before `next`? A look without the lock.
     fn sees_more_than(&self, next: RingIndex) -> bool;
 
@@ -97,6 +122,8 @@ pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
     /// Goes first: the queue stops with it, and only then is what was lent with requests let go.
     outside: O,
     lock: Lock<State<E, S>>,
+    /// The channels.
+    listeners: Listeners<O::Point>,
     /// The used element to be taken next, for looks without the lock.
     next: AtomicU16,
     kick_lock: KickLock,
@@ -227,6 +254,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
                 alarmed: false,
             }),
             outside,
+            listeners: Listeners::new(),
             kick_lock,
         }
     }
@@ -405,65 +433,6 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         self.outside.looked(chains);
         self.release(state, after);
         drop(left);
-    }
-
-    /// Sleeps until `poll` is ready. `poll` registers the waker where what it waits for wakes it, and
-    /// sees to it that calls are on.
-    pub fn block<T>(&self, mut poll: impl FnMut(&Waker) -> Poll<T>) -> T {
-        let parker = Parker::new();
-        let waker = Waker::from(Arc::clone(&parker));
-        let mut seat = None;
-        let ready = loop {
-            if let Poll::Ready(ready) = poll(&waker) {
-                break ready;
-            }
-            self.outside.slept();
-            if seat.is_none() {
-                seat = self.sit(&parker);
-            }
-            match &mut seat {
-                Some(seat) => {
-                    parker.sit(seat);
-                    self.woken();
-                }
-                None => parker.park(),
-            }
-        };
-        self.leave(&parker, seat);
-        ready
-    }
-
-    /// Takes the seat; if somebody has it, `parker` is woken when it is free.
-    fn sit(&self, parker: &Arc<Parker<S>>) -> Option<S> {
-        let mut state = self.lock.lock();
-        let seat = state.seat.take();
-        let queued = state.parked.iter().position(|one| Arc::ptr_eq(one, parker));
-        match (&seat, queued) {
-            (Some(_), Some(place)) => {
-                state.parked.remove(place);
-            }
-            (None, None) => state.parked.push_back(Arc::clone(parker)),
-            (Some(_), None) | (None, Some(_)) => {}
-        }
-        self.release(state, After::nothing());
-        seat
-    }
-
-    /// Gives the seat back, and wakes the next to take it. Whoever leaves sees to that, whether it sat
-    /// there or was about to.
-    fn leave(&self, parker: &Arc<Parker<S>>, seat: Option<S>) {
-        let mut state = self.lock.lock();
-        let mut after = After::nothing();
-        state.parked.retain(|one| !Arc::ptr_eq(one, parker));
-        if seat.is_some() {
-            state.seat = seat;
-        }
-        if state.seat.is_some()
-            && let Some(next) = state.parked.pop_front()
-        {
-            after.wakes.wake(Waker::from(next));
-        }
-        self.release(state, after);
     }
 }
 

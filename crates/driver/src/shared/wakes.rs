@@ -2,15 +2,18 @@
 //! may want the lock.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use pollux_disk::Completion;
 use pollux_disk::inbox::Address;
 
+use crate::sync::model_has_ended;
+
 /// Who is to be woken, and told what.
 #[derive(Debug, Default)]
 pub struct Wakes {
-    wakers: Vec<Waker>,
+    wakers: VecDeque<Waker>,
     letters: Vec<(Address, Completion)>,
 }
 
@@ -18,7 +21,7 @@ thread_local! {
     /// Lists that have grown, so that none is made under a lock.
     static SPARE: Cell<Wakes> = const {
         Cell::new(Wakes {
-            wakers: Vec::new(),
+            wakers: VecDeque::new(),
             letters: Vec::new(),
         })
     };
@@ -34,7 +37,7 @@ impl Wakes {
 
     /// `waker` is woken.
     pub fn wake(&mut self, waker: Waker) {
-        self.wakers.push(waker);
+        self.wakers.push_back(waker);
     }
 
     /// `completion` is delivered to a channel, whose owner is woken if it sleeps.
@@ -44,17 +47,38 @@ impl Wakes {
 
     /// Does it all. No lock of a queue is held.
     #[inline]
-    pub fn send(mut self) {
-        for waker in self.wakers.drain(..) {
-            waker.wake();
-        }
+    pub fn send(self) {
+        let mut sent = Sent(self);
+        sent.all();
+        let emptied = std::mem::take(&mut sent.0);
+        let _ = SPARE.try_with(|spare| spare.set(emptied));
+    }
+}
+
+/// On the way. Wakers are others' code: one that panics takes nobody else's wake-up.
+struct Sent(Wakes);
+
+impl Sent {
+    #[inline]
+    fn all(&mut self) {
+        let Wakes { wakers, letters } = &mut self.0;
         // All that is for a channel arrives before its owner is woken.
-        for (address, completion) in &self.letters {
+        for (address, completion) in letters.iter() {
             address.put(*completion);
         }
-        for (address, _) in self.letters.drain(..) {
+        for (address, _) in letters.drain(..) {
             address.wake();
         }
-        let _ = SPARE.try_with(|spare| spare.set(self));
+        while let Some(waker) = wakers.pop_front() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if !model_has_ended() {
+            self.all();
+        }
     }
 }

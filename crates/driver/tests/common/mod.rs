@@ -56,7 +56,7 @@ impl Served {
             for _ in 0..frontends {
                 let (stream, _) = listener.accept().unwrap();
                 accepted.lock().unwrap().push(stream.try_clone().unwrap());
-                pollux_device::serve(stream, &served, &workers, tuning).unwrap();
+                pollux_device::serve(stream, None, &served, &workers, tuning).unwrap();
             }
         });
         Self {
@@ -82,7 +82,7 @@ impl Served {
                     let tuning = Tuning::default();
                     let workers = Arc::new(Workers::start(1, &[], tuning).unwrap());
                     // It ends in the middle of anything.
-                    let _ = pollux_device::serve(stream, &device(spec), &workers, tuning);
+                    let _ = pollux_device::serve(stream, None, &device(spec), &workers, tuning);
                 });
             }
         });

@@ -13,8 +13,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use loom::thread;
-use model::{Board, Device, Request, go_off, queue, submit, submit_as_task, submit_blocking, wait};
-use pollux_driver::model::Owner;
+use model::{
+    Board, Channel, Device, Request, go_off, queue, submit, submit_as_task, submit_blocking, wait,
+};
+use pollux_driver::model::{EventFd, Outside, Owner};
 use pollux_driver::{Completion, KickLock, Mixed};
 use pollux_ring::Suppression;
 
@@ -200,12 +202,12 @@ fn a_waiter_for_room_that_leaves_passes_the_room_on() {
 fn a_call_driven_request_calls_whoever_hears_calls() {
     explore(None, |suppression| {
         let (board, device) = usual(1, suppression);
-        let call = Arc::clone(device.call());
+        let seat = Arc::clone(device.seat());
         let device = thread::spawn(move || device.serve(1));
         let request = flying(&board, Call);
         // An event loop: it has not asked for anything but this.
         while !request.0.has_ended() {
-            call.hear();
+            seat.hear();
             board.woken();
         }
         device.join().unwrap();
@@ -233,12 +235,12 @@ fn a_request_that_is_forsaken_leaves_the_others_their_calls() {
 /// A poller that is stopped with a request in flight, and a sleeper.
 fn a_poller_stops(mixed: Mixed, suppression: Suppression) {
     let (board, device) = queue(2, suppression, mixed, KickLock::Released);
-    let (alarm, call) = (
+    let (alarm, seat) = (
         Arc::clone(&board.outside().alarm),
-        Arc::clone(device.call()),
+        Arc::clone(device.seat()),
     );
     let clock = matches!(mixed, Mixed::SuspendedFor(_))
-        .then(|| thread::spawn(move || go_off(&alarm, &call)));
+        .then(|| thread::spawn(move || go_off(&alarm, &seat)));
     let device = thread::spawn(move || device.serve(2));
     let _unwatched = flying(&board, Polled);
     wait(&board, &flying(&board, Call));
@@ -267,9 +269,87 @@ fn a_server_that_comes_back_is_handed_what_the_one_before_has_not_ended() {
     });
 }
 
+#[test]
+fn a_channel_that_opens_takes_no_wake_up_from_a_sleeper() {
+    explore(Some(3), |suppression| {
+        let (board, device) = usual(1, suppression);
+        let device = thread::spawn(move || device.serve(1));
+        let request = flying(&board, Call);
+        let other = Arc::clone(&board);
+        // It stays: one that goes looks at the ring.
+        let opener = thread::spawn(move || std::mem::forget(Channel::open(&other)));
+        wait(&board, &request);
+        opener.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn the_channel_that_holds_the_call_goes() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let other = Arc::clone(&board);
+        let channel = thread::spawn(move || {
+            let channel = Channel::open(&other);
+            channel.wait(&channel.flying(Polled));
+        });
+        let holder = Channel::open(&board);
+        holder.wait(&holder.flying(Polled));
+        drop(holder);
+        channel.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn a_channel_and_a_thread_sleep_over_one_queue() {
+    explore(Some(2), |suppression| {
+        let (board, device) = usual(2, suppression);
+        let device = thread::spawn(move || device.serve(2));
+        let other = Arc::clone(&board);
+        let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
+        let channel = Channel::open(&board);
+        channel.wait(&channel.flying(Polled));
+        sleeper.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
 /// Without a part in the proof that the fences matter.
 mod apart {
     use super::*;
+
+    /// A channel that opened did this once: it read the calls to count them, and did not look at the ring.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn a_call_that_is_read_without_a_look_hangs() {
+        explore(Some(2), |suppression| {
+            let (board, device) = usual(1, suppression);
+            let device = thread::spawn(move || device.serve(1));
+            let request = flying(&board, Call);
+            let other = Arc::clone(&board);
+            let reader = thread::spawn(move || other.outside().call().fd().read());
+            wait(&board, &request);
+            reader.join().unwrap();
+            device.join().unwrap();
+        });
+    }
+
+    /// To forget the look is not enough to do that: the calls come again.
+    #[test]
+    fn calls_that_are_heard_without_a_look_come_again() {
+        explore(Some(2), |suppression| {
+            let (board, device) = usual(1, suppression);
+            let device = thread::spawn(move || device.serve(1));
+            let request = flying(&board, Call);
+            let other = Arc::clone(&board);
+            let reader = thread::spawn(move || drop(other.outside().call().hear()));
+            wait(&board, &request);
+            reader.join().unwrap();
+            device.join().unwrap();
+        });
+    }
 
     /// The rule that was not merged, caught. It hangs with all fences.
     #[test]

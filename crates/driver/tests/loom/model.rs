@@ -1,6 +1,7 @@
 //! A queue and its device for loom: the real lanes, and around them as little as will do.
 
 use std::collections::VecDeque;
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -9,7 +10,9 @@ use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use pollux_disk::Failure;
 use pollux_disk::wait::Flag;
-use pollux_driver::model::{Ends, Fate, Outside, Owner, Seat, Switch, Switchboard, Turn, Wakes};
+use pollux_driver::model::{
+    Call, Ends, EventFd, Fate, Listener, Outside, Owner, Seat, Switch, Switchboard, Turn, Wakes,
+};
 use pollux_driver::{Completion, KickLock, Mixed};
 use pollux_ring::{
     Armed, Entry, Glance, Head, Lane, Notify, Reader, RingIndex, Suppression, UsedElem, Words,
@@ -57,26 +60,89 @@ pub struct Rings {
     suppression: Suppression,
 }
 
-/// An eventfd: a sleep ends when it has been signalled, before or after the sleep began.
+/// What ends a sleep, whether it comes before or after the sleep began.
 #[derive(Debug, Default)]
 pub struct Event {
-    signalled: Mutex<bool>,
+    signals: Mutex<Signals>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Signals {
+    signalled: bool,
+    /// A call descriptor that is watched has become readable, and still is.
+    called: bool,
 }
 
 impl Event {
     pub fn signal(&self) {
-        *self.signalled.lock().unwrap() = true;
+        self.signals.lock().unwrap().signalled = true;
         self.changed.notify_one();
+    }
+
+    /// The call descriptor is readable, or somebody has read it: `epoll` looks again before it ends a sleep.
+    fn called(&self, readable: bool) {
+        self.signals.lock().unwrap().called = readable;
+        if readable {
+            self.changed.notify_one();
+        }
     }
 
     /// Loom reports a sleep that nothing ends as a deadlock: a lost wake-up.
     pub fn sleep(&self) {
-        let mut signalled = self.signalled.lock().unwrap();
-        while !*signalled {
-            signalled = self.changed.wait(signalled).unwrap();
+        let mut signals = self.signals.lock().unwrap();
+        while !(signals.signalled || signals.called) {
+            signals = self.changed.wait(signals).unwrap();
         }
-        *signalled = false;
+        *signals = Signals::default();
+    }
+}
+
+/// The call descriptor: an eventfd, and where it ends sleeps.
+#[derive(Debug, Default)]
+pub struct CallFd {
+    inside: Mutex<Watched>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    signals: u64,
+    points: Vec<Arc<Point>>,
+}
+
+impl CallFd {
+    fn watched_by(&self, point: &Arc<Point>) {
+        let mut inside = self.inside.lock().unwrap();
+        point.event.called(inside.signals > 0);
+        inside.points.push(Arc::clone(point));
+    }
+
+    fn unwatched_by(&self, point: &Arc<Point>) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.points.retain(|other| !Arc::ptr_eq(point, other));
+        point.event.called(false);
+    }
+}
+
+impl EventFd for CallFd {
+    fn read(&self) -> u64 {
+        let mut inside = self.inside.lock().unwrap();
+        if inside.signals > 0 {
+            inside
+                .points
+                .iter()
+                .for_each(|point| point.event.called(false));
+        }
+        std::mem::take(&mut inside.signals)
+    }
+
+    fn signal(&self, times: u64) {
+        let mut inside = self.inside.lock().unwrap();
+        inside.signals += times;
+        inside
+            .points
+            .iter()
+            .for_each(|point| point.event.called(true));
     }
 }
 
@@ -97,6 +163,26 @@ impl Point {
     /// Sleeps until the device calls.
     pub fn hear(&self) {
         self.event.sleep();
+    }
+}
+
+impl Wake for Point {
+    fn wake(self: Arc<Self>) {
+        Bed::ring(&self);
+    }
+}
+
+/// A handle on one.
+#[derive(Clone)]
+pub struct Handle(Arc<Point>);
+
+impl pollux_driver::model::Point for Handle {
+    fn wake(&self) {
+        Bed::ring(&self.0);
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -128,11 +214,11 @@ impl Seat for Bed {
 
 /// A request, as far as a shared queue knows it.
 #[derive(Clone, Debug)]
-pub struct Request(pub Arc<Fate>);
+pub struct Request(pub Arc<Fate>, Option<Arc<Point>>);
 
 impl Request {
     pub fn new(completion: Completion) -> Self {
-        Self(Arc::new(Fate::new(completion)))
+        Self(Arc::new(Fate::new(completion)), None)
     }
 }
 
@@ -143,6 +229,9 @@ impl Owner for Request {
 
     fn end(self, result: Result<(), Failure>, wakes: &mut Wakes) {
         self.0.end(result, wakes);
+        if let Some(channel) = self.1 {
+            wakes.wake(Waker::from(channel));
+        }
     }
 }
 
@@ -251,11 +340,28 @@ pub struct Edge {
     glance: Glance<UsedElem>,
     epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
+    call: Arc<Call<CallFd>>,
     pub alarm: Arc<Alarm>,
     _rings: Arc<Rings>,
 }
 
 impl Outside for Edge {
+    type EventFd = CallFd;
+    type Point = Handle;
+
+    fn call(&self) -> &Call<CallFd> {
+        &self.call
+    }
+
+    fn watched_by(&self, point: &Handle) -> io::Result<()> {
+        self.call.fd().watched_by(&point.0);
+        Ok(())
+    }
+
+    fn unwatched_by(&self, point: &Handle) {
+        self.call.fd().unwatched_by(&point.0);
+    }
+
     fn sees_more_than(&self, next: RingIndex) -> bool {
         self.glance.sees_more_than(next) || self.epoch.load(Ordering::Relaxed) > 0
     }
@@ -285,7 +391,8 @@ pub struct Device {
     fresh: Arc<Rings>,
     epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
-    call: Arc<Point>,
+    call: Arc<Call<CallFd>>,
+    seat: Arc<Point>,
 }
 
 /// A queue with room for so many requests in flight.
@@ -305,11 +412,14 @@ pub fn queue(
     let (rings, fresh, epoch) = (rings(), rings(), Arc::<AtomicU16>::default());
     let used = Reader::new(rings.used.lane(suppression), START);
     let kick = Arc::new(Event::default());
-    let call = Arc::new(Point::default());
+    let call = Arc::new(Call::new(CallFd::default(), Arc::default()));
+    let seat = Arc::new(Point::default());
+    call.fd().watched_by(&seat);
     let edge = Edge {
         glance: used.glance(),
         epoch: Arc::clone(&epoch),
         kick: Arc::clone(&kick),
+        call: Arc::clone(&call),
         alarm: Arc::default(),
         _rings: Arc::clone(&rings),
     };
@@ -324,29 +434,30 @@ pub fn queue(
         fresh: Arc::clone(&fresh),
         _rings: Arc::clone(&rings),
     };
-    let seat = Bed(Arc::clone(&call));
-    let board = Switchboard::new(ends, seat, edge, mixed, kick_lock);
+    let bed = Bed(Arc::clone(&seat));
+    let board = Switchboard::new(ends, bed, edge, mixed, kick_lock);
     let device = Device {
         rings,
         fresh,
         epoch,
         kick,
         call,
+        seat,
     };
     (Arc::new(board), device)
 }
 
 impl Device {
     /// The wait point of the seat.
-    pub fn call(&self) -> &Arc<Point> {
-        &self.call
+    pub fn seat(&self) -> &Arc<Point> {
+        &self.seat
     }
 
     /// It is gone. Another one is there instead, which has been told of everything; those who use the queue
     /// hear of it now.
     pub fn restart(self) -> Self {
         self.epoch.store(1, Ordering::SeqCst);
-        self.call.event.signal();
+        self.call.signal();
         Self {
             rings: Arc::clone(&self.fresh),
             ..self
@@ -364,7 +475,7 @@ impl Device {
                 let (id, len) = (u32::from(head), 0);
                 used.stage(UsedElem { id, len });
                 if used.publish() == Notify::Needed {
-                    self.call.event.signal();
+                    self.call.signal();
                 }
                 requests -= 1;
             }
@@ -422,8 +533,60 @@ pub fn wait(board: &Board, request: &Request) {
 }
 
 /// An alarm goes off once, after it was set, at the wait point of the seat.
-pub fn go_off(alarm: &Alarm, call: &Point) {
+pub fn go_off(alarm: &Alarm, seat: &Point) {
     alarm.set.sleep();
     *alarm.fired.lock().unwrap() = true;
-    call.event.signal();
+    seat.event.signal();
+}
+
+/// A channel into the queue, in the steps of the driver's own: its requests arrive at a wait point of its own.
+pub struct Channel {
+    board: Arc<Board>,
+    point: Arc<Point>,
+    listener: Listener<Handle>,
+}
+
+impl Channel {
+    pub fn open(board: &Arc<Board>) -> Self {
+        let point = Arc::<Point>::default();
+        let listener = board.listener(&Handle(Arc::clone(&point)));
+        board.hear();
+        Self {
+            board: Arc::clone(board),
+            point,
+            listener,
+        }
+    }
+
+    /// A request of its, in flight.
+    pub fn flying(&self, completion: Completion) -> Request {
+        let mut request = Request::new(completion);
+        request.1 = Some(Arc::clone(&self.point));
+        self.board.submit_all(|ends, switch| {
+            switch.begin(completion);
+            ends.accept(request.clone());
+        });
+        request
+    }
+
+    /// Sleeps until `request` has ended.
+    pub fn wait(&self, request: &Request) {
+        while !request.0.has_ended() {
+            self.point.flag.arm();
+            self.board.sleeps(&self.listener).unwrap();
+            if request.0.has_ended() {
+                self.point.flag.disarm();
+            } else {
+                self.point.event.sleep();
+                self.point.flag.disarm();
+            }
+            self.board.wakes(&self.listener);
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.board.leaves(&self.listener);
+    }
 }

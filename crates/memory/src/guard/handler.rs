@@ -47,10 +47,12 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     if matches!(code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR) {
         // SAFETY: with these codes it holds an address.
         let address = unsafe { described.si_addr() } as usize;
-        if let Some((entry, region)) = find(address)
-            && replace(entry, &region, address)
-        {
-            return entry.tear();
+        if let Some((entry, region)) = find(address) {
+            // First: no other thread, nor the kernel, may find the zeroes before all can know.
+            entry.tear();
+            if replace(entry, &region, address) {
+                return;
+            }
         }
     }
     pass_on(signal, info, context, code);

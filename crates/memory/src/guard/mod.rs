@@ -6,10 +6,15 @@
 //! `F_SEAL_SHRINK`, would forbid the first, but it is the peer's to set, and QEMU does not.)
 //!
 //! So every region has a [`Guard`], an entry in a list that the handler of SIGBUS walks. Where the fault
-//! lies in a region, the handler puts private zeroes in place of the *whole* region, at the same
-//! address, and rings the region's alarm, which ends the session it belongs to. The access is
-//! repeated, finds zeroes, and goes on; whatever comes of it concerns the peer alone. A SIGBUS
-//! anywhere else goes to whoever handled it before.
+//! lies in a region, the handler rings the region's alarm, which ends the session it belongs to, and then puts private
+//! zeroes in place of the *whole* region, at the same address. The access is repeated, finds zeroes, and goes on;
+//! whatever comes of it concerns the peer alone. A SIGBUS anywhere else goes to whoever handled it before.
+//!
+//! The page may be the host's fault and not the peer's: its memory has failed, or no huge page is left. Then the peer
+//! must not take for done what was done with zeroes. So the alarm rings *before* the zeroes are there: a thread that has
+//! read some, or waited for the kernel to read some, and then asks the alarm, is told. (To find a zero it must have come
+//! after `mmap` by way of the kernel's locks on the page tables.) Queues ask after a transfer has ended and before they
+//! publish it.
 //!
 //! Why this is sound:
 //!
@@ -186,7 +191,12 @@ impl Guard {
     }
 
     /// Rings `alarm` when the region is lost; at once, if it is.
+    ///
+    /// # Panics
+    ///
+    /// When it has one: the handler may be ringing that.
     pub fn set_alarm(&mut self, alarm: Arc<Alarm>) {
+        assert!(self.alarm.is_none(), "a region has one alarm");
         let pointer = Arc::as_ptr(&alarm).cast_mut();
         self.alarm = Some(alarm);
         self.entry.alarm.store(pointer, Ordering::Release);

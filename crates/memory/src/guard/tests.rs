@@ -22,21 +22,21 @@ fn memory() -> (File, Region) {
 fn memory_that_is_truncated_reads_as_zeroes_and_is_called_torn() {
     let (file, region) = memory();
     let (other_file, other) = memory();
-    region.span().write(&vec![7; 0x10_0000]);
-    other.span().write(&vec![8; 0x10_0000]);
+    region.write(0, &vec![7; 0x10_0000]);
+    other.write(0, &vec![8; 0x10_0000]);
     file.set_len(0x1000).unwrap();
     let mut bytes = vec![1; 0x3000];
-    region.slice(0, 0x3000).unwrap().read(&mut bytes);
+    region.read(0, &mut bytes);
     // What was copied before the fault was there; what comes after it is zeroes.
     assert_eq!(bytes[0x1000..], [0; 0x2000]);
     assert!(region.is_torn());
-    region.span().write(&vec![9; 0x10_0000]);
-    region.slice(0, 0x3000).unwrap().read(&mut bytes);
+    region.write(0, &vec![9; 0x10_0000]);
+    region.read(0, &mut bytes);
     assert_eq!(bytes, [9; 0x3000], "it is memory like any other");
 
     assert!(!other.is_torn());
     let mut bytes = vec![0; 0x1000];
-    other.slice(0xf_f000, 0x1000).unwrap().read(&mut bytes);
+    other.read(0xf_f000, &mut bytes);
     assert_eq!(bytes, [8; 0x1000]);
     drop(other_file);
 }
@@ -45,7 +45,7 @@ fn memory_that_is_truncated_reads_as_zeroes_and_is_called_torn() {
 fn a_write_into_memory_that_is_gone_is_survived() {
     let (file, region) = memory();
     file.set_len(0).unwrap();
-    region.span().write(&vec![7; 0x10_0000]);
+    region.write(0, &vec![7; 0x10_0000]);
     assert!(region.is_torn());
     assert_eq!(
         file.metadata().unwrap().len(),
@@ -63,7 +63,7 @@ fn many_threads_may_find_it_gone_at_once() {
                 scope.spawn(|| {
                     while !region.is_torn() {
                         let mut bytes = vec![0; 0x10_0000];
-                        region.span().read(&mut bytes);
+                        region.read(0, &mut bytes);
                     }
                 });
             }
@@ -78,7 +78,7 @@ fn the_alarm_ends_the_connection_and_says_why() {
         let (file, region) = memory();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let alarm = Arc::new(Alarm::new(ours.into()));
-        let touch = |region: &Region| region.span().write(&vec![7; 0x10_0000]);
+        let touch = |region: &Region| region.write(0, &vec![7; 0x10_0000]);
         file.set_len(0).unwrap();
         if late {
             touch(&region);
@@ -98,12 +98,21 @@ fn the_alarm_ends_the_connection_and_says_why() {
 }
 
 #[test]
+#[should_panic(expected = "a region has one alarm")]
+fn no_alarm_takes_the_place_of_one_that_may_be_ringing() {
+    let (_file, region) = memory();
+    let alarm = || Arc::new(Alarm::new(UnixStream::pair().unwrap().0.into()));
+    let _ = region.with_alarm(alarm()).with_alarm(alarm());
+}
+
+#[test]
 fn the_kernel_says_efault_and_tears_nothing() {
     let (memory, region) = memory();
     memory.set_len(0).unwrap();
     let disk = tempfile::tempfile().unwrap();
     disk.set_len(LEN).unwrap();
-    let spans = [region.slice(0, 4096).unwrap()];
+    // SAFETY: the region is kept until the end of the test.
+    let spans = [unsafe { region.slice(0, 4096) }.unwrap()];
     assert_eq!(io::read_at(&disk, &spans, 0), Err(Errno::FAULT));
     assert_eq!(io::write_at(&disk, &spans, 0), Err(Errno::FAULT));
     assert!(!region.is_torn());
@@ -141,7 +150,7 @@ fn the_kernel_says_efault_and_tears_nothing() {
 #[test]
 fn a_region_that_is_gone_is_not_found_and_its_entry_is_used_again() {
     let (_file, region) = memory();
-    let start = region.span().as_ptr() as usize;
+    let start = region.addresses().start;
     assert_eq!(find(start).unwrap().1.start, start);
     assert!(find(start + 0xf_ffff).is_some());
     drop(region);

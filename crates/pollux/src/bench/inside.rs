@@ -1,5 +1,6 @@
 //! `--disk SPEC`: the server inside this process, behind a real vhost-user socket.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use pollux_device::Workers;
+use pollux_disk::Spec;
+use pollux_disk::file::Cache;
+use rustix::fs::{SeekFrom, seek};
 use tempfile::TempDir;
 
 use super::options::BenchArgs;
@@ -32,7 +36,11 @@ impl Inside {
             poll_scope: args.poll_scope,
             ..ExportArgs::default()
         };
-        let device = export.open(spec.to_owned())?;
+        let offer = export.offer(spec.to_owned())?;
+        if args.rw.reads() && args.verify.is_none() {
+            warn_of_holes(&offer.disk);
+        }
+        let device = offer.open()?;
         let tuning = args.process.tuning()?;
         let threads = usize::from(args.process.threads.unwrap_or(1));
         let workers = Workers::start(threads, cpus, tuning);
@@ -45,9 +53,9 @@ impl Inside {
         let socket = folder.path().join("disk.sock");
         let listener = UnixListener::bind(&socket).map_err(failed)?;
         let session = move || {
-            let served = listener
-                .accept()
-                .and_then(|(stream, _)| pollux_device::serve(stream, &device, &workers, tuning));
+            let served = listener.accept().and_then(|(stream, _)| {
+                pollux_device::serve(stream, None, &device, &workers, tuning)
+            });
             if let Err(error) = served {
                 tracing::warn!(error = chain(&error), "the session ended");
             }
@@ -69,5 +77,40 @@ impl Inside {
     pub fn end(self) {
         // If it panicked, it has said so.
         let _ = self.session.join();
+    }
+}
+
+/// Holes are read without the storage, at many times its speed.
+fn warn_of_holes(disk: &Spec) {
+    let Spec::File { path, settings } = disk else {
+        return;
+    };
+    if settings.cache == Cache::None && has_holes(path).unwrap_or(false) {
+        tracing::warn!(
+            path = %path.display(),
+            "this file has holes, whose reads do not reach the storage; fill it first, for example by \
+             `pollux bench --rw write`"
+        );
+    }
+}
+
+fn has_holes(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    Ok(seek(&file, SeekFrom::Hole(0))? < file.metadata()?.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_holes_is_known() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        assert!(has_holes(file.path()).unwrap());
+        file.as_file().write_all_at(&vec![1; 1 << 20], 0).unwrap();
+        assert!(!has_holes(file.path()).unwrap());
     }
 }

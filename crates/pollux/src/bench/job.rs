@@ -18,7 +18,7 @@ use super::load::{Choice, Next, Task};
 use super::options::Waiting;
 use super::plan::{Mix, Plan};
 use super::stop::Stop;
-use super::verify::{Mismatch, Model, Stamp};
+use super::verify::{Mismatch, Model, Stamp, UNTOUCHED};
 
 /// After so many looks in vain, some 20 µs, whoever else wants the processor may have it: where there are
 /// more pollers than processors, the server is among those who want it.
@@ -209,7 +209,8 @@ impl<'a, C: Hybrid> Job<'a, C> {
         if let Some(verifier) = &mut self.verifier {
             slot.sequence = verifier.prepare(slot.span, choice, at);
         }
-        let spans = slot.loan.spans();
+        // SAFETY: the slot keeps the loan, and `Job::end` comes when nothing is in flight.
+        let spans = unsafe { slot.loan.spans() };
         let op = match choice.direction {
             Direction::Read => Op::Read { at, into: spans },
             Direction::Write => Op::Write {
@@ -349,7 +350,10 @@ impl Verifier {
     /// Before a request for the block at `offset`: which write is it, or has it to find?
     fn prepare(&mut self, span: Span, choice: Choice, offset: u64) -> Option<u64> {
         if choice.direction == Direction::Read {
-            return self.model.holds(choice.block);
+            let sequence = self.model.holds(choice.block)?;
+            self.block.fill(UNTOUCHED);
+            span.write(&self.block);
+            return Some(sequence);
         }
         let stamp = Stamp {
             offset,

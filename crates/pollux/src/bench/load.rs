@@ -121,8 +121,8 @@ fn sweep(
 #[derive(Debug)]
 pub struct Run {
     random: fastrand::Rng,
-    /// The next block, for a load that takes one after the other.
-    block: usize,
+    /// The next block to read, and to write, for a load that takes one after the other.
+    block: [usize; 2],
     blocks: usize,
     at_random: bool,
     reads: u8,
@@ -140,7 +140,7 @@ impl Run {
         Self {
             // The same sequence in every run: what differs between two runs is not the load.
             random: fastrand::Rng::with_seed(u64::from(job) + 1),
-            block: 0,
+            block: [0; 2],
             blocks: plan.blocks,
             at_random: plan.rw.random(),
             reads: plan.reads,
@@ -178,15 +178,16 @@ impl Run {
                 due
             }
         };
-        let mut block = self.place();
+        let direction = self.direction();
+        let mut block = self.place(direction);
         if let Some(model) = model {
             block = model
                 .claim(block)
                 .expect("there are as many blocks as slots");
-            self.block = if self.at_random { 0 } else { block + 1 };
+            self.block[direction as usize] = if self.at_random { 0 } else { block + 1 };
         }
         Next::Start(Choice {
-            direction: self.direction(),
+            direction,
             block,
             completion: self.completion(),
             since,
@@ -194,16 +195,13 @@ impl Run {
     }
 
     #[inline]
-    fn place(&mut self) -> usize {
+    fn place(&mut self, direction: Direction) -> usize {
         if self.at_random {
             return self.random.usize(..self.blocks);
         }
-        let block = if self.block < self.blocks {
-            self.block
-        } else {
-            0
-        };
-        self.block = block + 1;
+        let next = &mut self.block[direction as usize];
+        let block = if *next < self.blocks { *next } else { 0 };
+        *next = block + 1;
         block
     }
 
@@ -273,6 +271,23 @@ mod tests {
             .collect();
         assert_eq!(blocks, [0, 1, 2, 3, 0, 1]);
         assert_eq!(run.next(10 * MS, None), Next::Over);
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_mixed_sequence_go_on_each_for_itself() {
+        let mut plan = plan(Rw::Readwrite);
+        plan.reads = 50;
+        let mut run = Run::new(&plan, 0);
+        let choices: Vec<_> = (0..100).map(|now| choice(run.next(now, None))).collect();
+        for direction in [Direction::Read, Direction::Write] {
+            let own = choices
+                .iter()
+                .filter(|choice| choice.direction == direction);
+            let blocks: Vec<_> = own.map(|choice| choice.block).collect();
+            assert!(blocks.len() > 20);
+            let expected: Vec<_> = (0..4).cycle().take(blocks.len()).collect();
+            assert_eq!(blocks, expected, "{direction:?}");
+        }
     }
 
     #[test]

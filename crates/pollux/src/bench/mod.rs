@@ -9,6 +9,7 @@
 
 mod arrivals;
 mod cpu;
+mod fio;
 mod inside;
 mod job;
 mod json;
@@ -25,18 +26,21 @@ mod target;
 mod units;
 mod verify;
 
+use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Instant;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use self::options::Output;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::report::Report;
-use self::run::Common;
+use self::run::{Common, Live};
 use self::stop::Stop;
 use self::target::Target;
+use crate::signals;
 
 pub use self::options::BenchArgs;
 
@@ -44,16 +48,20 @@ type Error = Box<dyn std::error::Error>;
 
 /// Runs the load and prints what it came to.
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
+    // Whoever asks all processes of this program for their counters may come early.
+    let signals = Signals::new([SIGUSR1])?;
     let cpus = args.process.cpu_list()?;
     let mut of_the_server = cpus.clone();
     of_the_server.rotate_left(usize::from(args.numjobs) % cpus.len().max(1));
     let target = Target::open(args, &of_the_server)?;
     let plan = Plan::new(args, &target.geometry())?;
     let stop = Arc::new(Stop::default());
-    watch_signals(Arc::clone(&stop))?;
+    let live: Arc<[Live]> = (0..plan.jobs).map(|_| Live::default()).collect();
+    watch_signals(signals, Arc::clone(&stop), Arc::clone(&live))?;
     let common = Common {
         plan: &plan,
         stop: &stop,
+        live: &live,
         cpus: &cpus,
         server: target.server(),
         seed: fastrand::u64(..),
@@ -78,15 +86,27 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
 }
 
-/// Ends the run early at the first signal, and the process at the second.
-fn watch_signals(stop: Arc<Stop>) -> Result<(), Error> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+/// Ends the run early at the first signal, and the process at the second; SIGUSR1 asks how far it is.
+fn watch_signals(mut signals: Signals, stop: Arc<Stop>, live: Arc<[Live]>) -> Result<(), Error> {
+    for signal in signals::ending() {
+        signals.add_signal(signal)?;
+    }
+    let begun = Instant::now();
     let watch = move || {
         for signal in signals.forever() {
-            if stop.is_asked() {
-                std::process::exit(128 + signal);
+            match signal {
+                SIGUSR1 => {
+                    let (ended, seconds) = (Live::sum(&live), begun.elapsed().as_secs_f64());
+                    // There may be nobody any more who reads it.
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "{ended} requests have ended in {seconds:.1} s"
+                    );
+                }
+                // A terminal that closes may send several.
+                _ if stop.is_asked() && signal != SIGHUP => std::process::exit(128 + signal),
+                _ => stop.ask(),
             }
-            stop.ask();
         }
     };
     std::thread::Builder::new()

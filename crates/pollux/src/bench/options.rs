@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux_disk::spec::Size;
 
+use super::fio;
 use crate::cli::{ProcessArgs, Sandbox};
 use crate::export::Scope;
 
@@ -25,12 +26,15 @@ Options have fio's names; these differ:
   --output-format json has one entry in jobs[], which is all jobs together, and an object `pollux`
 
 Whatever --rw writes, and --verify, replaces what is on the disk, without asking.
-Ctrl-C ends early and prints what was measured until then; a second one does not wait.";
+Ctrl-C ends early and prints what was measured until then; a second one does not wait.
+SIGUSR1 prints how many requests have ended.";
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_args(of_the_server))]
+#[command(mut_args(fio::underscored))]
+#[command(args(fio::options()))]
 #[group(skip)]
 #[command(group(ArgGroup::new("target").required(true).args(["socket", "disk"])))]
 pub struct BenchArgs {
@@ -55,15 +59,21 @@ pub struct BenchArgs {
     pub poll_scope: Option<Scope>,
 
     /// What to do
-    #[arg(long, value_enum, default_value_t = Rw::Read, help_heading = "Load")]
+    #[arg(long, alias = "readwrite", value_enum, default_value_t = Rw::Read, help_heading = "Load")]
     pub rw: Rw,
 
-    /// Percent of the requests of --rw randrw that read
-    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
-    pub rwmixread: u8,
+    /// Percent of the requests of --rw rw or randrw that read [default: 50]
+    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
+    pub rwmixread: Option<u8>,
 
     /// Bytes of a request; k and m are powers of 1024
-    #[arg(long, value_name = "SIZE", default_value = "4k", help_heading = "Load")]
+    #[arg(
+        long,
+        alias = "blocksize",
+        value_name = "SIZE",
+        default_value = "4k",
+        help_heading = "Load"
+    )]
     pub bs: Size,
 
     /// Requests that a job has in flight at most
@@ -93,6 +103,7 @@ pub struct BenchArgs {
         allow_negative_numbers = true,
         long,
         value_name = "N",
+        value_parser = rate,
         help_heading = "Load"
     )]
     pub rate_iops: Option<NonZeroU32>,
@@ -142,6 +153,9 @@ pub enum Rw {
     Read,
     /// Write one block after the other
     Write,
+    /// Both, each one block after the other
+    #[value(name = "rw", alias = "readwrite")]
+    Readwrite,
     /// Read at random
     Randread,
     /// Write at random
@@ -152,11 +166,15 @@ pub enum Rw {
 
 impl Rw {
     pub fn reads(self) -> bool {
-        matches!(self, Self::Read | Self::Randread | Self::Randrw)
+        matches!(self, Self::Read | Self::Randread) || self.mixes()
     }
 
     pub fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::Randwrite | Self::Randrw)
+        matches!(self, Self::Write | Self::Randwrite) || self.mixes()
+    }
+
+    pub fn mixes(self) -> bool {
+        matches!(self, Self::Readwrite | Self::Randrw)
     }
 
     pub fn random(self) -> bool {
@@ -166,15 +184,12 @@ impl Rw {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waiting {
-    /// Look for completions all the time
+    /// Poll all the time
     Polled,
-    /// Sleep until the device calls, or look before that: whichever has cost the job's thread less
-    /// processor time for each request lately
+    /// Sleep until the device calls
     Call,
-    /// Look for as long as that makes requests faster, then sleep until the device calls
+    /// Poll for as long as that has paid lately, then sleep until the device calls
     Adaptive,
-    /// Sleep until the device calls, and never look before that
-    Sleep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -221,21 +236,39 @@ pub fn name(value: impl ValueEnum + Copy) -> String {
     value.get_name().to_owned()
 }
 
-fn runtime(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
+fn runtime(text: &str) -> Result<Duration, &'static str> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
+    let unit = match unit {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60 * 1000,
         "h" => 3600 * 1000,
-        _ => return Err("write for example 500ms, 5s or 2m".to_owned()),
+        _ if digits.is_empty() => return Err("a time begins with a number; write for example 5s"),
+        _ if unit.starts_with(['.', ',']) => {
+            return Err("a time is a whole number; write it in a smaller unit, for example 200ms");
+        }
+        _ if unit.contains(|c: char| c.is_ascii_digit()) => {
+            return Err("a time has one unit; write all of it in the smaller one, for example 90s");
+        }
+        _ => return Err("the units of time are ms, s, m and h; write for example 500ms or 2m"),
     };
-    let number = digits.parse::<u32>();
-    let number = number.map_err(|_| "write for example 500ms, 5s or 2m".to_owned())?;
+    let number = match digits.parse::<u32>() {
+        Ok(number) => number,
+        Err(_) if digits.is_empty() => return Err("no time is given; write for example 5s"),
+        Err(_) => return Err("nobody waits that long; write for example 2h"),
+    };
     match u64::from(number) * unit {
-        0 => Err("nothing can be measured in no time; write for example 5s".to_owned()),
+        0 => Err("nothing can be measured in no time; write for example 5s"),
         ms => Ok(Duration::from_millis(ms)),
     }
+}
+
+fn rate(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.parse::<u32>().map_err(|error| error.to_string())?;
+    NonZeroU32::new(number).ok_or_else(|| {
+        "no request would ever be due; leave it out for as many as the server completes".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -260,7 +293,6 @@ mod tests {
     fn the_defaults_are_fios() {
         let args = parse("--disk null:size=1G").unwrap();
         assert_eq!(args.rw, Rw::Read);
-        assert_eq!(args.rwmixread, 50);
         assert_eq!(args.bs, Size(4096));
         assert_eq!((args.iodepth, args.numjobs), (1, 1));
         assert_eq!(args.runtime, Duration::from_secs(5));
@@ -299,8 +331,16 @@ mod tests {
             ("--disk d --bs 0", "--bs"),
             ("--disk d --bs four", "--bs"),
             ("--disk d --rwmixread 101", "--rwmixread"),
-            ("--disk d --rate-iops 0", "--rate-iops"),
-            ("--disk d --runtime 5x", "--runtime"),
+            ("--disk d --rate-iops 0", "leave it out for as many"),
+            ("--disk d --runtime 5x", "the units of time are"),
+            ("--disk d --runtime 1m30s", "a time has one unit"),
+            ("--disk d --runtime 0.2", "a time is a whole number"),
+            ("--disk d --direct", "cache=none"),
+            ("--disk d --direct=1", "cache=none"),
+            ("--disk d --ioengine libaio", "engine=io_uring"),
+            ("--disk d --output x", "redirect standard output"),
+            ("--disk d --ramp_time 1", "leave it out"),
+            ("--disk d --time_based=0", "--time_based"),
             ("--disk d --rw trim", "--rw"),
             ("--disk d --verify md5", "--verify"),
             (
@@ -313,6 +353,33 @@ mod tests {
             let error = parse(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
         }
+    }
+
+    /// The nearest name may be one that writes.
+    #[test]
+    fn nobody_is_led_to_another_option() {
+        for line in [
+            "--rw randtrim",
+            "--rw randwrit",
+            "--io_size 1m",
+            "--redirect",
+        ] {
+            let error = parse(&format!("--disk d {line}")).unwrap_err();
+            assert!(!error.contains("similar"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_fio_says_in_other_words_is_understood() {
+        let args = parse(
+            "--disk d --readwrite=rw --blocksize=8k --rate_iops=9 --time_based --hipri_percent 5 --poll_max_us 9",
+        )
+        .unwrap();
+        assert_eq!((args.rw, args.bs), (Rw::Readwrite, Size(8192)));
+        assert_eq!(args.rate_iops, NonZeroU32::new(9));
+        assert_eq!(args.hipri_percent, Some(5));
+        assert_eq!(args.process.poll_max_us, Some(9));
+        assert_eq!(parse("--disk d --rw readwrite").unwrap().rw, Rw::Readwrite);
     }
 
     #[test]

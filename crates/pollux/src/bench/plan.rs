@@ -6,7 +6,7 @@ use std::time::Duration;
 use pollux_disk::spec::Size;
 use pollux_disk::{Access, Geometry};
 
-use super::options::{BenchArgs, Rw, Waiting};
+use super::options::{BenchArgs, Rw, Waiting, name};
 
 /// What each block of a verified disk may cost: 8 bytes of memory, for 2^28 blocks 2 GiB.
 const MOST_VERIFIED: u64 = 1 << 28;
@@ -47,6 +47,12 @@ impl Plan {
                 "--bs {bs}: the disk has blocks of {block} bytes; give a multiple of that"
             ));
         }
+        if let Some(percent) = args.rwmixread.filter(|_| !args.rw.mixes()) {
+            return Err(format!(
+                "--rwmixread {percent}: --rw {} has nothing to mix; give --rw rw or randrw",
+                name(args.rw)
+            ));
+        }
         let verify = args.verify.is_some();
         if disk.access == Access::ReadOnly && (args.rw.writes() || verify) {
             let what = if args.rw.writes() { "--rw" } else { "--verify" };
@@ -65,11 +71,14 @@ impl Plan {
         let blocks = size / bs.0 / u64::from(args.numjobs);
         let least = if verify { u64::from(args.iodepth) } else { 1 };
         if blocks < least {
-            let (jobs, part) = (args.numjobs, Size(least * bs.0));
+            let (jobs, part) = (args.numjobs, Size(least.saturating_mul(bs.0)));
+            let what = match args.size {
+                Some(size) => format!("--size {size}: too small"),
+                None => format!("--bs {bs}: the disk has only {size} bytes, too few"),
+            };
             return Err(format!(
-                "--size {}: too small for --numjobs {jobs}, which need a part of {part} or more each; \
-                 give more, or a smaller --bs, --numjobs or --iodepth",
-                Size(size)
+                "{what} for --numjobs {jobs}, which needs a part of {part} or more for each job; give a larger \
+                 disk or --size, or a smaller --bs, --numjobs or --iodepth"
             ));
         }
         if verify && blocks * u64::from(args.numjobs) > MOST_VERIFIED {
@@ -81,7 +90,7 @@ impl Plan {
         let reads = match (args.rw.reads(), args.rw.writes()) {
             (true, false) => 100,
             (false, _) => 0,
-            (true, true) => args.rwmixread,
+            (true, true) => args.rwmixread.unwrap_or(50),
         };
         let in_memory = |what, number| {
             usize::try_from(number).map_err(|_| format!("{what}: too large for this machine"))
@@ -137,8 +146,9 @@ mod tests {
 
     #[test]
     fn the_mix_of_reads_and_writes_follows_rw() {
-        assert_eq!(plan("--rwmixread 70").unwrap().reads, 100);
-        assert_eq!(plan("--rwmixread 70 --rw randwrite").unwrap().reads, 0);
+        assert_eq!(plan("--rw randread").unwrap().reads, 100);
+        assert_eq!(plan("--rw randwrite").unwrap().reads, 0);
+        assert_eq!(plan("--rw rw").unwrap().reads, 50);
         assert_eq!(plan("--rwmixread 70 --rw randrw").unwrap().reads, 70);
     }
 
@@ -148,6 +158,11 @@ mod tests {
             ("--bs 1000", "--bs 1000: the disk has blocks of 512 bytes"),
             ("--size 2m", "--size 2M: the disk has only 1048576 bytes"),
             ("--size 1k", "--size 1K: too small"),
+            ("--bs 1g", "--bs 1G: the disk has only 1048576 bytes"),
+            (
+                "--rwmixread 70",
+                "--rwmixread 70: --rw read has nothing to mix",
+            ),
             ("--numjobs 2 --bs 1m", "--numjobs 2"),
             ("--verify crc32c --bs 64k --iodepth 32", "--iodepth"),
         ] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::latency::Direction;
-use super::options::{BenchArgs, Rw, name};
+use super::options::{BenchArgs, name};
 use super::plan::{Mix, Plan};
 use super::run::Outcome;
 
@@ -55,7 +55,7 @@ impl Report<'_> {
     pub fn title(&self) -> String {
         let Self { args, plan, .. } = self;
         let mut parts = vec![format!("{} of {} at a time", name(args.rw), args.bs)];
-        if args.rw == Rw::Randrw {
+        if args.rw.mixes() {
             parts.push(format!("{} % reads", plan.reads));
         }
         let (each, jobs) = match (plan.jobs, args.share_queue) {

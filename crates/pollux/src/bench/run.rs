@@ -69,6 +69,8 @@ impl Outcome {
 pub struct Common<'a> {
     pub plan: &'a Plan,
     pub stop: &'a Stop,
+    /// One for each job.
+    pub live: &'a [Live],
     /// One for each job, in turn; empty: wherever the kernel puts them.
     pub cpus: &'a [usize],
     /// Whose processor time is measured, too.
@@ -111,10 +113,17 @@ impl Gate {
     }
 }
 
-/// A counter on a cache line of its own: its job writes it all the time.
+/// How many requests of a job have ended: on a cache line of its own, as the job writes it all the time.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Live(AtomicU64);
+pub struct Live(AtomicU64);
+
+impl Live {
+    /// Of all jobs.
+    pub fn sum(all: &[Self]) -> u64 {
+        all.iter().map(|live| live.0.load(Ordering::Relaxed)).sum()
+    }
+}
 
 /// Runs a job on each of `lanes`; all of them go into `queue`, if there is one that they share.
 ///
@@ -127,15 +136,17 @@ pub fn run<C: Hybrid>(
     common: &Common<'_>,
     progress: &mut Progress,
 ) -> io::Result<Outcome> {
-    let live: Vec<_> = lanes.iter().map(|_| Live::default()).collect();
     let gate = Gate {
         phase: Mutex::new(Phase::Fill),
         opened: Condvar::new(),
     };
     let (ended, phases) = channel();
-    let jobs = (0..).zip(lanes).zip(&live).map(|((number, lane), live)| {
-        Job::new(common.plan, number, lane, common.seed, common.stop, &live.0)
-    });
+    let jobs = (0..)
+        .zip(lanes)
+        .zip(common.live)
+        .map(|((number, lane), live)| {
+            Job::new(common.plan, number, lane, common.seed, common.stop, &live.0)
+        });
     let jobs = jobs.collect::<io::Result<Vec<_>>>()?;
     thread::scope(|scope| {
         let start = |(number, job)| {
@@ -154,9 +165,7 @@ pub fn run<C: Hybrid>(
                 return Err(error);
             }
         };
-        Ok(direct(
-            threads, &phases, &gate, queue, common, &live, progress,
-        ))
+        Ok(direct(threads, &phases, &gate, queue, common, progress))
     })
 }
 
@@ -167,7 +176,6 @@ fn direct(
     gate: &Gate,
     queue: Option<&Queue>,
     common: &Common<'_>,
-    live: &[Live],
     progress: &mut Progress,
 ) -> Outcome {
     let server = || common.server.as_ref().and_then(Server::snapshot);
@@ -179,7 +187,7 @@ fn direct(
             match phases.recv_timeout(progress.interval()) {
                 Ok(_) => left -= 1,
                 Err(RecvTimeoutError::Timeout) => {
-                    progress.show(live.iter().map(|live| live.0.load(Ordering::Relaxed)).sum());
+                    progress.show(Live::sum(common.live));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use pollux_disk::{Disk, Geometry, WaitPoint};
 use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
@@ -105,18 +104,16 @@ fn lanes<C: Hybrid>(
     let waiter = || match plan.mix {
         Mix::All(options::Waiting::Polled) => Waiter::new(Waiting::Polled),
         Mix::All(options::Waiting::Adaptive) => Waiter::new(Waiting::Adaptive),
-        Mix::All(options::Waiting::Call) => Waiter::new(Waiting::Call),
         // With a mix, a job that waits here has none but call-driven requests in flight.
-        Mix::All(options::Waiting::Sleep) | Mix::Hipri(_) => {
-            Ok(Waiter::new(Waiting::Call)?.looking_for(Duration::ZERO))
-        }
+        Mix::All(options::Waiting::Call) | Mix::Hipri(_) => Waiter::new(Waiting::Call),
     };
     let lane = |buffer: &Buffer| {
         let waiter = waiter()?;
         Ok(Lane {
             channel: open(waiter.point())?,
             waiter,
-            memory: buffer.span(),
+            // SAFETY: `Target::run` keeps the buffers until all jobs have ended, and no job ends before its requests.
+            memory: unsafe { buffer.span() },
         })
     };
     memory.iter().map(lane).collect()
@@ -175,6 +172,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::bench::run::Live;
     use crate::bench::stop::Stop;
     use crate::cli::{Cli, Command};
 
@@ -186,9 +184,11 @@ mod tests {
         };
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
+        let counts: Vec<_> = (0..plan.jobs).map(|_| Live::default()).collect();
         let common = Common {
             plan: &plan,
             stop: &Stop::default(),
+            live: &counts,
             cpus: &[],
             server: None,
             seed: 1,

@@ -13,6 +13,10 @@ const CRC: usize = 32;
 /// The bytes before the filling: a block is larger.
 const HEADER: usize = 36;
 
+/// What a buffer holds before a verified read, so that what the read does not transfer is not taken for what was
+/// written from there before.
+pub const UNTOUCHED: u8 = 0xee;
+
 /// What a block says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
@@ -35,6 +39,7 @@ pub struct Mismatch {
 /// What was there instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
+    Untouched,
     Zeroes,
     NoHeader([u8; 8]),
     OtherRun { seed: u64 },
@@ -46,6 +51,7 @@ enum Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Untouched => write!(f, "the read has transferred nothing"),
             Self::Zeroes => write!(f, "found zeroes"),
             Self::NoHeader(bytes) => write!(
                 f,
@@ -90,8 +96,11 @@ impl Stamp {
         let crc = block[CRC..].first_chunk().copied();
         let expected = u32::from_le_bytes(crc.expect("a header fits"));
         let found = if word(0) != MAGIC {
-            if block.iter().all(|&byte| byte == 0) {
+            let all = |wanted| block.iter().all(|&byte| byte == wanted);
+            if all(0) {
                 Found::Zeroes
+            } else if all(UNTOUCHED) {
+                Found::Untouched
             } else {
                 Found::NoHeader(word(0))
             }
@@ -220,6 +229,7 @@ mod tests {
     fn the_complaint_says_what_is_there_instead() {
         let table = [
             (vec![0; 512], "found zeroes"),
+            (vec![UNTOUCHED; 512], "the read has transferred nothing"),
             (vec![0xab; 512], "found no header, but 0xabababab"),
             (
                 block(Stamp {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use pollux_memory::{Memory, Region, Span};
 use pollux_ring::{
-    Areas, Buffer, Chain, DeviceEnd, DriverEnd, Layout, RingIndex, Suppression, Tables,
+    Areas, Buffer, Chain, DeviceEnd, DriverEnd, Head, Layout, PeerFault, RingIndex, Suppression,
+    Tables,
 };
 
 /// Where the peer's memory starts.
@@ -51,9 +52,9 @@ impl Rig {
         let used = (available + layout.driver as u64).next_multiple_of(4);
         let areas = Areas::new(
             u32::from(size),
-            memory.span(descriptors, layout.descriptor as u64).unwrap(),
-            memory.span(available, layout.driver as u64).unwrap(),
-            memory.span(used, layout.device as u64).unwrap(),
+            span(&memory, descriptors, layout.descriptor as u64),
+            span(&memory, available, layout.driver as u64),
+            span(&memory, used, layout.device as u64),
         );
         Self {
             areas: areas.unwrap(),
@@ -88,19 +89,30 @@ impl Rig {
 
     /// The bytes at an address that is known to lie in one region.
     pub fn at(&self, address: u64, len: u64) -> Span {
-        self.memory.span(address, len).unwrap()
+        span(&self.memory, address, len)
+    }
+
+    /// Takes the next chain that `device` has seen.
+    pub fn take(
+        &self,
+        device: &mut DeviceEnd,
+        chain: &mut Chain,
+    ) -> Result<Option<Head>, PeerFault> {
+        // SAFETY: every test keeps its rig until its end.
+        unsafe { device.take(&self.memory, chain) }
     }
 
     /// Writes `bytes` at `address`, across the seam if need be.
     pub fn fill(&self, address: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        let all = self
-            .memory
-            .spans(address, u32::try_from(bytes.len()).unwrap(), |span| {
-                let (here, after) = rest.split_at(span.len());
-                span.write(here);
-                rest = after;
-            });
+        let fill = |span: Span| {
+            let (here, after) = rest.split_at(span.len());
+            span.write(here);
+            rest = after;
+        };
+        let len = u32::try_from(bytes.len()).unwrap();
+        // SAFETY: no span is kept.
+        let all = unsafe { self.memory.spans(address, len, fill) };
         assert!(all, "the test writes inside the memory");
     }
 
@@ -151,13 +163,13 @@ impl Rig {
     }
 
     /// Walks the one chain that is available.
-    pub fn walk(&mut self, head: u16) -> Result<Chain, pollux_ring::PeerFault> {
+    pub fn walk(&mut self, head: u16) -> Result<Chain, PeerFault> {
         let next = RingIndex(self.offered);
         self.offer(head);
         let mut device = DeviceEnd::new(&self.areas, next, Suppression::Flags, true);
         assert_eq!(device.look()?, 1);
         let mut chain = Chain::default();
-        device.take(&self.memory, &mut chain)?;
+        self.take(&mut device, &mut chain)?;
         Ok(chain)
     }
 
@@ -166,14 +178,18 @@ impl Rig {
         let mut spans = Vec::new();
         for Buffer { address, len } in buffers {
             if *len > 0 {
-                assert!(
-                    self.memory
-                        .spans(*address, *len, |span| spans.push(place(span)))
-                );
+                let push = |span| spans.push(place(span));
+                // SAFETY: no span is kept.
+                assert!(unsafe { self.memory.spans(*address, *len, push) });
             }
         }
         spans
     }
+}
+
+fn span(memory: &Memory, address: u64, len: u64) -> Span {
+    // SAFETY: it goes with the memory into a rig, which every test keeps until its end.
+    unsafe { memory.span(address, len) }.unwrap()
 }
 
 /// What makes two spans the same.

@@ -200,7 +200,7 @@ impl Device {
         }
         let _ = self.record.publish(|| {
             self.stage.happens(Event::Show(staged));
-            (Notify::Suppressed, self.stage.world().used)
+            (Notify::Suppressed, Some(self.stage.world().used))
         });
     }
 }

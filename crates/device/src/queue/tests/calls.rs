@@ -3,11 +3,15 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
+use pollux_disk::Completion;
 use pollux_memory::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
+use crate::share::Share;
+use crate::worker::{Command, SessionId, Worker};
 
 /// As many reads of `sectors` as the ring holds, and what they are called for by.
 struct Batch {
@@ -80,46 +84,7 @@ impl Batch {
 
     fn take(&mut self) -> u16 {
         let Rig { queue, channel, .. } = &mut self.rig;
-        queue.take(0, BUDGET, &mut **channel)
-    }
-
-    /// As [`Batch::take`], while the driver makes available what it has staged.
-    fn take_while_more_comes(&mut self) -> u16 {
-        let Rig { queue, driver, .. } = &mut self.rig;
-        let more = || {
-            let _ = driver.publish();
-        };
-        queue.take(0, BUDGET, &mut Meanwhile(Some(more)))
-    }
-
-    /// So many calls have brought one request each.
-    fn was_called_for_one(&mut self, calls: u8) {
-        (0..calls).for_each(|_| {
-            self.rig.queue.lead.brings(1);
-            self.rig.queue.lead.call();
-        });
-    }
-
-    /// So many of the last calls have woken nobody.
-    fn was_awake(&mut self, calls: u8) {
-        (0..calls).for_each(|_| self.rig.queue.lead.priced(false));
-    }
-}
-
-/// A channel that ends all at once; something happens meanwhile, once.
-struct Meanwhile<F>(Option<F>);
-
-impl<F: FnOnce() + Send> Channel for Meanwhile<F> {
-    fn queue(&mut self, _: Request) -> Queued {
-        if let Some(happens) = self.0.take() {
-            happens();
-        }
-        Queued::Done(Ok(()))
-    }
-    fn submit(&mut self) {}
-    fn reap(&mut self, _: &mut dyn FnMut(pollux_disk::Completion)) {}
-    fn arm(&mut self) -> pollux_disk::Armed {
-        pollux_disk::Armed::Idle
+        queue.take(0, &mut Budget::default(), &mut **channel)
     }
 }
 
@@ -139,7 +104,9 @@ fn a_small_batch_is_shown_and_called_for_as_soon_as_it_has_ended() {
 fn what_ended_is_called_for_at_the_end_of_the_turn_at_the_latest() {
     let mut batch = Batch::new(1);
     let Rig { queue, channel, .. } = &mut batch.rig;
-    assert_eq!(queue.take(0, 3, &mut **channel), 3);
+    let mut three = Budget::default();
+    three.chains = 3;
+    assert_eq!(queue.take(0, &mut three, &mut **channel), 3);
     assert_eq!(batch.calls(), 0);
     assert_eq!(batch.rig.driver.look(), Ok(0));
     batch.rig.queue.publish();
@@ -167,35 +134,75 @@ fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() 
     assert!(sooner > at_first, "{sooner} left, of {at_first}");
 }
 
+/// A batch whose call waits.
+fn held() -> Batch {
+    let mut batch = Batch::new(1);
+    batch.rig.queue.calls = Calls::WhenQuiet;
+    batch.rig.queue.hold = Hold::waiting(Instant::now());
+    assert_eq!(batch.take(), RING / 2);
+    batch.rig.queue.publish();
+    assert_eq!(batch.rig.driver.look(), Ok(RING / 2), "a poll sees them");
+    assert_eq!(batch.calls(), 0, "the call waits");
+    batch
+}
+
 #[test]
-fn a_driver_that_is_awake_or_called_too_often_is_called_when_nothing_more_has_come() {
-    for (cheap_calls, poor_calls, taken) in [(0, 0, 4), (7, 20, 4), (8, 0, 8), (0, 21, 8)] {
-        let mut batch = Batch::new(1);
-        batch.turn();
-        batch.rig.next = BUFFERS;
-        batch.stage(4, 1);
-        let _ = batch.rig.driver.publish();
-        assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
-        batch.stage(4, 1);
-        batch.was_awake(cheap_calls);
-        batch.was_called_for_one(poor_calls);
-        let calls = format!("{cheap_calls} that woke nobody, {poor_calls} for one request");
-        assert_eq!(batch.take_while_more_comes(), taken, "{calls}");
-        batch.rig.queue.publish();
-        assert_eq!(batch.calls(), 1);
-        batch.driver_takes(taken);
-        assert_eq!(batch.rig.driver.arm(), Ok(Armed::Idle));
-        let rest = batch.take();
-        assert_eq!(rest, 8 - taken);
-        batch.rig.queue.publish();
-        assert_eq!(batch.calls(), u64::from(rest > 0));
+fn a_call_that_waits_is_made_once_the_driver_sends_nothing_more() {
+    let mut batch = held();
+    while batch.rig.queue.hold.holds() {
+        assert_eq!(batch.take(), 0);
     }
+    assert_eq!(batch.calls(), 1);
+}
+
+#[test]
+fn a_call_that_waits_is_made_before_the_worker_sleeps() {
+    let mut batch = held();
+    let _ = batch.rig.queue.arm();
+    assert_eq!(batch.calls(), 1);
+}
+
+#[test]
+fn a_call_that_waits_is_made_by_a_queue_that_stops_or_breaks() {
+    for state in [State::Draining, State::Broken] {
+        let mut batch = held();
+        batch.rig.queue.state = state;
+        assert_eq!(batch.take(), 0);
+        assert_eq!(batch.calls(), 1, "{state:?}");
+    }
+}
+
+#[test]
+fn the_call_of_a_queue_that_sleeps_leave_alone_does_not_wait() {
+    let mut batch = Batch::new(1);
+    batch.rig.queue.calls = Calls::WhenQuiet;
+    batch.rig.queue.hold = Hold::waiting(Instant::now());
+    // Nothing is shown, and no call decided, before it is armed.
+    batch.rig.queue.shows = false;
+    assert_eq!(batch.take(), RING / 2);
+    // As a dormant one, whose disk takes its time.
+    batch.rig.queue.armed = true;
+    batch.rig.queue.publish();
+    assert_eq!(batch.calls(), 1);
+}
+
+#[test]
+fn a_call_that_waits_for_a_driver_that_goes_on_is_made_once_much_has_ended() {
+    let mut batch = held();
+    let mut ended = u64::from(RING / 2);
+    while batch.rig.queue.hold.holds() {
+        batch.driver_takes(RING / 2);
+        batch.send(1);
+        ended += u64::from(batch.take());
+        batch.rig.queue.publish();
+    }
+    assert!(ended <= 128 + u64::from(RING / 2), "{ended}");
+    assert_eq!(batch.calls(), 1);
 }
 
 #[test]
 fn a_ring_that_breaks_in_a_turn_ends_that_turn() {
     let mut batch = Batch::new(1);
-    batch.was_awake(8);
     // The third of eight chains starts at a descriptor that there is not.
     batch
         .rig
@@ -206,4 +213,102 @@ fn a_ring_that_breaks_in_a_turn_ends_that_turn() {
     batch.rig.queue.publish();
     assert_eq!(batch.rig.driver.look(), Ok(2));
     assert_eq!(batch.rig.queue.stats().snapshot().peer_faults, 1);
+}
+
+/// A disk that ends all it was given once it is told to.
+struct Later {
+    given: Vec<Ticket>,
+    ends: Arc<AtomicBool>,
+}
+
+// SAFETY: it touches no memory.
+unsafe impl Channel for Later {
+    fn queue(&mut self, request: Request) -> Queued {
+        self.given.push(request.ticket);
+        Queued::Pending
+    }
+    fn submit(&mut self) {}
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+        if self.ends.load(Ordering::Relaxed) {
+            let result = Ok(());
+            self.given
+                .drain(..)
+                .for_each(|ticket| done(Completion { ticket, result }));
+        }
+    }
+    fn arm(&mut self) -> pollux_disk::Armed {
+        pollux_disk::Armed::Idle
+    }
+}
+
+#[test]
+fn a_call_that_waits_is_made_before_the_worker_sleeps_however_long_the_disk_took() {
+    for signal in [Signal::CompletionsFirst, Signal::AfterSubmissions] {
+        let Batch {
+            rig: Rig { mut queue, .. },
+            calls,
+            ..
+        } = Batch::new(1);
+        let kicks = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let kick = KickFd::new(kicks, &queue.setup.alarm).unwrap();
+        queue.setup.kick = Some(Arc::new(kick));
+        queue.calls = Calls::WhenQuiet;
+        // Its block does not end.
+        queue.hold = Hold::waiting(Instant::now() + Duration::from_secs(3600));
+        let ends = Arc::<AtomicBool>::default();
+        let disk = Later {
+            given: vec![],
+            ends: Arc::clone(&ends),
+        };
+        let mut share = Share::new(SessionId(0), Box::new(disk));
+        share.start(Box::new(queue));
+        let tuning = Tuning {
+            signal,
+            ..Tuning::default()
+        };
+        assert_eq!(share.turn(tuning).chains, RING / 2);
+        // The worker has other queues, and sleeps now and then while the disk is slow.
+        for _ in 0..16 {
+            assert!(share.arm());
+            share.slept();
+            assert!(!share.turn(tuning).any());
+        }
+        assert_eq!(
+            share.active_queues().count(),
+            1,
+            "its requests are in flight"
+        );
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(share.turn(tuning).completions, RING / 2);
+        assert!(!share.turn(tuning).any());
+        assert!(share.arm(), "the worker sleeps");
+        let mut count = [0; 8];
+        rustix::io::read(&calls, &mut count).expect("the driver was called");
+    }
+}
+
+#[test]
+fn a_call_that_waits_is_made_before_the_worker_gives_way() {
+    let Batch {
+        rig: Rig { mut queue, .. },
+        calls,
+        ..
+    } = Batch::new(1);
+    queue.calls = Calls::WhenQuiet;
+    // Neither does its block end, nor is it quiet before that.
+    queue.hold = Hold::waiting(Instant::now() + Duration::from_secs(3600));
+    let (commands, receiver) = crossbeam_channel::unbounded();
+    let mut worker = Worker::new(receiver, Tuning::default()).unwrap();
+    let session = SessionId(0);
+    let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
+    let channel = disk.open_channel(worker.point()).unwrap();
+    commands.send(Command::Open { session, channel }).unwrap();
+    let queue = Box::new(queue);
+    commands.send(Command::Start { session, queue }).unwrap();
+    assert!(worker.turn().commands);
+    assert_eq!(worker.turn().chains, RING / 2);
+    let mut count = [0; 8];
+    rustix::io::read(&calls, &mut count).expect_err("the call waits");
+    worker.give_way();
+    rustix::io::read(&calls, &mut count).expect("the driver was called");
 }

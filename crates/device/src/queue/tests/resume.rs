@@ -1,10 +1,8 @@
 //! One queue after the other on the same ring, with a record of what was in flight.
 
 use std::fs::File;
-use std::os::unix::net::UnixStream;
 
 use pollux_disk::Completion;
-use pollux_memory::Alarm;
 use vhost::vhost_user::message::VhostUserInflight;
 
 use super::*;
@@ -12,9 +10,10 @@ use crate::device::Options;
 use crate::inflight::Inflight;
 
 /// A channel into a disk that answers nothing.
-struct Silent;
+pub(super) struct Silent;
 
-impl Channel for Silent {
+// SAFETY: it touches no memory.
+unsafe impl Channel for Silent {
     fn queue(&mut self, _request: Request) -> Queued {
         Queued::Pending
     }
@@ -29,15 +28,19 @@ impl Channel for Silent {
 }
 
 /// A rig whose frontend keeps a record.
-struct Kept {
-    rig: Rig,
+pub struct Kept {
+    pub rig: Rig,
     description: VhostUserInflight,
     file: File,
     options: Options,
 }
 
 impl Kept {
-    fn new() -> Self {
+    pub fn new() -> Self {
+        Self::of(Rig::new())
+    }
+
+    pub fn of(rig: Rig) -> Self {
         let options = Options {
             name: "test".to_owned(),
             num_queues: 1,
@@ -47,7 +50,7 @@ impl Kept {
         let wanted = VhostUserInflight::new(0, 0, 1, 64);
         let (description, file) = Inflight::create(&wanted, &options).ok().unwrap();
         let mut kept = Self {
-            rig: Rig::new(),
+            rig,
             description,
             file,
             options,
@@ -57,7 +60,7 @@ impl Kept {
     }
 
     /// The process is gone, and the next one is told that the ring goes on at `base`.
-    fn restart(&mut self, base: u16) {
+    pub fn restart(&mut self, base: u16) {
         let rig = &mut self.rig;
         let file = self.file.try_clone().unwrap();
         let inflight = Inflight::map(&self.description, file, &self.options).unwrap();
@@ -66,14 +69,23 @@ impl Kept {
         let mut setup = setup(end, &rig.table, &rig.rules, rig.writeback);
         setup.record = Some(record);
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK);
-        let (connection, _) = UnixStream::pair().unwrap();
-        let alarm = Arc::new(Alarm::new(connection.into()));
-        setup.kick = Some(KickFd::new(kick.unwrap(), &alarm).unwrap());
-        rig.queue = Queue::new(setup, Signal::CompletionsFirst);
+        setup.kick = Some(Arc::new(KickFd::new(kick.unwrap(), &setup.alarm).unwrap()));
+        rig.queue = Queue::new(setup, AT_ONCE);
+    }
+
+    /// The heads that are in flight, by the record.
+    pub(super) fn in_flight(&self) -> Vec<u16> {
+        let mut bytes = vec![0; 16 * 65];
+        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        let entries = (0u16..).zip(bytes.chunks(16).skip(1));
+        entries
+            .filter(|(_, entry)| entry[0] == 1)
+            .map(|(head, _)| head)
+            .collect()
     }
 
     /// Makes a write of `byte` to `sector` available; returns its status byte's place.
-    fn offer(&mut self, sector: u64, byte: u8, token: u64) -> Buffer {
+    pub(super) fn offer(&mut self, sector: u64, byte: u8, token: u64) -> Buffer {
         let kind = Kind::Out;
         let header = self.rig.buffer(&RequestHeader { kind, sector }.to_bytes());
         let data = self.rig.buffer(&[byte; 512]);
@@ -85,15 +97,18 @@ impl Kept {
     }
 
     /// What has come back since the last time.
-    fn back(&mut self) -> Vec<u64> {
+    pub(super) fn back(&mut self) -> Vec<u64> {
         let driver = &mut self.rig.driver;
         let ended = driver.look().unwrap();
         let token = |_| driver.take().unwrap().unwrap().token;
         (0..ended).map(token).collect()
     }
 
-    fn turn(&mut self) -> u16 {
-        let taken = self.rig.queue.take(0, BUDGET, &mut *self.rig.channel);
+    pub fn turn(&mut self) -> u16 {
+        let taken = self
+            .rig
+            .queue
+            .take(0, &mut Budget::default(), &mut *self.rig.channel);
         self.rig.queue.publish();
         taken
     }
@@ -109,7 +124,7 @@ fn what_was_in_flight_is_done_first_and_once() {
     for token in 3..6 {
         kept.offer(9, u8::try_from(token).unwrap(), token);
     }
-    assert!(kept.rig.queue.take(0, BUDGET, &mut Silent) > 0);
+    assert!(kept.rig.queue.take(0, &mut Budget::default(), &mut Silent) > 0);
     kept.offer(9, 6, 6);
     // The frontend knows only what it has got back.
     kept.restart(3);
@@ -135,13 +150,13 @@ fn what_is_in_flight_after_two_crashes_is_done_in_its_first_order() {
     for token in 0..4 {
         kept.offer(0, 0, token);
     }
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     kept.restart(0);
     assert_eq!(kept.rig.queue.arm(), Armed::Pending, "nobody will kick");
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     assert_eq!(kept.rig.queue.arm(), Armed::Idle);
     kept.offer(0, 0, 4);
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     kept.restart(0);
     kept.turn();
     assert_eq!(kept.back(), [0, 1, 2, 3, 4]);
@@ -151,7 +166,7 @@ fn what_is_in_flight_after_two_crashes_is_done_in_its_first_order() {
 fn a_queue_that_stops_ends_what_it_found_in_flight() {
     let mut kept = Kept::new();
     kept.offer(0, 1, 0);
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     kept.offer(1, 1, 1);
     kept.restart(0);
     kept.rig.queue.drain();
@@ -166,7 +181,7 @@ fn a_chain_that_its_driver_broke_meanwhile_breaks_the_ring_and_nothing_waits() {
     let mut kept = Kept::new();
     kept.offer(0, 1, 0);
     kept.offer(0, 1, 1);
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     // The first descriptor now says that its buffer is outside all memory.
     let address = (1u64 << 60).to_le_bytes();
     kept.rig.memory.write_all_at(&address, 0).unwrap();
@@ -193,7 +208,7 @@ fn a_head_that_is_taken_twice_costs_only_its_driver() {
         .memory
         .write_all_at(&2u16.to_le_bytes(), idx)
         .unwrap();
-    kept.rig.queue.take(0, BUDGET, &mut Silent);
+    kept.rig.queue.take(0, &mut Budget::default(), &mut Silent);
     kept.restart(0);
     kept.turn();
     kept.turn();

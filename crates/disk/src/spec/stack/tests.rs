@@ -1,3 +1,6 @@
+use std::cell::Cell;
+use std::hash::Hasher;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -102,10 +105,35 @@ fn legs_are_paths_or_anything_else() {
 }
 
 #[test]
+fn a_leg_that_is_named_twice_is_refused_where_it_would_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("a.img");
+    std::fs::write(&image, [0; 8192]).unwrap();
+    let image = image.display();
+    for spec in [
+        format!("linear:{image}+{image}"),
+        format!("striped:chunk=4K:{image},[file:path={image},cache=writethrough]"),
+    ] {
+        let spec = parse(&spec).unwrap();
+        let told = spec.open(&Options::default()).err().unwrap().to_string();
+        assert!(
+            told.starts_with(&format!("{image} is named as two legs")),
+            "{told}"
+        );
+        let read_only = Options {
+            read_only: true,
+            ..Options::default()
+        };
+        assert!(spec.open(&read_only).is_ok());
+    }
+}
+
+#[test]
 fn every_mistake_is_named() {
     for (spec, expected) in [
         ("linear:", "`` is no leg"),
         ("linear:a++b", "`` is no leg"),
+        ("linear:a,b", "`a,b` has a comma; join the legs"),
         ("linear:[a.img", "a bracket without its pair"),
         ("striped:a,b", "`chunk` is missing"),
         ("striped:chunk=3X:a,b", "`chunk=3X` is not a size"),
@@ -188,4 +216,42 @@ fn only_what_would_be_read_otherwise_is_escaped() {
     ] {
         assert_eq!(parse(&leg).unwrap().to_string(), leg);
     }
+}
+
+/// Something that counts how often it is compared with another.
+#[derive(Clone)]
+struct Compared<'a>(u32, &'a Cell<usize>);
+
+impl PartialEq for Compared<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.1.set(self.1.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Compared<'_> {}
+
+impl Hash for Compared<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn a_leg_is_not_compared_with_all_that_came_before() {
+    const LEGS: u32 = 20_000;
+    let compared = Cell::new(0);
+    let mut legs = Numbered::default();
+    for _ in 0..2 {
+        for leg in 0..LEGS {
+            assert_eq!(legs.number(Compared(leg, &compared)), leg as usize);
+        }
+    }
+    // One by one it would be twice 200 million.
+    assert!(compared.get() < 4 * LEGS as usize, "{}", compared.get());
+    assert!(
+        (0..)
+            .zip(legs.in_order())
+            .all(|(number, leg)| leg.0 == number)
+    );
 }

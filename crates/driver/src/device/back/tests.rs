@@ -76,6 +76,22 @@ fn what_requests_rely_on_must_be_there() {
 }
 
 #[test]
+fn what_is_not_offered_any_more_is_told_by_its_name() {
+    let before = (FEATURES | feature::DISCARD | feature::MQ, 4);
+    let differs = |now, access| offers(before, now, access).unwrap_err();
+    let (discard, both) = (feature::DISCARD, Access::ReadWrite);
+    assert_eq!(offers(before, before, both), Ok(()));
+    // Pollux offers neither to write nor to discard then.
+    let read_only = (before.0 & !discard | feature::RO, 4);
+    assert_eq!(differs(read_only, both), Difference::ReadOnly);
+    let missing = Difference::Features { missing: discard };
+    assert_eq!(differs(read_only, Access::ReadOnly), missing);
+    let single = (before.0 & !feature::MQ, 1);
+    let (before, now) = (4, 1);
+    assert_eq!(differs(single, both), Difference::Queues { before, now });
+}
+
+#[test]
 fn a_disk_whose_writes_need_flushes_cannot_follow_one_whose_do_not() {
     let through = facts(FEATURES & !feature::FLUSH, &sane());
     let back = facts(FEATURES, &sane());

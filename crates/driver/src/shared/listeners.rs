@@ -13,41 +13,60 @@
 use std::collections::VecDeque;
 use std::io;
 
-use pollux_disk::WaitPoint;
-
 use crate::sync::{Mutex, lock};
 
-/// Those that sleep, and who of them holds the descriptor.
-#[derive(Debug, Default)]
-pub struct Listeners {
-    inside: Mutex<Inside>,
+/// Where a channel's owner sleeps.
+pub trait Point: Clone {
+    /// Ends its sleep.
+    fn wake(&self);
+
+    /// Is it the same place? An owner may have several channels.
+    fn is(&self, other: &Self) -> bool;
 }
 
-#[derive(Debug, Default)]
-struct Inside {
+/// Those that sleep, and who of them holds the descriptor.
+#[derive(Debug)]
+pub struct Listeners<P> {
+    inside: Mutex<Inside<P>>,
+}
+
+#[derive(Debug)]
+struct Inside<P> {
     /// In the order in which they went to sleep.
-    asleep: VecDeque<Listener>,
+    asleep: VecDeque<Listener<P>>,
     /// It sleeps, unless nobody does.
-    holder: Option<Listener>,
+    holder: Option<Listener<P>>,
     /// Who comes next is called that.
     next: u64,
 }
 
 /// One that sleeps from time to time.
 #[derive(Clone, Debug)]
-pub struct Listener {
+pub struct Listener<P> {
     name: u64,
-    point: WaitPoint,
+    point: P,
 }
 
-/// Moves the descriptor from one wait point, if any, to another, if any.
-pub trait Hand: Fn(Option<&WaitPoint>, Option<&WaitPoint>) -> io::Result<()> {}
+/// Moves the descriptor from one wait point, if any, to another, if any. What it heard meanwhile is for the caller
+/// to look after.
+pub trait Hand<P, H>: Fn(Option<&P>, Option<&P>) -> io::Result<Option<H>> {}
 
-impl<F: Fn(Option<&WaitPoint>, Option<&WaitPoint>) -> io::Result<()>> Hand for F {}
+impl<P, H, F: Fn(Option<&P>, Option<&P>) -> io::Result<Option<H>>> Hand<P, H> for F {}
 
-impl Listeners {
+impl<P: Point> Listeners<P> {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self {
+            inside: Mutex::new(Inside {
+                asleep: VecDeque::new(),
+                holder: None,
+                next: 0,
+            }),
+        }
+    }
+
     /// One more, which sleeps at `point`, awake at first.
-    pub fn add(&self, point: &WaitPoint) -> Listener {
+    pub fn add(&self, point: &P) -> Listener<P> {
         let mut inside = lock(&self.inside);
         inside.next += 1;
         Listener {
@@ -56,13 +75,12 @@ impl Listeners {
         }
     }
 
-    /// It goes to sleep. Handing the descriptor over may swallow a call: **the caller looks at the ring
-    /// after this**.
+    /// It goes to sleep. The caller looks after what is heard over it.
     ///
     /// # Errors
     ///
     /// Where it ought to hold the descriptor and cannot: it may not sleep.
-    pub fn sleep(&self, who: &Listener, hand: impl Hand) -> io::Result<()> {
+    pub fn sleep<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
         let mut inside = lock(&self.inside);
         inside.asleep.push_back(who.clone());
         inside.settle(hand).inspect_err(|_| {
@@ -70,32 +88,38 @@ impl Listeners {
         })
     }
 
-    /// It sleeps no more. **The caller looks at the ring after this**, as for [`Listeners::sleep`].
-    pub fn wake(&self, who: &Listener, hand: impl Hand) {
+    /// It sleeps no more, and the caller looks after what is heard over it, as for [`Listeners::sleep`].
+    pub fn wake<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
         let mut inside = lock(&self.inside);
         inside.asleep.retain(|other| other.name != who.name);
-        while let Err(error) = inside.settle(&hand) {
-            // It looks for itself then, and tries to listen again before it sleeps.
-            tracing::warn!(%error, "a sleeper cannot be called, and is woken");
-            if let Some(deaf) = inside.asleep.pop_front() {
-                deaf.point.wake();
+        loop {
+            match inside.settle(&hand) {
+                Ok(heard) => return heard,
+                // It looks for itself then, and tries to listen again before it sleeps.
+                Err(error) => {
+                    tracing::warn!(%error, "a sleeper cannot be called, and is woken");
+                    if let Some(deaf) = inside.asleep.pop_front() {
+                        deaf.point.wake();
+                    }
+                }
             }
         }
     }
 
     /// It will sleep no more: [`Listeners::wake`], and nothing of it stays behind.
-    pub fn remove(&self, who: &Listener, hand: impl Hand) {
-        self.wake(who, &hand);
+    pub fn remove<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
+        let heard = self.wake(who, &hand);
         let mut inside = lock(&self.inside);
         if inside.holds(who.name) {
             let unheld = hand(Some(&who.point), None);
-            debug_assert!(unheld.is_ok(), "{unheld:?}");
+            debug_assert!(unheld.is_ok());
             inside.holder = None;
         }
+        heard
     }
 }
 
-impl Inside {
+impl<P: Point> Inside<P> {
     fn holds(&self, name: u64) -> bool {
         self.holder
             .as_ref()
@@ -103,17 +127,21 @@ impl Inside {
     }
 
     /// Sees to it that one that sleeps holds the descriptor.
-    fn settle(&mut self, hand: impl Hand) -> io::Result<()> {
+    fn settle<H>(&mut self, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
         let Some(first) = self.asleep.front() else {
-            return Ok(());
+            return Ok(None);
         };
         if self.asleep.iter().any(|one| self.holds(one.name)) {
-            return Ok(());
+            return Ok(None);
         }
-        let holder = self.holder.as_ref();
-        hand(holder.map(|holder| &holder.point), Some(&first.point))?;
+        let from = self.holder.as_ref().map(|holder| &holder.point);
+        let heard = match from {
+            // It is watched there already.
+            Some(from) if from.is(&first.point) => None,
+            from => hand(from, Some(&first.point))?,
+        };
         self.holder = Some(first.clone());
-        Ok(())
+        Ok(heard)
     }
 }
 
@@ -121,14 +149,15 @@ impl Inside {
 mod tests {
     use std::cell::RefCell;
 
+    use pollux_disk::WaitPoint;
     use pollux_disk::wait::Sleeper;
 
     use super::*;
 
     /// Three that sleep, and how often the descriptor was handed over.
     struct Fixture {
-        all: Listeners,
-        three: [Listener; 3],
+        all: Listeners<WaitPoint>,
+        three: [Listener<WaitPoint>; 3],
         moves: RefCell<usize>,
         _sleepers: [Sleeper; 3],
     }
@@ -136,7 +165,7 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let sleepers = [(); 3].map(|()| Sleeper::new().unwrap());
-            let all = Listeners::default();
+            let all = Listeners::new();
             Self {
                 three: std::array::from_fn(|at| all.add(sleepers[at].point())),
                 all,
@@ -145,19 +174,19 @@ mod tests {
             }
         }
 
-        fn hand(&self) -> impl Hand + '_ {
+        fn hand(&self) -> impl Hand<WaitPoint, ()> + '_ {
             |_: Option<&WaitPoint>, _: Option<&WaitPoint>| {
                 *self.moves.borrow_mut() += 1;
-                Ok(())
+                Ok(None)
             }
         }
 
         fn sleep(&self, who: usize) {
-            self.all.sleep(&self.three[who], self.hand()).unwrap();
+            let _ = self.all.sleep(&self.three[who], self.hand()).unwrap();
         }
 
         fn wake(&self, who: usize) {
-            self.all.wake(&self.three[who], self.hand());
+            let _ = self.all.wake(&self.three[who], self.hand());
         }
 
         fn holder(&self) -> Option<usize> {
@@ -200,7 +229,7 @@ mod tests {
         let fixture = Fixture::new();
         let refuse = |_: Option<&WaitPoint>, to: Option<&WaitPoint>| match to {
             Some(_) => Err(io::ErrorKind::OutOfMemory.into()),
-            None => Ok(()),
+            None => Ok(None::<()>),
         };
         fixture.all.sleep(&fixture.three[0], refuse).unwrap_err();
         fixture.sleep(1);

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! pollux serve --socket-path disk.sock --disk memory:size=1G &
-//! cargo run --release --example tokio -- disk.sock
+//! cargo run --release -p pollux --example tokio -- disk.sock
 //! ```
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use pollux_disk::{Disk, Failure};
-use pollux_driver::{Completion, Driver, Options, Queue};
+use pollux::disk::{Disk, Failure};
+use pollux::driver::{Completion, Driver, Options, Queue};
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 

@@ -1,0 +1,106 @@
+//! Linux's own driver in front: it is awake while it submits, whatever its interrupts say.
+
+use std::fmt;
+use std::io;
+
+use super::site::{Rival, Setup, Site};
+use super::{Case, Finding, Study, beside_all};
+use crate::cell::{BLOCK, Disk};
+use crate::contender::Exports;
+use crate::measure::Spent;
+use crate::results::findings::SPEED;
+use crate::uml;
+
+/// The study.
+pub struct Kernel;
+
+/// A guest in front of a server.
+#[derive(Clone, Copy)]
+pub struct Trial {
+    disk: Disk,
+    polled: bool,
+    depth: u16,
+    rival: Rival,
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rival.fmt(f)
+    }
+}
+
+const P50: &str = "p50 µs";
+const SERVER: &str = "server µs";
+
+impl Study for Kernel {
+    type Trial = Trial;
+
+    const TITLE: &'static str = "Linux in front";
+    const EXPLANATION: &'static str = "\
+A User-Mode Linux guest on the client's processor, booted for each measurement, with Linux's own `virtio_blk` (one default queue and one to poll);\n\
+inside its kernel a thread keeps 4 KiB random reads in flight and polls for them (`polled`), or sleeps until it is interrupted (`interrupts`). An interrupt\n\
+is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are those of the disk for each request, as the guest counts them.\n";
+    const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER];
+    const SHARE_OF_RUNTIME: f64 = 1.0;
+    const PINNED: bool = true;
+
+    fn cases() -> Vec<Case<Trial>> {
+        let mut cases = vec![];
+        for disk in [Disk::Null, Disk::Memory, Disk::Tmpfs, Disk::Direct] {
+            for (polled, way) in [(true, "polled"), (false, "interrupts")] {
+                for depth in [1, 4, 32, 128] {
+                    let trial = |rival| Trial {
+                        disk,
+                        polled,
+                        depth,
+                        rival,
+                    };
+                    let name = format!("kernel/{disk}/{way}/{depth}");
+                    cases.push(beside_all(trial, name, &Rival::ALL[1..]));
+                }
+            }
+        }
+        cases
+    }
+
+    fn check() -> io::Result<()> {
+        uml::check()
+    }
+
+    fn setup(trial: Trial) -> Setup {
+        Setup {
+            exports: Exports {
+                queues: 2,
+                ..Exports::one(trial.disk)
+            },
+            ..trial.rival.setup(trial.disk)
+        }
+    }
+
+    fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
+        let load = uml::Load {
+            polled: trial.polled,
+            depth: trial.depth,
+            block: BLOCK,
+            time: site.time,
+        };
+        let spent = || Spent::by_servers(&site.servers);
+        // Not its boot, during which the host may do as it likes.
+        let (report, [before, after]) = uml::measure(site.socket(), load, |run| {
+            site.watched(|| {
+                let before = spent()?;
+                run()?;
+                Ok([before, spent()?])
+            })
+        })?;
+        let server = before.until(&after, report.requests);
+        Ok(vec![vec![
+            (SPEED, report.iops / 1e3),
+            (P50, report.p50_us),
+            ("p99 µs", report.p99_us),
+            ("interrupts", report.interrupts / report.requests),
+            (SERVER, server.cpu_us),
+            ("server sleeps", server.sleeps),
+        ]])
+    }
+}

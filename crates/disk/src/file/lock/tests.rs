@@ -1,0 +1,213 @@
+use std::cell::Cell;
+
+use pollux_memory::uring::Ring;
+
+use super::*;
+use crate::file::Cache;
+use crate::{File as Disk, Options};
+
+const WE_WRITE: Access = Access::ReadWrite;
+const WE_READ: Access = Access::ReadOnly;
+
+fn image() -> tempfile::NamedTempFile {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    image
+}
+
+fn open(path: &Path, access: Access) -> Result<Disk, OpenError> {
+    let options = Options {
+        read_only: access == Access::ReadOnly,
+        ..Options::default()
+    };
+    Disk::open(path, Cache::Writeback, &options)
+}
+
+fn told(path: &Path, access: Access) -> String {
+    open(path, access).unwrap_err().to_string()
+}
+
+/// The image as another user has it open, who has locked such bytes.
+fn other(path: &Path, bytes: &[u32]) -> File {
+    let file = File::open(path).unwrap();
+    for &byte in bytes {
+        lock_shared(&file, byte..=byte).unwrap();
+    }
+    file
+}
+
+#[test]
+fn one_writer_or_any_number_of_readers() {
+    let image = image();
+    let path = image.path();
+    let writer = open(path, WE_WRITE).unwrap();
+    for access in [WE_WRITE, WE_READ] {
+        let told = told(path, access);
+        let who = format!("in use: process {} (", std::process::id());
+        assert!(told.contains(&who), "{told}");
+        assert!(
+            told.contains("which is this one, has it open for writing; end that first"),
+            "{told}"
+        );
+    }
+    drop(writer);
+    let readers = [open(path, WE_READ).unwrap(), open(path, WE_READ).unwrap()];
+    let told = told(path, WE_WRITE);
+    assert!(told.contains("lets nobody else write it"), "{told}");
+    assert!(told.ends_with("or open the disk read-only"), "{told}");
+    drop(readers);
+    open(path, WE_WRITE).unwrap();
+}
+
+#[test]
+fn what_others_do_and_forbid_is_respected() {
+    // Who, as QEMU locks it, and whether we may read or write beside it.
+    let table: [(&str, &[u32], bool, bool); 8] = [
+        ("nobody", &[], true, true),
+        ("qemu-img info", &[100], true, true),
+        ("a machine that reads", &[100, 201], true, false),
+        ("a machine that writes", &[100, 101, 201], false, false),
+        ("qemu-storage-daemon that writes", &[100, 101], false, false),
+        ("qemu-img resize", &[100, 101, 103], false, false),
+        ("somebody who changes the size only", &[103], false, false),
+        ("somebody who lets nobody read", &[200], false, false),
+    ];
+    for (who, bytes, reads, writes) in table {
+        let image = image();
+        let other = other(image.path(), bytes);
+        assert_eq!(open(image.path(), WE_READ).is_ok(), reads, "{who}");
+        assert_eq!(open(image.path(), WE_WRITE).is_ok(), writes, "{who}");
+        drop(other);
+        open(image.path(), WE_WRITE).unwrap();
+    }
+}
+
+#[test]
+fn others_see_what_we_do_and_forbid() {
+    let seen = |access| {
+        let image = image();
+        let _disk = open(image.path(), access).unwrap();
+        let other = File::open(image.path()).unwrap();
+        ALL.filter(|&byte| is_locked_by_others(&other, byte) == Ok(true))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen(WE_WRITE), [100, 101, 201, 203]);
+    assert_eq!(seen(WE_READ), [100, 201, 203]);
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_locked() {
+    let image = image();
+    let locked = |file: &File| {
+        ALL.filter(|&byte| is_locked_by_others(file, byte) == Ok(true))
+            .collect::<Vec<_>>()
+    };
+    for bytes in [&[100, 101, 201][..], &[100, 101], &[200]] {
+        let other = other(image.path(), bytes);
+        let refused = image.reopen().unwrap();
+        Lock::take(&refused, image.path(), WE_WRITE, Duration::ZERO).unwrap_err();
+        assert!(locked(&other).is_empty(), "{bytes:?}");
+        drop(other);
+        // The file of the one that was refused is open still.
+        let _next = open(image.path(), WE_WRITE).unwrap();
+    }
+}
+
+#[test]
+fn a_lock_ends_when_it_is_dropped_although_the_open_file_lives_on() {
+    let image = image();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(image.path())
+        .unwrap();
+    let lock = Lock::take(&file, image.path(), WE_WRITE, LINGERS).unwrap();
+    assert!(open(image.path(), WE_WRITE).is_err());
+    drop(lock);
+    open(image.path(), WE_WRITE).unwrap();
+}
+
+#[test]
+fn what_belongs_to_nobody_is_waited_for_and_what_belongs_to_somebody_is_not() {
+    let claimed = |holder| Claimed {
+        conflict: Conflict::Writes,
+        holder,
+    };
+    let mut looks = 0;
+    let ended = until_told(LINGERS, || {
+        looks += 1;
+        Ok((looks < 3).then(|| claimed(None)))
+    });
+    assert_eq!((ended, looks), (Ok(None), 3));
+    let (mut looks, somebody) = (0, claimed(Some(Holder::of(1))));
+    let told = until_told(LINGERS, || {
+        looks += 1;
+        Ok(Some(somebody.clone()))
+    });
+    assert_eq!((told, looks), (Ok(Some(somebody)), 1));
+    let (mut looks, nobody) = (0, claimed(None));
+    let told = until_told(Duration::ZERO, || {
+        looks += 1;
+        Ok(Some(nobody.clone()))
+    });
+    assert_eq!((told, looks), (Ok(Some(nobody)), 1));
+}
+
+#[test]
+fn a_lock_whose_process_has_gone_is_waited_for_by_one_that_holds_its_own() {
+    let image = image();
+    // As an `io_uring` keeps the file of a process that was killed, for a while.
+    let lingers = || {
+        let gone = other(image.path(), &[100, 101, 201, 203]);
+        Ring::new(&gone).unwrap()
+    };
+    let file = image.reopen().unwrap();
+    let ring = lingers();
+    let refused = Lock::take(&file, image.path(), WE_WRITE, LOOK_EVERY).unwrap_err();
+    let nobody = matches!(refused, OpenError::InUse { holder: None, .. });
+    assert!(nobody, "{refused}");
+    drop(ring);
+    let ring = lingers();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(5 * LOOK_EVERY);
+            drop(ring);
+        });
+        Lock::take(&file, image.path(), WE_WRITE, LINGERS).unwrap();
+    });
+}
+
+#[test]
+fn a_device_that_is_let_go_is_opened_and_one_that_is_not_stays_busy() {
+    let image = image();
+    let tries = Cell::new(0);
+    let open = |busy| {
+        tries.set(tries.get() + 1);
+        if tries.get() <= busy {
+            return Err(Errno::BUSY);
+        }
+        Ok(image.reopen().unwrap())
+    };
+    let opened = |busy| open_busy(image.path(), WE_WRITE, || open(busy)).unwrap();
+    assert!(opened(3).is_ok());
+    assert_eq!(tries.get(), 4);
+    assert_eq!(opened(u32::MAX).err(), Some(Errno::BUSY));
+    let _other = other(image.path(), &[100, 101]);
+    let named = open_busy(image.path(), WE_WRITE, || unreachable!("it is in use"));
+    assert!(matches!(named, Err(OpenError::InUse { .. })));
+}
+
+#[test]
+fn locks_are_read_as_the_kernel_prints_them() {
+    let line = "lock:\t1: OFDLCK  ADVISORY  READ -1 fe:00:9994247 100 101";
+    let covered = |line: &str| {
+        (98..=103)
+            .filter(|&byte| covers(line, byte))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(covered(line), [100, 101]);
+    assert_eq!(covered(&line.replace("101", "EOF")), [100, 101, 102, 103]);
+    for other in ["pos:\t100", "lock:", "lock: 1: 2 x y", ""] {
+        assert!(covered(other).is_empty(), "{other:?}");
+    }
+}

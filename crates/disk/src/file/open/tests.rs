@@ -1,0 +1,120 @@
+use super::*;
+
+fn message(path: &Path, cache: Cache) -> String {
+    open(path, cache.into(), Options::default())
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn what_is_no_disk_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = message(&folder.path().join("no.img"), Cache::Writeback);
+    assert!(
+        missing.contains("no.img does not exist; create"),
+        "{missing}"
+    );
+    let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
+    assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
+    let directory = message(folder.path(), Cache::Writeback);
+    assert!(directory.contains("is a directory"), "{directory}");
+    let device = message(Path::new("/dev/null"), Cache::Writeback);
+    assert!(device.contains("is a character device"), "{device}");
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(message(&socket, Cache::None).contains("is a socket"));
+    let short = folder.path().join("short");
+    fs::write(&short, [0; 511]).unwrap();
+    let short = message(&short, Cache::Writeback);
+    assert!(short.contains("holds 511 bytes"), "{short}");
+}
+
+#[test]
+fn every_refusal_of_the_system_has_its_remedy() {
+    let told = |errno: Errno, access| {
+        refused(Path::new("a.img"), Cache::None, access, errno.into()).to_string()
+    };
+    assert!(told(Errno::ACCESS, Access::ReadWrite).contains("or open it read-only"));
+    assert!(told(Errno::ROFS, Access::ReadWrite).contains("may not be written"));
+    assert!(told(Errno::ACCESS, Access::ReadOnly).contains("the right to read"));
+    assert!(told(Errno::BUSY, Access::ReadWrite).contains("in use"));
+    assert!(told(Errno::INVAL, Access::ReadWrite).contains("use `cache=writeback`"));
+    assert_eq!(told(Errno::MFILE, Access::ReadWrite), "cannot open a.img");
+}
+
+#[test]
+fn the_end_of_a_file_that_is_no_whole_block_is_out_of_reach() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.img");
+    fs::write(&path, [0; 10_000]).unwrap();
+    let with = |block_size| {
+        let options = Options {
+            block_size,
+            ..Options::default()
+        };
+        open(&path, Settings::default(), options)
+            .unwrap()
+            .geometry()
+    };
+    assert_eq!((with(None).bytes, with(None).block), (9728, 512));
+    assert_eq!(with(Some(4096)).bytes, 8192);
+    assert_eq!(with(Some(4096)).physical_block, 4096);
+}
+
+#[test]
+fn blocks_that_direct_io_cannot_use_are_refused_although_nobody_told() {
+    let block = |block_size, offset| {
+        let options = Options {
+            block_size,
+            ..Options::default()
+        };
+        Direct::untold(offset).block(Path::new("a.img"), options, 512)
+    };
+    assert_eq!(block(None, 512).unwrap(), (512, 4096));
+    assert_eq!(block(None, 4096).unwrap(), (4096, 4096));
+    let refusal = block(Some(512), 4096).unwrap_err().to_string();
+    assert!(refusal.contains("use blocks of 4096"), "{refusal}");
+}
+
+#[test]
+fn limits_become_abilities_within_our_own() {
+    let plain = Geometry {
+        block: 4096,
+        physical_block: 4096,
+        ..Geometry::plain(1 << 30)
+    };
+    let with = |discard_max, discard_granularity, write_zeroes_max| {
+        let limits = Limits {
+            discard_granularity,
+            discard_max,
+            write_zeroes_max,
+            ..Limits::default()
+        };
+        let geometry = abilities(plain, limits);
+        let pair = |range: RangeLimits| (range.max_bytes, range.alignment);
+        let zeroes = geometry.write_zeroes.map(pair);
+        (geometry.discard.map(pair), zeroes.unwrap())
+    };
+    assert_eq!(with(0, 512, 0), (None, (MAX_WRITE_ZEROES, 4096)));
+    let (discard, zeroes) = with(u64::MAX, 0, 1);
+    assert_eq!(discard, Some((MAX_DISCARD, 4096)));
+    assert_eq!(zeroes, (4096, 4096));
+    let (discard, zeroes) = with((1 << 20) + 512, 1 << 16, (64 << 10) + 512);
+    assert_eq!(discard, Some((1 << 20, 1 << 16)));
+    assert_eq!(zeroes, (64 << 10, 4096));
+}
+
+#[test]
+fn a_file_opened_read_only_promises_no_writes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let geometry = open(file.path(), Settings::default(), options)
+        .unwrap()
+        .geometry();
+    assert_eq!(geometry.access, Access::ReadOnly);
+    assert_eq!((geometry.discard, geometry.write_zeroes), (None, None));
+}

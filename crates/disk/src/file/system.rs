@@ -1,0 +1,98 @@
+//! What the file system below a file means for it.
+
+use std::fs::File;
+
+use super::backing::{Kind, Residence};
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// `f_type` of file systems that one machine alone has mounted: its page cache is all there is.
+const OF_ONE_MACHINE: [u64; 9] = [
+    TMPFS_MAGIC,
+    RAMFS_MAGIC,
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0xf2f5_2010, // F2FS
+    0x2fc1_2fc1, // ZFS
+    0xca45_1a4e, // bcachefs
+    0x794c_7630, // overlayfs
+];
+
+/// Those of cluster file systems that keep the page caches of all machines the same, as libvirt lists them.
+const COHERENT: [u64; 3] = [
+    0x0116_1970, // GFS2
+    0x7461_636f, // OCFS2
+    0x00c3_6400, // CephFS
+];
+
+/// Whose writes the page cache of a file is sure to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Those of everybody who has the file.
+    AllWrites,
+    /// Those of this machine. What it is that others may have as well.
+    OwnWrites(&'static str),
+}
+
+/// Whose writes are seen through the page cache of `file`.
+///
+/// Of what is not known, as FUSE and 9p, which depend on their servers, the worst is expected. To drop the pages of a
+/// block device for certain (`BLKFLSBUF`) takes privileges that a daemon should not have, and `POSIX_FADV_DONTNEED`
+/// may leave some.
+pub fn sight(kind: Kind, file: &File) -> Sight {
+    match (kind, system(file)) {
+        (Kind::BlockDevice, _) => Sight::OwnWrites("a block device"),
+        (Kind::Regular, Some(system)) => sight_on(system),
+        (Kind::Regular, None) => Sight::OwnWrites("a file system that does not name itself"),
+    }
+}
+
+fn sight_on(system: u64) -> Sight {
+    if OF_ONE_MACHINE.contains(&system) || COHERENT.contains(&system) {
+        Sight::AllWrites
+    } else {
+        Sight::OwnWrites("a file system that other machines may have mounted")
+    }
+}
+
+/// Where `file` keeps its data.
+pub fn residence(kind: Kind, file: &File) -> Residence {
+    match (kind, system(file)) {
+        (Kind::Regular, Some(TMPFS_MAGIC | RAMFS_MAGIC)) => Residence::Memory,
+        // The node of a device may lie on a tmpfs as well, as all of /dev does.
+        _ => Residence::Storage,
+    }
+}
+
+fn system(file: &File) -> Option<u64> {
+    let system = rustix::fs::fstatfs(file).ok()?;
+    // It is a signed number of 32 bits on some architectures.
+    Some(system.f_type.cast_unsigned() & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_write_is_seen_where_that_is_certain() {
+        const NFS: u64 = 0x6969;
+        const FUSE: u64 = 0x6573_5546;
+        const NINE_P: u64 = 0x0102_1997;
+        for system in [NFS, FUSE, NINE_P, 0] {
+            assert!(
+                matches!(sight_on(system), Sight::OwnWrites(_)),
+                "{system:x}"
+            );
+        }
+        for system in OF_ONE_MACHINE.into_iter().chain(COHERENT) {
+            assert_eq!(sight_on(system), Sight::AllWrites, "{system:x}");
+        }
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        assert_eq!(sight(Kind::Regular, &file), Sight::AllWrites);
+        let device = sight(Kind::BlockDevice, &file);
+        assert!(matches!(device, Sight::OwnWrites(_)));
+    }
+}

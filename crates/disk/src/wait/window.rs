@@ -1,0 +1,306 @@
+//! For how long it pays to poll for something before sleeping: a machine without descriptor, thread or clock of its own.
+//!
+//! The worker of a device and whoever waits for one decide by the same machine. After the last event it polls for a while, its
+//! *window*, which follows the gaps between events; polls that fail again and again are left out for longer and longer.
+//!
+//! ```text
+//!              an event, in time: the window covers eight such gaps
+//!            ┌─────────────────────────────────────────────────────┐
+//!            ▼                                                     │
+//!         polling ──── nothing within the window ────▶ asleep ─────┘
+//!            ▲                                           │
+//!            └── the pause is over: as long as may be ───┴──▶ the third in a row: a pause, twice as long each time
+//! ```
+
+use std::time::Duration;
+
+/// The machine, one for each kind of event that is waited for.
+#[derive(Clone, Debug)]
+pub struct Window {
+    length: Duration,
+    /// Polls that failed in a row.
+    pause: Pause,
+}
+
+/// A window covers gaps so many times as long as the last: a driver that sends every 10 µs is kept from it for 40 by the timer
+/// of its own processor.
+const COVERS: u32 = 8;
+
+/// No window is shorter.
+const LEAST: Duration = Duration::from_micros(4);
+
+/// So many polls in a row may fail before there is a pause.
+const TOLERATED: u32 = 2;
+
+/// The longest pause: so long may a load go without polls that has become worth them.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Failures in a row, and how long nothing is tried after them: for as long as the last has cost, twice as long after the
+/// next, and so on.
+#[derive(Clone, Debug)]
+pub struct Pause {
+    failures: u32,
+    tolerated: u32,
+    end: Duration,
+}
+
+impl Pause {
+    /// One that begins after more than so many failures in a row.
+    #[must_use]
+    pub const fn after(tolerated: u32) -> Self {
+        Self {
+            failures: 0,
+            tolerated,
+            end: Duration::ZERO,
+        }
+    }
+
+    /// May it be tried at `now`?
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self, now: Duration) -> bool {
+        now >= self.end
+    }
+
+    /// Has there been one since the last success?
+    #[inline]
+    #[must_use]
+    pub fn was(&self) -> bool {
+        self.failures > self.tolerated
+    }
+
+    /// A try has succeeded.
+    #[inline]
+    pub fn end(&mut self) {
+        (self.failures, self.end) = (0, Duration::ZERO);
+    }
+
+    /// A try has failed, by `now`, after it `cost` so much time.
+    pub fn failed(&mut self, now: Duration, cost: Duration) {
+        if let Some(doublings) = self.failures.checked_sub(self.tolerated) {
+            let long = cost.saturating_mul(1 << doublings.min(31));
+            self.end = now + long.min(LONGEST);
+        }
+        self.failures = self.failures.saturating_add(1);
+    }
+}
+
+impl Window {
+    /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as was
+    /// necessary, and whoever is woken sooner might as well have been polled for.
+    pub const MOST: Duration = Duration::from_micros(50);
+
+    /// One that nothing is known of.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            length: Self::MOST,
+            pause: Pause::after(TOLERATED),
+        }
+    }
+
+    /// For how long is polled from `now` on, `most` at most?
+    #[inline]
+    #[must_use]
+    pub fn opens(&self, now: Duration, most: Duration) -> Duration {
+        if !self.pause.is_over(now) {
+            Duration::ZERO
+        } else if self.pause.was() {
+            // What is asleep when the event comes is late itself: only a long poll shows how early that might have been.
+            most
+        } else {
+            self.length.min(most)
+        }
+    }
+
+    /// The event came after such a gap, polled or slept through, where a window of `most` was allowed. One that is longer is
+    /// chance; a few are a sparse stream.
+    #[inline]
+    pub fn came_after(&mut self, gap: Duration, most: Duration) {
+        self.length = if gap < most {
+            (gap * COVERS).max(self.length / 256 * 255).min(most)
+        } else {
+            self.length / 2
+        };
+        self.length = self.length.max(LEAST);
+    }
+
+    /// A poll has found it.
+    #[inline]
+    pub fn paid(&mut self) {
+        self.pause.end();
+    }
+
+    /// A poll has failed, by `now`, after it `cost` so much time.
+    pub fn failed(&mut self, now: Duration, cost: Duration) {
+        self.pause.failed(now, cost);
+    }
+}
+
+/// Whether others want the processor of one who polls: found out by letting them run now and then, and by how often the
+/// kernel has taken it ([`preemptions`](pollux_threads::preemptions)). One who is called may run here, and answer at once: such
+/// a poll has found what a sleep would have.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// Empty polls since others might run.
+    polls: u32,
+    /// The preemptions by then, unless there was a pause since.
+    seen: Option<u64>,
+    /// They were those of another thread.
+    moved: bool,
+    pause: Pause,
+}
+
+/// After so many empty polls others may run: some 6 µs.
+const YIELD_EVERY: u32 = 256;
+
+impl Crowd {
+    /// One that is not known of.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            polls: 0,
+            seen: None,
+            moved: false,
+            pause: Pause::after(0),
+        }
+    }
+
+    /// May one poll at `now`?
+    #[inline]
+    #[must_use]
+    pub fn lets_poll(&self, now: Duration) -> bool {
+        self.pause.is_over(now)
+    }
+
+    /// Another thread polls from now on, with preemptions of its own.
+    pub fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// So many more polls were empty, in a row or with work between them: is it time to give way?
+    #[inline]
+    pub fn is_due(&mut self, polls: u32) -> bool {
+        self.polls += polls;
+        let is_due = self.polls >= YIELD_EVERY;
+        if is_due {
+            self.polls = 0;
+        }
+        is_due
+    }
+
+    /// Others might run, by `now`; the thread was preempted so many times before and after that. Do any want the processor?
+    /// They need it more than polls do.
+    pub fn gave_way(&mut self, now: Duration, [before, after]: [u64; 2]) -> bool {
+        let seen = self.seen.take();
+        let moved = std::mem::take(&mut self.moved);
+        if after > seen.filter(|_| !moved).unwrap_or(before) {
+            self.pause.failed(now, Window::MOST);
+            return true;
+        }
+        if seen.is_some() {
+            self.pause.end();
+        }
+        self.seen = Some(after);
+        false
+    }
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Window::MOST;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// Events `gap` apart, slept through as `late` more, for so many: how many were polled for in time, and how long was polled?
+    fn stream(
+        window: &mut Window,
+        now: &mut Duration,
+        gap: Duration,
+        late: Duration,
+        events: u32,
+    ) -> (u32, Duration) {
+        let (mut found, mut polled) = (0, Duration::ZERO);
+        for _ in 0..events {
+            let open = window.opens(*now, MOST);
+            let in_time = gap < open;
+            polled += open.min(gap);
+            if in_time {
+                window.paid();
+                found += 1;
+            } else if !open.is_zero() {
+                window.failed(*now + open, open);
+            }
+            let gap = if in_time { gap } else { gap + late };
+            window.came_after(gap, MOST);
+            *now += gap;
+        }
+        (found, polled)
+    }
+
+    #[test]
+    fn polls_follow_what_comes() {
+        // Gap in µs, how much later a sleep ends, and how many of a thousand are found by polls.
+        for (gap, late, polled_for) in [
+            (1, 30, 1000),
+            (20, 30, 1000),
+            (40, 30, 1000),
+            (5, 500, 1000),
+            (60, 30, 0),
+            (1000, 30, 0),
+        ] {
+            let (mut window, mut now) = (Window::new(), Duration::ZERO);
+            stream(&mut window, &mut now, us(2000), us(30), 1000);
+            stream(&mut window, &mut now, us(gap), us(late), 20_000);
+            let (found, _) = stream(&mut window, &mut now, us(gap), us(late), 1000);
+            assert_eq!(found, polled_for, "every {gap} µs");
+        }
+    }
+
+    #[test]
+    fn polls_that_fail_take_little_of_the_time() {
+        for gap in [60, 100, 1000, 10_000] {
+            let (mut window, mut now) = (Window::new(), Duration::ZERO);
+            stream(&mut window, &mut now, us(gap), us(30), 1000);
+            let began = now;
+            let (_, polled) = stream(&mut window, &mut now, us(gap), us(30), 10_000);
+            assert!(
+                polled * 300 < now.saturating_sub(began),
+                "{polled:?} every {gap} µs"
+            );
+        }
+    }
+
+    #[test]
+    fn a_burst_is_covered_and_its_end_costs_eight_of_its_gaps() {
+        let (mut window, mut now) = (Window::new(), Duration::ZERO);
+        stream(&mut window, &mut now, us(2), us(30), 5000);
+        assert_eq!(window.opens(now, MOST), us(16));
+    }
+
+    #[test]
+    fn any_time_is_within_its_reach() {
+        let mut window = Window::new();
+        for _ in 0..100 {
+            window.failed(us(1), Duration::from_secs(86_400));
+        }
+        window.came_after(Duration::from_secs(u64::MAX >> 8), MOST);
+        assert!(window.opens(us(2), MOST).is_zero());
+    }
+}

@@ -1,0 +1,61 @@
+//! fio's options that `pollux bench` has under another name, or not at all.
+
+use clap::Arg;
+
+/// They are refused with what to say instead, as the nearest name here may do something else.
+const OTHERS: [(&str, &str); 12] = [
+    (
+        "filename",
+        "give --disk file:path=FILE, or the --socket of a running server",
+    ),
+    (
+        "direct",
+        "give it to the disk: --disk file:path=FILE,cache=none",
+    ),
+    (
+        "buffered",
+        "give it to the disk: --disk file:path=FILE,cache=writeback",
+    ),
+    (
+        "ioengine",
+        "give it to the disk: --disk file:path=FILE,engine=io_uring",
+    ),
+    ("hipri", "give --completion polled, or --hipri-percent N"),
+    ("rate", "give requests a second: --rate-iops N"),
+    ("output", "redirect standard output instead"),
+    ("ramp_time", "measuring begins at once; leave it out"),
+    ("fsync", "no flushes are measured; leave it out"),
+    ("name", "a run has no name; leave it out"),
+    ("thread", "a job is always a thread; leave it out"),
+    (
+        "group_reporting",
+        "all jobs are reported together; leave it out",
+    ),
+];
+
+/// Those, and `--time_based`, which is always so.
+pub fn options() -> impl Iterator<Item = Arg> {
+    let others = OTHERS
+        .map(|(name, instead)| option(name).value_parser(move |_: &str| Err::<String, _>(instead)));
+    others
+        .into_iter()
+        .chain([option("time_based").value_parser(["1"])])
+}
+
+fn option(name: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .hide(true)
+        .num_args(0..=1)
+        .default_missing_value("1")
+}
+
+/// One of ours, with underscores for hyphens as well, as fio writes it: they are in its id.
+pub fn underscored(option: Arg) -> Arg {
+    let id = option.get_id().clone();
+    if id.as_str().contains('_') {
+        option.alias(id)
+    } else {
+        option
+    }
+}

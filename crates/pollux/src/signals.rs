@@ -1,0 +1,37 @@
+//! Signals that end the program.
+
+use std::fs;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Those after which it ends what it has begun, and then itself. SIGHUP is one of them, unless this process was started
+/// to outlive its terminal (`nohup`).
+pub fn ending() -> impl Iterator<Item = i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
+    [SIGTERM, SIGINT].into_iter().chain(hup)
+}
+
+/// Does a process with that `status` ignore `signal`?
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_off_the_status() {
+        let status =
+            |mask: u64| format!("SigBlk:\t0000000000000003\nSigIgn:\t{mask:016x}\nSigCgt:\t1\n");
+        assert!(ignores(&status(1), SIGHUP));
+        assert!(ignores(&status(0x1001), SIGHUP));
+        assert!(!ignores(&status(0x1000), SIGHUP));
+        assert!(!ignores("", SIGHUP));
+    }
+}

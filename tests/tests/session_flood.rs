@@ -1,0 +1,91 @@
+//! Lines that a frontend can provoke at will do not fill the log's disk, and another disk's are told all the same.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use pollux_tests::frontend::{Code, Raw};
+use pollux_tests::hostile::Target;
+use pollux_tests::process::eventually;
+use rustix::process::Signal;
+
+/// As often is provoked, and so few lines are told: those of a burst, and some for the seconds that it takes.
+const TIMES: usize = 4000;
+const FEW: usize = 1000;
+
+fn tells_few(target: Target, words: &str) {
+    let (status, log) = target.server.end_by(Signal::TERM).unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    let lines = log.matches(words).count();
+    assert!((1..FEW).contains(&lines), "{lines} lines of {words:?}");
+}
+
+#[test]
+fn the_cache_mode_is_switched_all_the_time() {
+    let target = Target::start(1, "");
+    let driver = target.driver();
+    for time in 0..TIMES {
+        let mode = u8::from(time % 2 == 0);
+        driver.frontend.set_config(32, &[mode]).unwrap();
+    }
+    drop(driver);
+    tells_few(target, "switched the cache mode");
+}
+
+/// One session after the other, each refused: two lines for its begin and end, and one that says why.
+fn refused(target: &Target) {
+    let bad = Raw::new(Code::SetFeatures, u64::MAX.to_le_bytes().to_vec());
+    for _ in 0..TIMES {
+        let frontend = target.frontend();
+        frontend.number(Code::GetFeatures).unwrap();
+        frontend.send_raw(&bad).unwrap();
+        frontend.until_closed().unwrap();
+    }
+}
+
+#[test]
+fn sessions_come_and_are_refused() {
+    for words in [
+        "was disconnected",
+        "a frontend connected",
+        "the session ended",
+    ] {
+        let target = Target::start(1, "");
+        refused(&target);
+        // The other disk has lines of its own.
+        let other = target.other();
+        let connected = || {
+            let log = target.server.log();
+            log.lines()
+                .any(|line| line.contains("connected") && line.contains("other.sock"))
+        };
+        eventually(connected, || target.server.log());
+        drop(other);
+        tells_few(target, words);
+    }
+}
+
+#[test]
+fn a_ring_is_broken_all_the_time() {
+    let target = Target::start(1, "");
+    let mut driver = target.driver();
+    for _ in 0..TIMES {
+        driver.queues[0].jump(1000);
+        driver.queues[0].publish_and_kick();
+        driver.stop(0).unwrap();
+        driver.queues[0] = driver.anew(0);
+        driver.start(0).unwrap();
+    }
+    drop(driver);
+    tells_few(target, "broke the ring");
+}
+
+#[test]
+fn queues_start_without_kicks_all_the_time() {
+    let target = Target::start(1, "");
+    let driver = target.driver();
+    for _ in 0..TIMES {
+        let frontend = &driver.frontend;
+        frontend.vring_fd(Code::SetVringKick, 0, None).unwrap();
+    }
+    drop(driver);
+    tells_few(target, "sends no kicks");
+}
