@@ -23,6 +23,18 @@ struct Slot {
     busy: Option<(Job, Vec<u8>)>,
 }
 
+/// What the requests in flight are made of.
+struct Slots(Vec<Slot>);
+
+impl Drop for Slots {
+    /// A load that fails ends here with requests in flight: what was lent to them is kept for ever.
+    fn drop(&mut self) {
+        if self.0.iter().any(|slot| slot.busy.is_some()) {
+            std::mem::forget(std::mem::take(&mut self.0));
+        }
+    }
+}
+
 /// Keeps `depth` requests in flight until `end`, then reads everything.
 pub(super) fn run(
     driver: &Driver,
@@ -33,7 +45,8 @@ pub(super) fn run(
     depth: usize,
     end: &End,
 ) -> io::Result<()> {
-    let mut slots = vec![];
+    let mut all = Slots(vec![]);
+    let slots = &mut all.0;
     for index in 0..depth {
         let room = if index == 0 {
             work.longest()
@@ -48,7 +61,7 @@ pub(super) fn run(
         });
     }
     loop {
-        fill(channel, kinds, work, &mut slots, end.has_come());
+        fill(channel, kinds, work, slots, end.has_come());
         channel.submit();
         if work.in_flight() == 0 {
             return Ok(());
@@ -58,7 +71,7 @@ pub(super) fn run(
         assert!(count > 0, "{} requests never end", work.in_flight());
         assert_eq!(count, done.len());
         for one in done {
-            end_one(work, &mut slots, one);
+            end_one(work, slots, one);
         }
     }
 }
@@ -100,7 +113,7 @@ fn prepare(work: &mut Work, slot: &mut Slot, job: Job) -> DiskOp {
     }
     slot.busy = Some((job, data));
     // SAFETY: the list stays as it is until the request has ended: the slot is busy until then, and
-    // `run` does not return before.
+    // neither is let go before (`Slots`).
     let spans = unsafe { Spans::new(&slot.lent) };
     let (at, len) = (job.at, job.len as u64);
     match job.op {

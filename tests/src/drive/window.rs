@@ -59,7 +59,7 @@ impl Window {
             0 => {
                 let plain = Plain::new(len);
                 // SAFETY: the memory lives as long as the window, which outlives the requests it is
-                // lent to, and is only ever reached by this span.
+                // lent to (`Slots`), and is only ever reached by this span.
                 let span = unsafe { Span::new(plain.0.cast(), len) };
                 (span, Owner::Plain(plain))
             }
