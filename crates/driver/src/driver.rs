@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use pollux_disk::{Disk, Effort, Events, Geometry, WaitPoint};
 use pollux_memory::Region;
 
-use crate::buffer::Buffer;
-use crate::channel::Channel;
 use crate::connection::Connection;
+use crate::device::active_queue::Place;
 use crate::device::{Device, Facts, Holder};
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
+use crate::exclusive::channel::Channel;
+use crate::memory::buffer::Buffer;
 use crate::options::Options;
-use crate::place::Place;
-use crate::queue::{Queue, Shared};
+use crate::shared::queue::{Queue, Shared};
 
 /// A vhost-user-blk disk, opened from this program.
 ///

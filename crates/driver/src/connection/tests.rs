@@ -13,12 +13,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use super::*;
-use crate::arena::Pool;
-use crate::control::{Control, Told};
-use crate::memory::memfd_region;
-use crate::reconnect::Failed;
-use crate::rings::Rings;
-use crate::table::View;
+use crate::connection::backoff::Failed;
+use crate::connection::monitor::{Control, Told};
+use crate::device::rings::Rings;
+use crate::memory::arena::Pool;
+use crate::memory::known_regions::View;
+use crate::memory::memfd::memfd_region;
 
 const QUEUES: u16 = 3;
 

@@ -1,0 +1,149 @@
+//! Memory that a request reads into or writes from, owned by the request until it has ended.
+
+use std::fmt::Debug;
+use std::io;
+
+use pollux_memory::Span;
+
+use crate::memory::arena::Pool;
+use crate::memory::buffer::Buffer;
+
+/// Data that can be lent to the device: a [`Buffer`], several of them, or any bytes.
+///
+/// Plain bytes (`Vec<u8>`) are copied through a buffer on their way: a `memcpy` of the data and a look for
+/// free memory each time. The trait is sealed.
+pub trait Data: Debug + Send + Sized + 'static + sealed::Lend {}
+
+impl Data for Buffer {}
+impl Data for Vec<Buffer> {}
+impl Data for Vec<u8> {}
+impl Data for () {}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the device into memory.
+    In,
+    /// From memory to the device.
+    Out,
+}
+
+pub mod sealed {
+    //! What the driver does with data; not for others to implement.
+
+    use super::{Debug, Pool, Span, Way, io};
+
+    /// Data as it is lent.
+    pub trait Lend: Sized {
+        /// What the device works on.
+        type Lent: Debug + Send + 'static;
+
+        /// Makes it fit for the device, which reads it if it goes out.
+        ///
+        /// # Errors
+        ///
+        /// When there is no room for a copy.
+        fn lend(self, pool: &Pool, way: Way) -> io::Result<Self::Lent>;
+
+        /// Where it lies.
+        ///
+        /// # Safety
+        ///
+        /// `lent` is kept until nobody uses the spans any more ([`Span::new`]).
+        unsafe fn spans(lent: &Self::Lent) -> Vec<Span>;
+
+        /// The request has ended.
+        fn take_back(lent: Self::Lent, way: Way) -> Self;
+
+        /// The device is gone, and may still write to it.
+        fn retire(lent: Self::Lent);
+    }
+}
+
+impl sealed::Lend for () {
+    type Lent = ();
+
+    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<()> {
+        Ok(())
+    }
+
+    unsafe fn spans(_lent: &()) -> Vec<Span> {
+        Vec::new()
+    }
+
+    fn take_back(_lent: (), _way: Way) -> Self {}
+
+    fn retire(_lent: ()) {}
+}
+
+impl sealed::Lend for Buffer {
+    type Lent = Self;
+
+    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<Self> {
+        Ok(self)
+    }
+
+    unsafe fn spans(lent: &Self) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        vec![unsafe { lent.span() }]
+    }
+
+    fn take_back(lent: Self, _way: Way) -> Self {
+        lent
+    }
+
+    fn retire(lent: Self) {
+        lent.retire();
+    }
+}
+
+impl sealed::Lend for Vec<Buffer> {
+    type Lent = Self;
+
+    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<Self> {
+        Ok(self)
+    }
+
+    unsafe fn spans(lent: &Self) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        let span = |buffer: &Buffer| unsafe { buffer.span() };
+        lent.iter().map(span).collect()
+    }
+
+    fn take_back(lent: Self, _way: Way) -> Self {
+        lent
+    }
+
+    fn retire(lent: Self) {
+        lent.into_iter().for_each(Buffer::retire);
+    }
+}
+
+impl sealed::Lend for Vec<u8> {
+    /// The bytes, and what they are copied from or to.
+    type Lent = (Self, Buffer);
+
+    fn lend(self, pool: &Pool, way: Way) -> io::Result<(Self, Buffer)> {
+        let mut through = pool.allocate(self.len())?;
+        if way == Way::Out {
+            through.write(0, &self);
+        }
+        Ok((self, through))
+    }
+
+    unsafe fn spans((_, through): &(Self, Buffer)) -> Vec<Span> {
+        // SAFETY: by this function's own promise.
+        vec![unsafe { through.span() }]
+    }
+
+    fn take_back((mut bytes, through): (Self, Buffer), way: Way) -> Self {
+        if way == Way::In {
+            through.read(0, &mut bytes);
+        }
+        bytes
+    }
+
+    fn retire((_, through): (Self, Buffer)) {
+        through.retire();
+    }
+}

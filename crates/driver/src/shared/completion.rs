@@ -1,0 +1,96 @@
+//! What is known of a request that somebody holds, and whom its end wakes.
+
+use std::task::{Poll, Waker};
+
+use pollux_disk::Failure;
+
+use super::call_waiter::Seat;
+use super::switchboard::{Ends, Outside, Switchboard};
+use super::wakeups::Wakes;
+use crate::notify::interrupts::Switch;
+use crate::options::Completion;
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+
+/// What is known of a request.
+#[derive(Debug)]
+pub struct Fate {
+    ended: AtomicBool,
+    result: Mutex<Option<Result<(), Failure>>>,
+    /// Changed under the queue's lock only.
+    call_driven: AtomicBool,
+    /// Whom to wake. Set and taken under the queue's lock only.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Fate {
+    /// Of a request that has not ended.
+    pub fn new(completion: Completion) -> Self {
+        Self {
+            ended: AtomicBool::new(false),
+            result: Mutex::new(None),
+            call_driven: AtomicBool::new(completion == Completion::Call),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// How it has ended, once it has.
+    pub fn result(&self) -> Option<Result<(), Failure>> {
+        self.has_ended().then(|| {
+            let result = *lock(&self.result);
+            result.expect("it is written before `ended` is set")
+        })
+    }
+
+    /// Has it ended?
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Under the queue's lock: it has ended.
+    pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakes) {
+        *lock(&self.result) = Some(result);
+        self.ended.store(true, Ordering::Release);
+        if let Some(waker) = lock(&self.waker).take() {
+            wakes.wake(waker);
+        }
+    }
+
+    /// What it is now, polled or call-driven.
+    pub fn completion(&self) -> Completion {
+        if self.call_driven.load(Ordering::Relaxed) {
+            Completion::Call
+        } else {
+            Completion::Polled
+        }
+    }
+
+    /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`, for which it gets
+    /// the one of before back. It is call-driven from now on, whatever it was until now.
+    fn sleep_over(&self, waker: &mut Option<Waker>, switch: &mut Switch) {
+        if self.has_ended() {
+            return;
+        }
+        std::mem::swap(&mut *lock(&self.waker), waker);
+        if !self.call_driven.swap(true, Ordering::Relaxed) {
+            switch.turn_over();
+        }
+    }
+}
+
+// Wakers are others' code, and so is what their clones and drops do: dropping one may drop a task with
+// requests of its own on this very queue. None of that happens under the lock.
+impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+    /// How the request has ended; else `waker` is woken once it has.
+    pub fn poll_end(&self, fate: &Fate, waker: &Waker) -> Poll<Result<(), Failure>> {
+        let mut waker = Some(waker.clone());
+        self.attend(|_, switch| fate.sleep_over(&mut waker, switch));
+        fate.result().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Nobody waits for the request any more.
+    pub fn forsake(&self, fate: &Fate) {
+        let mut nobody = None;
+        self.attend(|_, _| std::mem::swap(&mut *lock(&fate.waker), &mut nobody));
+    }
+}

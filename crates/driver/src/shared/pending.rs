@@ -1,0 +1,299 @@
+//! One request on a shared queue, to be waited for, awaited or looked at.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use pollux_disk::Failure;
+use pollux_disk::wait::give_way;
+use pollux_memory::{Loan, Spans};
+use rustix::io::Errno;
+
+use crate::memory::data::{Data, Way};
+use crate::notify::polling::{Next, Polls};
+use crate::options::Completion;
+use crate::requests::command::Ask;
+use crate::shared::completion::Fate;
+use crate::shared::owner::{Held, Waits};
+use crate::shared::queue::Shared;
+use crate::shared::switchboard::Turn;
+use crate::sync::{Mutex, lock};
+
+/// A request that is on its way, with the memory that was lent with it.
+///
+/// It was handed to the device when it was made, or waits for room in the queue: then it is handed over
+/// when it is looked at, waited for or awaited. Three ways to its end, all of which mix on one queue:
+///
+/// - [`Pending::is_done`] looks, and never sleeps;
+/// - [`Pending::wait`] looks for as long as looking has paid lately on this queue, then sleeps;
+/// - `.await` in a task, while something [drives](crate::Readiness) the queue.
+///
+/// Dropping it abandons the request, not the memory: that stays lent until the request has ended.
+#[must_use = "the request is on its way, and nobody learns how it ends"]
+pub struct Pending<D: Data> {
+    shared: Arc<Shared>,
+    state: State<D>,
+    way: Way,
+}
+
+enum State<D: Data> {
+    /// How it ends was known before the device was asked.
+    Foreseen(Option<Arc<Lent<D>>>, Result<(), Failure>),
+    /// There is no room for it.
+    Waiting(Arc<Lent<D>>, Option<Turn>),
+    /// The device has it.
+    InFlight(Arc<Lent<D>>),
+    /// Its end was told.
+    Over,
+}
+
+/// A request and what was lent with it. The queue has one reference while it is in flight.
+struct Lent<D: Data> {
+    fate: Fate,
+    ask: Ask,
+    completion: Completion,
+    data: Mutex<Option<D::Lent>>,
+    list: Option<Loan>,
+}
+
+impl<D: Data> Held for Lent<D> {
+    fn fate(&self) -> &Fate {
+        &self.fate
+    }
+
+    fn retire(&self) {
+        if let Some(lent) = lock(&self.data).take() {
+            D::retire(lent);
+        }
+    }
+}
+
+impl<D: Data> Drop for Lent<D> {
+    fn drop(&mut self) {
+        // The queue has let go of it: nobody looks at the list any more.
+        if let Some(list) = self.list.take() {
+            list.end();
+        }
+    }
+}
+
+impl<D: Data> fmt::Debug for Lent<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent")
+            .field("ask", &self.ask)
+            .field("fate", &self.fate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Data> Pending<D> {
+    /// A request with `data`; `ask` says what to do with where that lies.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        data: D,
+        way: Way,
+        completion: Completion,
+        ask: impl FnOnce(Spans) -> Ask,
+    ) -> Self {
+        let shared = Arc::clone(shared);
+        let pool = shared.board.outside().place().device().pool();
+        let lent = match data.lend(pool, way) {
+            Ok(lent) => lent,
+            Err(error) => {
+                tracing::debug!(%error, "no memory for a copy");
+                let state = State::Foreseen(None, Err(Failure::Io(Errno::NOMEM)));
+                return Self { shared, state, way };
+            }
+        };
+        // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
+        // has ended: `Pending::end`. Where it is retired, nobody asks for the memory any more.
+        let spans = unsafe { D::spans(&lent) };
+        let list = Loan::first(&spans, u64::MAX);
+        let lent = Arc::new(Lent {
+            fate: Fate::new(completion),
+            // SAFETY: the list ends with `Lent`.
+            ask: ask(unsafe { list.spans() }),
+            completion,
+            data: Mutex::new(Some(lent)),
+            list: Some(list),
+        });
+        let mut pending = Self {
+            shared,
+            state: State::Waiting(lent, None),
+            way,
+        };
+        pending.submit();
+        pending
+    }
+
+    /// Hands a request that waits for room to the device, if there is some.
+    fn submit(&mut self) {
+        let State::Waiting(lent, turn) = &mut self.state else {
+            return;
+        };
+        let mut foreseen = None;
+        let room = self.shared.board.submit(turn, |ends, switch| {
+            let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
+            match ends.core.accept(lent.ask, Waits::Handle(held)) {
+                Ok(()) => switch.begin(lent.completion),
+                Err((_, result)) => foreseen = Some(result),
+            }
+        });
+        if !room {
+            return;
+        }
+        let lent = Arc::clone(lent);
+        self.state = match foreseen {
+            Some(result) => State::Foreseen(Some(lent), result),
+            None => State::InFlight(lent),
+        };
+    }
+
+    /// Looks once, and completes for everybody what the device has finished: has this request ended? It
+    /// never sleeps.
+    pub fn is_done(&mut self) -> bool {
+        self.submit();
+        match &self.state {
+            State::Foreseen(..) | State::Over => true,
+            State::Waiting(..) => {
+                self.shared.board.poll();
+                false
+            }
+            State::InFlight(lent) => {
+                lent.fate.has_ended() || {
+                    self.shared.board.poll();
+                    lent.fate.has_ended()
+                }
+            }
+        }
+    }
+
+    /// Waits until the request has ended: polls for as long as that has paid lately on this queue, then
+    /// asks for a call and sleeps. One that is call-driven sleeps at once.
+    ///
+    /// # Errors
+    ///
+    /// How the request failed; [`Failure::Lost`] when the device is gone
+    /// ([`Driver::lost`](crate::Driver::lost) says why).
+    pub fn wait(mut self) -> Result<D, Failure> {
+        if self.is_done() {
+            return self.end();
+        }
+        if self.completion() == Some(Completion::Call) {
+            return self.sleep();
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut polls = shared.polls();
+        let result = if self.polls(&mut polls) {
+            self.end()
+        } else {
+            self.sleep()
+        };
+        polls.over(|| shared.epoch.elapsed());
+        shared.learnt(polls);
+        result
+    }
+
+    /// Polls for as long as that pays: has it ended?
+    fn polls(&mut self, polls: &mut Polls) -> bool {
+        let epoch = self.shared.epoch;
+        loop {
+            match polls.empty(epoch.elapsed()) {
+                Next::Poll => std::hint::spin_loop(),
+                Next::Yield => {
+                    let preemptions = give_way();
+                    polls.gave_way(epoch.elapsed(), preemptions);
+                }
+                Next::Sleep => return false,
+            }
+            if self.is_done() {
+                return true;
+            }
+        }
+    }
+
+    fn sleep(mut self) -> Result<D, Failure> {
+        let shared = Arc::clone(&self.shared);
+        shared.board.block(|waker| self.poll_with(waker))
+    }
+
+    fn completion(&self) -> Option<Completion> {
+        match &self.state {
+            State::Waiting(lent, _) | State::InFlight(lent) => Some(lent.completion),
+            State::Foreseen(..) | State::Over => None,
+        }
+    }
+
+    fn poll_with(&mut self, waker: &Waker) -> Poll<Result<D, Failure>> {
+        loop {
+            if self.is_done() {
+                return Poll::Ready(self.end());
+            }
+            match &mut self.state {
+                State::Waiting(_, turn) => {
+                    if self.shared.board.poll_room(turn, waker).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                State::InFlight(lent) => {
+                    if self.shared.board.poll_end(&lent.fate, waker).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                State::Foreseen(..) | State::Over => {}
+            }
+        }
+    }
+
+    /// How it has ended, with its memory.
+    fn end(&mut self) -> Result<D, Failure> {
+        let (lent, result) = match std::mem::replace(&mut self.state, State::Over) {
+            State::Foreseen(lent, result) => (lent, result),
+            State::InFlight(lent) => {
+                let result = lent.fate.result().expect("asked when it has ended");
+                (Some(lent), result)
+            }
+            State::Waiting(..) | State::Over => panic!("a request is not waited for after its end"),
+        };
+        result?;
+        let data = lent.and_then(|lent| lock(&lent.data).take());
+        let data = data.expect("only what failed has lost its memory");
+        Ok(D::take_back(data, self.way))
+    }
+}
+
+impl<D: Data> Future for Pending<D> {
+    type Output = Result<D, Failure>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.get_mut().poll_with(context.waker())
+    }
+}
+
+impl<D: Data> Unpin for Pending<D> {}
+
+impl<D: Data> Drop for Pending<D> {
+    fn drop(&mut self) {
+        match &self.state {
+            State::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
+            State::InFlight(lent) if !lent.fate.has_ended() => {
+                self.shared.board.forsake(&lent.fate);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<D: Data> fmt::Debug for Pending<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Foreseen(_, result) => return f.debug_tuple("Foreseen").field(result).finish(),
+            State::Waiting(lent, _) => ("Waiting", lent),
+            State::InFlight(lent) => ("InFlight", lent),
+            State::Over => return f.write_str("Over"),
+        };
+        f.debug_tuple(state.0).field(state.1).finish()
+    }
+}

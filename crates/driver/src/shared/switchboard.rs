@@ -1,0 +1,437 @@
+//! A queue that any number of threads and tasks share.
+//!
+//! Whoever looks reaps for everybody: a request that has ended completes there and then, and its owner
+//! is woken at its own wait point, after the lock is released. *Calls are on while a call-driven request
+//! is in flight or anybody sleeps* ([`Switch`](crate::notify::interrupts::Switch) decides); turning them on is a
+//! loop of asking and looking, and whatever a look finds is reaped before anybody sleeps.
+//!
+//! The module knows no ring and no descriptor: those are behind [`Ends`] and [`Seat`]. loom runs it over
+//! the real `Reader` and `Writer`, in every interleaving.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use pollux_disk::Failure;
+use pollux_ring::{Armed, Notify, RingIndex};
+
+use super::call_waiter::{Parker, Seat};
+use super::listeners::{Listeners, Point};
+use super::wakeups::Wakes;
+use crate::notify::call::{Call, EventFd};
+use crate::notify::interrupts::Switch;
+use crate::options::{Completion, KickLock, Mixed};
+use crate::shared::lock::{Guard, Lock};
+use crate::sync::{AtomicU16, Ordering};
+
+/// Who waits for a request.
+pub trait Owner: Send {
+    /// What the request is now, polled or call-driven.
+    fn completion(&self) -> Completion;
+
+    /// The request has ended. Under the queue's lock: whoever is to be woken goes to `wakes`.
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes);
+}
+
+/// What is behind the lock: a queue's ends.
+pub trait Ends: Send {
+    /// Who waits for a request.
+    type Owner: Owner;
+
+    /// Hands every request that has ended to `done`; returns how many chains have come back. A device
+    /// that is gone, or breaks its ring, has ended all of them.
+    fn reap(&mut self, done: &mut impl FnMut(Self::Owner, Result<(), Failure>)) -> u16;
+
+    /// Shows the device what is staged.
+    fn publish(&mut self) -> Notify;
+
+    /// Have requests ended that the device was never shown? [`Ends::reap`] tells of them.
+    fn has_failed(&self) -> bool;
+
+    /// Asks for a call, then looks.
+    fn arm(&mut self) -> Armed;
+
+    /// Does the wish for a call still stand?
+    fn is_armed(&self) -> bool;
+
+    /// Asks for no calls.
+    fn disarm(&mut self);
+
+    /// Can another request be staged?
+    fn has_room(&self) -> bool;
+
+    /// Is the device gone?
+    fn is_gone(&self) -> bool;
+
+    /// The used element to be taken next.
+    fn next(&self) -> RingIndex;
+}
+
+/// The outside of the lock: what a queue needs beside its ends.
+pub trait Outside: Send + Sync {
+    /// What the device signals.
+    type EventFd: EventFd;
+    /// Where the owner of a channel sleeps.
+    type Point: Point;
+
+    /// What the device calls.
+    fn call(&self) -> &Call<Self::EventFd>;
+
+    /// Calls, and alarms, end the sleep at `point` from now on.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says.
+    fn watched_by(&self, point: &Self::Point) -> io::Result<()>;
+
+    /// Takes [`Outside::watched_by`] back.
+    fn unwatched_by(&self, point: &Self::Point);
+
+    /// Is there something to reap, behind the elements before `next`? A look without the lock.
+    fn sees_more_than(&self, next: RingIndex) -> bool;
+
+    /// Kicks the device.
+    fn kick(&self);
+
+    /// Requests wait for a call that is suspended: somebody is to be woken in a while.
+    fn set_alarm(&self);
+
+    /// Has the alarm gone off?
+    fn alarm(&self) -> bool;
+
+    /// A look has found so many chains.
+    fn looked(&self, chains: u16);
+
+    /// Somebody goes to sleep.
+    fn slept(&self);
+}
+
+/// A shared queue.
+pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
+    /// Goes first: the queue stops with it, and only then is what was lent with requests let go.
+    pub(super) outside: O,
+    pub(super) lock: Lock<State<E, S>>,
+    /// The channels.
+    pub(super) listeners: Listeners<O::Point>,
+    /// The used element to be taken next, for looks without the lock.
+    next: AtomicU16,
+    kick_lock: KickLock,
+}
+
+pub(super) struct State<E: Ends, S: Seat> {
+    ends: E,
+    switch: Switch,
+    /// The place to sleep with the call descriptor, while nobody sits there.
+    pub(super) seat: Option<S>,
+    pub(super) parked: VecDeque<Arc<Parker<S>>>,
+    for_room: VecDeque<(Turn, Waker)>,
+    turns: u64,
+    /// An alarm is set, and has not gone off.
+    alarmed: bool,
+}
+
+/// Names one that waits for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(u64);
+
+/// What is left to do when the lock is released.
+#[must_use = "somebody sleeps"]
+pub(super) struct After {
+    pub(super) wakes: Wakes,
+    kick: bool,
+}
+
+impl After {
+    pub(super) fn nothing() -> Self {
+        Self {
+            wakes: Wakes::none(),
+            kick: false,
+        }
+    }
+}
+
+impl<E: Ends, S: Seat> State<E, S> {
+    /// Reaps, and sees to it that calls are on if they are needed.
+    fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
+        let mut all = 0u16;
+        loop {
+            let chains = self.reap_once(after);
+            all = all.saturating_add(chains);
+            if self.settle(outside) == Armed::Idle {
+                break;
+            }
+        }
+        // What follows, what has waited for room, or, at another server, all that was in flight.
+        if self.ends.publish() == Notify::Needed {
+            after.kick = true;
+        }
+        all
+    }
+
+    fn reap_once(&mut self, after: &mut After) -> u16 {
+        let Self { ends, switch, .. } = self;
+        let chains = ends.reap(&mut |owner: E::Owner, result| {
+            switch.end(owner.completion());
+            owner.end(result, &mut after.wakes);
+        });
+        let most = if self.ends.is_gone() {
+            u16::MAX
+        } else {
+            chains
+        };
+        for _ in 0..most {
+            if !self.wake_for_room(after) {
+                break;
+            }
+        }
+        chains
+    }
+
+    /// Wakes the first of those who wait for room, if there is some. Was there somebody?
+    fn wake_for_room(&mut self, after: &mut After) -> bool {
+        if !self.ends.has_room() {
+            return false;
+        }
+        let Some((_, waker)) = self.for_room.pop_front() else {
+            return false;
+        };
+        self.switch.wake();
+        after.wakes.wake(waker);
+        true
+    }
+
+    /// Where among those who wait for room it is; nowhere once it was woken.
+    fn place(&self, turn: Option<Turn>) -> Option<usize> {
+        self.for_room.iter().position(|one| Some(one.0) == turn)
+    }
+
+    /// Takes it out of those who wait for room. Its waker is to be dropped when the lock is released.
+    fn take_place(&mut self, place: usize) -> Option<(Turn, Waker)> {
+        self.switch.wake();
+        self.for_room.remove(place)
+    }
+
+    /// Turns calls on or off, as they are needed now. [`Armed::Pending`]: reap, and settle again.
+    fn settle(&mut self, outside: &impl Outside) -> Armed {
+        if self.switch.wanted() {
+            if self.ends.is_armed() {
+                return Armed::Idle;
+            }
+            return self.ends.arm();
+        }
+        self.ends.disarm();
+        if self.switch.suspended() && !self.alarmed {
+            self.alarmed = true;
+            outside.set_alarm();
+        }
+        Armed::Idle
+    }
+}
+
+impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+    /// A queue without requests.
+    pub fn new(ends: E, seat: S, outside: O, mixed: Mixed, kick_lock: KickLock) -> Self {
+        Self {
+            next: AtomicU16::new(ends.next().0),
+            lock: Lock::new(State {
+                ends,
+                switch: Switch::new(mixed),
+                seat: Some(seat),
+                parked: VecDeque::new(),
+                for_room: VecDeque::new(),
+                turns: 0,
+                alarmed: false,
+            }),
+            outside,
+            listeners: Listeners::new(),
+            kick_lock,
+        }
+    }
+
+    /// Records how long the lock is held and waited for.
+    pub fn record(&mut self) {
+        self.lock.record();
+    }
+
+    /// The lock, for what it has recorded.
+    pub fn times(&self) -> Option<crate::shared::lock::LockTimes> {
+        self.lock.times()
+    }
+
+    /// What is outside the lock.
+    pub fn outside(&self) -> &O {
+        &self.outside
+    }
+
+    #[cfg(test)]
+    pub fn has_room(&self) -> bool {
+        self.lock.lock().ends.has_room()
+    }
+
+    /// Releases the lock, and does what is left to do. Whether to kick was decided under the lock; the
+    /// kick itself, a system call, comes after it.
+    pub(super) fn release(&self, state: Guard<'_, State<E, S>>, mut after: After) {
+        self.next.store(state.ends.next().0, Ordering::Relaxed);
+        if after.kick && self.kick_lock == KickLock::Held {
+            self.outside.kick();
+            after.kick = false;
+        }
+        drop(state);
+        if after.kick {
+            self.outside.kick();
+        }
+        after.wakes.send();
+    }
+
+    /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
+    /// room, and nothing was done.
+    ///
+    /// Whoever was woken for room (`turn`) and finds that others were faster does not wait again: awake
+    /// as they are, they might be faster for ever. It goes into the backlog, which has its order.
+    pub fn submit(
+        &self,
+        turn: &mut Option<Turn>,
+        submit: impl FnOnce(&mut E, &mut Switch),
+    ) -> bool {
+        let mut state = self.lock.lock();
+        let place = state.place(*turn);
+        let was_woken = turn.is_some() && place.is_none();
+        if !was_woken && !state.ends.has_room() {
+            return false;
+        }
+        *turn = None;
+        let left = place.and_then(|place| state.take_place(place));
+        self.stage(state, was_woken, submit);
+        drop(left);
+        true
+    }
+
+    /// Lets `submit` stage requests that wait in the queue's backlog where there is no room.
+    pub fn submit_all(&self, submit: impl FnOnce(&mut E, &mut Switch)) {
+        self.stage(self.lock.lock(), false, submit);
+    }
+
+    fn stage(
+        &self,
+        mut state: Guard<'_, State<E, S>>,
+        was_woken: bool,
+        submit: impl FnOnce(&mut E, &mut Switch),
+    ) {
+        let mut after = After::nothing();
+        let State { ends, switch, .. } = &mut *state;
+        submit(ends, switch);
+        after.kick = ends.publish() == Notify::Needed;
+        if was_woken {
+            // One is woken for each chain that comes back, which may have made room for several.
+            state.wake_for_room(&mut after);
+        }
+        // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it,
+        // nor over what no look at the ring finds.
+        let failed = state.ends.has_failed();
+        if state.settle(&self.outside) == Armed::Pending || failed {
+            let chains = state.reap(&self.outside, &mut after);
+            self.outside.looked(chains);
+        }
+        self.release(state, after);
+    }
+
+    /// Looks, and reaps for everybody what is there; returns how many chains have come back. It never
+    /// sleeps, and takes the lock only if there is something.
+    ///
+    /// What the device publishes right after this look is found by the next one; and whoever turns calls
+    /// on looks after that.
+    #[inline]
+    pub fn poll(&self) -> u16 {
+        let next = RingIndex(self.next.load(Ordering::Relaxed));
+        if !self.outside.sees_more_than(next) {
+            self.outside.looked(0);
+            return 0;
+        }
+        let mut state = self.lock.lock();
+        state.switch.polled();
+        let mut after = After::nothing();
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        chains
+    }
+
+    /// Reaps for everybody, after a call or a bell: whatever a wish to be called was about, it is looked
+    /// after here and the wish renewed.
+    pub fn woken(&self) {
+        self.attend(|_, _| ());
+    }
+
+    /// Runs `attend` under the lock, then reaps and settles: afterwards calls are as they are needed.
+    pub fn attend<T>(&self, attend: impl FnOnce(&mut E, &mut Switch) -> T) -> T {
+        let mut state = self.lock.lock();
+        let mut after = After::nothing();
+        if state.alarmed && self.outside.alarm() {
+            state.alarmed = false;
+            state.switch.overdue();
+        }
+        let State { ends, switch, .. } = &mut *state;
+        let answer = attend(ends, switch);
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        answer
+    }
+
+    /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
+    /// `turn` names this one among those who wait.
+    pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
+        // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
+        let mut waker = waker.clone();
+        let mut state = self.lock.lock();
+        let mut after = After::nothing();
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        let place = state.place(*turn);
+        let was_woken = turn.is_some() && place.is_none();
+        if was_woken || state.ends.has_room() {
+            self.release(state, after);
+            return Poll::Ready(());
+        }
+        if let Some(place) = place {
+            std::mem::swap(&mut state.for_room[place].1, &mut waker);
+        } else {
+            state.switch.sleep();
+            state.turns += 1;
+            let new = Turn(state.turns);
+            *turn = Some(new);
+            state.for_room.push_back((new, waker));
+        }
+        // It sleeps now: calls have to be on. What that finds may be the room.
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        Poll::Pending
+    }
+
+    /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
+    pub fn leave_room(&self, turn: Turn) {
+        let mut state = self.lock.lock();
+        let mut after = After::nothing();
+        let place = state.place(Some(turn));
+        let left = place.and_then(|place| state.take_place(place));
+        if place.is_none() {
+            state.wake_for_room(&mut after);
+        }
+        let chains = state.reap(&self.outside, &mut after);
+        self.outside.looked(chains);
+        self.release(state, after);
+        drop(left);
+    }
+}
+
+impl<E: Ends, S: Seat, O: Outside> std::fmt::Debug for Switchboard<E, S, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switchboard")
+            .field("lock", &self.lock)
+            .field("next", &self.next)
+            .field("kick_lock", &self.kick_lock)
+            .finish_non_exhaustive()
+    }
+}
