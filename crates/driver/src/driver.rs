@@ -10,13 +10,16 @@ use pollux_disk::{Disk, Effort, Events, Geometry, WaitPoint};
 use pollux_memory::Region;
 
 use crate::connection::Connection;
+use crate::device::Device;
 use crate::device::active_queue::Place;
-use crate::device::{Device, Facts, Holder};
+use crate::device::facts::Facts;
+use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::exclusive::channel::Channel;
 use crate::memory::buffer::Buffer;
 use crate::options::Options;
-use crate::shared::queue::{Queue, Shared};
+use crate::shared::queue::Queue;
+use crate::shared::state::Shared;
 
 /// A vhost-user-blk disk, opened from this program.
 ///
@@ -152,7 +155,7 @@ impl Driver {
     /// queue cannot be started.
     pub fn channel(&self, wait: &WaitPoint) -> io::Result<Channel> {
         let device = self.device()?;
-        let place = device.take(0..device.queues()).ok_or_else(|| {
+        let place = device.holders().take(0..device.queues()).ok_or_else(|| {
             let queues = device.queues();
             let message = format!("all {queues} queues of the disk are in use; share one");
             io::Error::new(io::ErrorKind::ResourceBusy, message)
@@ -177,7 +180,7 @@ impl Driver {
             return Ok(Queue(shared));
         }
         // Nobody has a handle of it; whoever had the last one may still be stopping it.
-        device.take_shared(index).map_err(|holder| {
+        device.holders().take_shared(index).map_err(|holder| {
             let message = match holder {
                 Holder::Stuck => format!("queue {index} was given up, as the log says"),
                 _ => format!("queue {index} belongs to one channel; take another"),
@@ -237,7 +240,7 @@ impl Disk for Driver {
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
         let device = self.device()?;
         let last = device.queues() - 1;
-        if let Some(index) = device.take(0..last) {
+        if let Some(index) = device.holders().take(0..last) {
             return Ok(Box::new(Channel::new(Place::start(device, index)?, wait)?));
         }
         Ok(Box::new(self.queue(last)?.channel(wait)?))

@@ -70,7 +70,7 @@ pub use driver::Driver;
 #[cfg(not(loom))]
 pub use error::{ConnectError, Difference, Lost, Nonsense};
 #[cfg(not(loom))]
-pub use exclusive::channel::{Channel, Hybrid};
+pub use exclusive::channel::Channel;
 #[cfg(not(loom))]
 pub use exclusive::waiter::{Waiter, Waiting};
 #[cfg(not(loom))]
@@ -78,6 +78,8 @@ pub use memory::buffer::Buffer;
 #[cfg(not(loom))]
 pub use memory::data::Data;
 pub use options::{Completion, KickLock, Mixed, Options, Reconnect};
+#[cfg(not(loom))]
+pub use requests::hybrid::Hybrid;
 #[cfg(not(loom))]
 pub use shared::channel::SharedChannel;
 pub use shared::lock::LockTimes;
@@ -95,9 +97,11 @@ pub mod model {
     pub use crate::counters::Counts;
     pub use crate::notify::call::{Call, EventFd};
     pub use crate::notify::interrupts::Switch;
-    pub use crate::shared::call_waiter::Seat;
     pub use crate::shared::completion::Fate;
     pub use crate::shared::listeners::{Listener, Point};
-    pub use crate::shared::switchboard::{Ends, Outside, Owner, Switchboard, Turn};
+    pub use crate::shared::parker::Seat;
+    pub use crate::shared::parts::{Ends, Outside, Owner};
+    pub use crate::shared::room::Turn;
+    pub use crate::shared::switchboard::Switchboard;
     pub use crate::shared::wakeups::Wakes;
 }

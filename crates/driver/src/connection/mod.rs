@@ -16,6 +16,7 @@ pub mod monitor;
 pub mod negotiate;
 pub mod regions;
 pub mod session;
+pub mod wire;
 
 use std::io;
 use std::net::Shutdown;
@@ -32,7 +33,8 @@ use vhost::{VhostBackend as _, VringConfigData};
 
 use crate::Options;
 use crate::connection::regions::Regions;
-use crate::connection::session::{Line, Opened, Session};
+use crate::connection::session::{Opened, Session};
+use crate::connection::wire::Line;
 use crate::error::{ConnectError, Lost, Refusal};
 use crate::memory::known_regions::Known;
 use crate::memory::memfd::Addresses;

@@ -13,7 +13,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 
 use crate::Options;
 use crate::connection::regions::Sending;
-use crate::connection::session::Wire;
+use crate::connection::wire::Wire;
 use crate::error::{ConnectError, Refusal};
 
 /// The features that the driver makes use of.

@@ -7,7 +7,7 @@ use pollux_memory::Region;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 
-use crate::connection::session::{Line, Wire};
+use crate::connection::wire::{Line, Wire};
 use crate::error::Refusal;
 
 /// How regions reach the server.

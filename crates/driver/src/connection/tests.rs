@@ -16,9 +16,9 @@ use super::*;
 use crate::connection::backoff::Failed;
 use crate::connection::monitor::{Control, Told};
 use crate::device::rings::Rings;
-use crate::memory::arena::Pool;
 use crate::memory::known_regions::View;
 use crate::memory::memfd::memfd_region;
+use crate::memory::pool::Pool;
 
 const QUEUES: u16 = 3;
 

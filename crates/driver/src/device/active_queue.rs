@@ -8,8 +8,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::QueueFds;
 use crate::counters::Counts;
+use crate::device::Device;
+use crate::device::holders::Holder;
 use crate::device::rings::Rings;
-use crate::device::{Device, Holder};
 use crate::notify::call::Call;
 use crate::notify::kick::Doorbell;
 
@@ -32,9 +33,10 @@ impl Place {
     /// knows how far it has come, so nobody uses the queue any more.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
         let prepared = Self::prepare(device, index);
-        let (rings, fds) = prepared.inspect_err(|_| device.give_back(index, Holder::Nobody))?;
+        let (rings, fds) =
+            prepared.inspect_err(|_| device.holders().give_back(index, Holder::Nobody))?;
         let started = device.start(index, &fds, Arc::new(rings));
-        started.inspect_err(|_| device.give_back(index, Holder::Stuck))?;
+        started.inspect_err(|_| device.holders().give_back(index, Holder::Stuck))?;
         let counts = Arc::clone(device.counts(index));
         Ok(Self {
             device: Arc::clone(device),
@@ -85,6 +87,6 @@ impl Drop for Place {
         // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
         // to the memory of a request that nobody waits for any more.
         let stopped = self.device.stop(self.index);
-        self.device.give_back(self.index, stopped);
+        self.device.holders().give_back(self.index, stopped);
     }
 }

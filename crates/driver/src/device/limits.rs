@@ -3,8 +3,6 @@
 use pollux_blk::{Config, feature};
 use pollux_memory::Span;
 
-use crate::requests::command::Part;
-
 /// The limits of one queue of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -18,6 +16,17 @@ pub struct Limits {
     pub discard: u64,
     /// The longest range of a write-zeroes, in bytes.
     pub write_zeroes: u64,
+}
+
+/// Which part of a request's data.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// How much comes before it, in bytes.
+    pub skip: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Does it go through a buffer of ours?
+    pub bounced: bool,
 }
 
 /// The header and the status, which every request has besides its data.

@@ -1,6 +1,8 @@
 //! What all queues of one connection share: the device as they see it, and whether it is still there.
 
 pub mod active_queue;
+pub mod facts;
+pub mod holders;
 pub mod limits;
 pub mod queue_record;
 pub mod rings;
@@ -8,50 +10,25 @@ mod server_events;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pollux_blk::{Cache, Config, SECTOR, feature};
-use pollux_disk::{Access, Events, Geometry, RangeLimits};
+use pollux_blk::feature;
+use pollux_disk::Events;
 use pollux_memory::Region;
 use pollux_ring::Suppression;
 
 use crate::connection::monitor::Control;
 use crate::connection::{Connection, QueueFds};
 use crate::counters::{Counters, Counts};
+use crate::device::facts::Facts;
+use crate::device::holders::{Holder, Holders};
 use crate::device::limits::FRAME;
-use crate::device::limits::Limits;
 use crate::device::queue_record::Running;
 use crate::device::rings::Rings;
-use crate::error::{Lost, Nonsense, Refusal};
-use crate::memory::arena::Pool;
+use crate::error::{Lost, Refusal};
 use crate::memory::known_regions::Known;
+use crate::memory::pool::Pool;
 use crate::options::Options;
-
-/// What the device says of itself, and what follows for requests.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Size, blocks, abilities.
-    pub geometry: Geometry,
-    /// What one request may hold.
-    pub limits: Limits,
-    /// Does a write need a flush to be stable? Not without the feature, nor on a write-through disk.
-    pub flushes: bool,
-    /// Counts the changes.
-    pub generation: u64,
-}
-
-/// Who has a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// It may be taken.
-    Nobody,
-    /// A channel of its own.
-    Channel,
-    /// All who share it, until the last of them has let go and it has stopped.
-    Everybody,
-    /// It could not be started or stopped, so nobody knows what the device does with it.
-    Stuck,
-}
 
 /// The device.
 #[derive(Debug)]
@@ -74,9 +51,7 @@ pub struct Device {
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
     /// Who has which queue.
-    holders: Mutex<Box<[Holder]>>,
-    /// A queue has stopped.
-    stopped: Condvar,
+    holders: Holders,
     /// The thread that notices what the server does unasked. It ends with the device.
     control: OnceLock<Control>,
 }
@@ -118,8 +93,7 @@ impl Device {
             turnover: Mutex::default(),
             events: Events::default(),
             counts: (0..queues).map(|_| Arc::default()).collect(),
-            holders: Mutex::new(vec![Holder::Nobody; usize::from(queues)].into()),
-            stopped: Condvar::new(),
+            holders: Holders::of(queues),
             control: OnceLock::new(),
         });
         let told = Arc::downgrade(&device);
@@ -139,41 +113,9 @@ impl Device {
         &self.counts[usize::from(index)]
     }
 
-    /// Takes the first queue of those that nobody has, for a channel.
-    pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
-        let mut holders = lock(&self.holders);
-        let free = within
-            .into_iter()
-            .find(|index| holders[usize::from(*index)] == Holder::Nobody)?;
-        holders[usize::from(free)] = Holder::Channel;
-        Some(free)
-    }
-
-    /// Takes queue `index` for all who share it, of whom the caller is the first. The last of those before
-    /// may just have let go: then this waits until the queue has stopped.
-    ///
-    /// # Errors
-    ///
-    /// Who has it otherwise.
-    pub fn take_shared(&self, index: u16) -> Result<(), Holder> {
-        let index = usize::from(index);
-        let holders = lock(&self.holders);
-        let stops = |holders: &mut Box<[Holder]>| holders[index] == Holder::Everybody;
-        let holders = self.stopped.wait_while(holders, stops);
-        let mut holders = holders.unwrap_or_else(PoisonError::into_inner);
-        match holders[index] {
-            Holder::Nobody => {
-                holders[index] = Holder::Everybody;
-                Ok(())
-            }
-            other => Err(other),
-        }
-    }
-
-    /// Takes [`Device::take`] back, or [`Device::take_shared`]: `to` have queue `index` now.
-    pub fn give_back(&self, index: u16, to: Holder) {
-        lock(&self.holders)[usize::from(index)] = to;
-        self.stopped.notify_all();
+    /// Who has which queue.
+    pub fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// The protocol with the server.
@@ -228,10 +170,7 @@ impl Device {
 
     /// May memory of the user's come and go? Not while queues run, if the server takes it all anew.
     pub fn can_change_memory(&self) -> bool {
-        let running = lock(&self.holders)
-            .iter()
-            .any(|holder| *holder != Holder::Nobody);
-        !(running && self.connection.replaces_memory())
+        !(self.holders.have_any() && self.connection.replaces_memory())
     }
 
     /// What all queues have counted.
@@ -384,110 +323,3 @@ impl Device {
         self.with(index, Running::claim)
     }
 }
-
-impl Facts {
-    /// What a device says of itself first.
-    ///
-    /// # Errors
-    ///
-    /// When that cannot be.
-    pub fn new(features: u64, config: &Config, options: &Options) -> Result<Self, Nonsense> {
-        let has = |bit| features & bit != 0;
-        let block = if has(feature::BLK_SIZE) {
-            config.blk_size
-        } else {
-            512
-        };
-        if !block.is_power_of_two() || u64::from(block) < SECTOR {
-            return Err(Nonsense::BlockSize { bytes: block });
-        }
-        let limits = Limits::new(features, config, options.queue_size, block);
-        if limits.bytes() < u64::from(block) {
-            let most = limits.bytes();
-            return Err(Nonsense::Requests { most, block });
-        }
-        let topology = config.topology;
-        let blocks = |count: u32| count.saturating_mul(block);
-        let geometry = Geometry {
-            bytes: size(config, block)?,
-            access: if has(feature::RO) || options.read_only {
-                Access::ReadOnly
-            } else {
-                Access::ReadWrite
-            },
-            block,
-            physical_block: if has(feature::TOPOLOGY) {
-                1u32.checked_shl(u32::from(topology.physical_block_exp))
-                    .map_or(block, blocks)
-            } else {
-                block
-            },
-            min_io: if has(feature::TOPOLOGY) {
-                blocks(u32::from(topology.min_io_size))
-            } else {
-                0
-            },
-            optimal_io: if has(feature::TOPOLOGY) {
-                blocks(topology.opt_io_size)
-            } else {
-                0
-            },
-            discard: has(feature::DISCARD).then(|| RangeLimits {
-                max_bytes: limits.discard,
-                alignment: aligned(config.discard.sector_alignment, block),
-            }),
-            write_zeroes: has(feature::WRITE_ZEROES).then_some(RangeLimits {
-                max_bytes: limits.write_zeroes,
-                alignment: block,
-            }),
-        };
-        Ok(Self {
-            geometry,
-            limits,
-            flushes: flushes(features, config),
-            generation: 0,
-        })
-    }
-
-    /// What it says of itself later: its size and its cache mode are believed. Everything else stays as
-    /// it was, whatever it says: requests are cut already, and the queues' tables are as long as they are.
-    ///
-    /// # Errors
-    ///
-    /// When the size cannot be.
-    fn followed_by(&self, features: u64, config: &Config) -> Result<Self, Nonsense> {
-        Ok(Self {
-            geometry: Geometry {
-                bytes: size(config, self.geometry.block)?,
-                ..self.geometry
-            },
-            limits: self.limits,
-            flushes: flushes(features, config),
-            generation: self.generation + 1,
-        })
-    }
-}
-
-/// The bytes of the disk, in whole blocks.
-fn size(config: &Config, block: u32) -> Result<u64, Nonsense> {
-    let sectors = config.capacity;
-    let bytes = sectors.checked_mul(SECTOR);
-    let bytes = bytes.ok_or(Nonsense::Capacity { sectors })?;
-    Ok(bytes - bytes % u64::from(block))
-}
-
-/// Does a write need a flush to be stable?
-fn flushes(features: u64, config: &Config) -> bool {
-    let has = |bit| features & bit != 0;
-    let writeback = !has(feature::CONFIG_WCE) || config.writeback == Cache::Writeback;
-    has(feature::FLUSH) && writeback
-}
-
-/// An alignment of `sectors` in bytes, no smaller than a block.
-fn aligned(sectors: u32, block: u32) -> u32 {
-    let bytes = u64::from(sectors) * SECTOR;
-    u32::try_from(bytes).unwrap_or(u32::MAX).max(block)
-}
-
-#[cfg(test)]
-mod tests;

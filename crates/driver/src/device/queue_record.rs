@@ -4,8 +4,7 @@
 //! A queue is started anew on *fresh rings*, of which nobody but the new server knows; meanwhile its owner
 //! still works on those of before, where nobody answers. Once all queues have been started the *epoch*
 //! of the device moves on. Every look compares it with the owner's own, and who is behind
-//! [claims](crate::device::Device::claim) the fresh rings and lays out anew what has not ended
-//! ([`Core::follow`](crate::requests::core::Core::follow)). So nobody who has requests ever talks to a server about
+//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So nobody who has requests ever talks to a server about
 //! it, waits for one that is away, or locks more than this list.
 
 use std::sync::Arc;

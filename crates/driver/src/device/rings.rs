@@ -20,10 +20,10 @@ use pollux_ring::{
     Areas, Buffer, DescriptorFlags, DriverEnd, Layout, RingIndex, Suppression, Tables,
 };
 
-use crate::memory::arena::Pool;
 use crate::memory::buffer;
 use crate::memory::data::Way;
 use crate::memory::memfd::{Addresses, address};
+use crate::memory::pool::Pool;
 
 /// Bytes of a line.
 const LINE: usize = 64;

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use pollux_blk::{Config, feature};
 use pollux_disk::{Access, Event};
 
-use super::{Device, Facts, lock};
+use super::{Device, lock};
 use crate::connection::backoff::Failed;
 use crate::connection::monitor::Told;
 use crate::connection::regions::Sending;
 use crate::connection::session::Opened;
+use crate::device::facts::Facts;
 use crate::device::queue_record::Running;
 use crate::error::{ConnectError, Difference, Lost, Refusal};
 

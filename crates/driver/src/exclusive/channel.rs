@@ -16,19 +16,7 @@ use crate::notify::kick::Doorbell;
 use crate::options::Completion;
 use crate::requests::command::Ask;
 use crate::requests::core::Core;
-
-/// A channel on which each request says how its end is to be noticed.
-///
-/// # Safety
-///
-/// As for [`Channel`](pollux_disk::Channel), for requests that come this way.
-pub unsafe trait Hybrid: pollux_disk::Channel {
-    /// [`queue`](pollux_disk::Channel::queue), with a say.
-    fn queue_as(&mut self, request: Request, completion: Completion) -> Queued;
-
-    /// What was counted since it was opened: by all of the queue, if others use that, too.
-    fn counters(&mut self) -> Counters;
-}
+use crate::requests::hybrid::Hybrid;
 
 /// A queue of its own for one owner.
 ///

@@ -3,15 +3,16 @@
 //! Both are one type, so whatever takes a buffer takes either, with one rule for who has it: a request does
 //! until it has ended. Parts are split off and never overlap, so no two requests have the same bytes.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use offset_allocator::Allocation;
 use pollux_memory::{Region, Span};
 
-use crate::device::Device;
 use crate::memory::arena::Arena;
 
 /// Memory that the device knows: requests in it are not copied.
@@ -36,7 +37,8 @@ enum Home {
     /// The caller's own, which stays mapped for as long as there is a part of it.
     Registered {
         region: Arc<Region>,
-        with: Weak<Device>,
+        /// With whom; nobody else can have its address meanwhile.
+        with: Weak<dyn Any + Send + Sync>,
     },
 }
 
@@ -64,19 +66,24 @@ impl Buffer {
     }
 
     /// All of `region`, which was shared with `device` and which nobody else has.
-    pub(crate) fn registered(region: Arc<Region>, device: &Arc<Device>) -> Self {
+    pub(crate) fn registered<D>(region: Arc<Region>, device: &Arc<D>) -> Self
+    where
+        D: Any + Send + Sync,
+    {
         // SAFETY: as in `new`, with the region in the arena's place.
         let span = unsafe { region.span() };
-        let with = Arc::downgrade(device);
+        let with: Weak<D> = Arc::downgrade(device);
         let home = Arc::new(Home::Registered { region, with });
         Self { home, span }
     }
 
     /// The region that was registered with `device`, if this is the last part of it.
-    pub(crate) fn into_registered(self, device: &Arc<Device>) -> Result<Arc<Region>, Self> {
+    pub(crate) fn into_registered<D>(self, device: &Arc<D>) -> Result<Arc<Region>, Self> {
         let Self { home, span } = self;
         match Arc::try_unwrap(home) {
-            Ok(Home::Registered { region, with }) if with.as_ptr() == Arc::as_ptr(device) => {
+            Ok(Home::Registered { region, with })
+                if ptr::addr_eq(with.as_ptr(), Arc::as_ptr(device)) =>
+            {
                 Ok(region)
             }
             Ok(home) => Err(Self {

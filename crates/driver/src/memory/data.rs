@@ -5,8 +5,8 @@ use std::io;
 
 use pollux_memory::Span;
 
-use crate::memory::arena::Pool;
 use crate::memory::buffer::Buffer;
+use crate::memory::pool::Pool;
 
 /// Data that can be lent to the device: a [`Buffer`], several of them, or any bytes.
 ///

@@ -5,3 +5,4 @@ pub mod buffer;
 pub mod data;
 pub mod known_regions;
 pub mod memfd;
+pub mod pool;

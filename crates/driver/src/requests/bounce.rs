@@ -7,10 +7,11 @@ use std::io;
 use pollux_disk::{Failure, Op};
 use pollux_memory::{Span, Spans};
 
+use crate::device::limits::Part;
 use crate::device::limits::within;
-use crate::memory::arena::Pool;
 use crate::memory::buffer::Buffer;
-use crate::requests::command::{Ask, Part, data_of};
+use crate::memory::pool::Pool;
+use crate::requests::command::{Ask, data_of};
 
 /// A buffer in the place of a part of a request's memory.
 #[derive(Debug)]

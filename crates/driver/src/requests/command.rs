@@ -4,7 +4,7 @@ use pollux_blk::{Kind, RangeSegment, RequestHeader, SECTOR, SERIAL_BYTES};
 use pollux_disk::{Op, Unmap};
 use pollux_memory::Spans;
 
-use crate::device::limits::{Limits, within};
+use crate::device::limits::{Limits, Part, within};
 use crate::memory::known_regions::Table;
 
 /// What a request asks for.
@@ -14,17 +14,6 @@ pub enum Ask {
     Op(Op),
     /// The serial number, into 20 bytes.
     Serial(Spans),
-}
-
-/// Which part of a request's data.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Part {
-    /// How much comes before it, in bytes.
-    pub skip: u64,
-    /// Its length in bytes.
-    pub len: u64,
-    /// Does it go through a buffer of ours?
-    pub bounced: bool,
 }
 
 /// All of a request, in place.

@@ -27,51 +27,16 @@ use pollux_memory::Span;
 use pollux_ring::{Armed, Completion, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedElem};
 use slab::Slab;
 
-use self::ending::result;
-use self::staging::Job;
+use crate::device::Device;
+use crate::device::facts::Facts;
 use crate::device::limits::FRAME;
 use crate::device::rings::Rings;
-use crate::device::{Device, Facts};
 use crate::error::Lost;
 use crate::memory::data::Way;
 use crate::memory::known_regions::View;
 use crate::memory::memfd::address;
-use crate::requests::bounce::Bounce;
-use crate::requests::command::{Ask, Part};
-
-/// Who is told when a chain has come back.
-#[derive(Debug)]
-enum Whose<T> {
-    /// The owner of the request, which it was all of.
-    Sole(T),
-    /// A request of several chains, by its key.
-    Part(usize),
-}
-
-/// A chain in flight.
-#[derive(Debug)]
-struct Flight<T> {
-    whose: Whose<T>,
-    /// None: it is all of the request, in place.
-    cut: Option<Box<Cut>>,
-}
-
-/// A chain that is not simply all of its request.
-#[derive(Debug)]
-struct Cut {
-    part: Part,
-    bounce: Option<Bounce>,
-}
-
-/// A request of several chains.
-#[derive(Debug)]
-struct Whole<T> {
-    owner: T,
-    parts: usize,
-    failure: Option<Failure>,
-    /// A flush follows: the write is to be on stable storage.
-    flush: bool,
-}
+use crate::requests::command::Ask;
+use crate::requests::flight::{Flight, Job, Whole, Whose, result};
 
 /// The requests of one queue; `T` names a request to its owner.
 #[derive(Debug)]

@@ -3,3 +3,5 @@
 pub mod bounce;
 pub mod command;
 pub mod core;
+pub mod flight;
+pub mod hybrid;

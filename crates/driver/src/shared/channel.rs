@@ -6,13 +6,13 @@ use pollux_disk::inbox::{Address, Inbox};
 use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
 
 use crate::counters::Counters;
-use crate::exclusive::channel::Hybrid;
 use crate::options::Completion;
 use crate::requests::command::Ask;
+use crate::requests::hybrid::Hybrid;
 use crate::shared::listeners::Listener;
 use crate::shared::owner::Waits;
-use crate::shared::queue::Shared;
-use crate::shared::switchboard::Outside;
+use crate::shared::parts::Outside;
+use crate::shared::state::Shared;
 
 /// One owner's way into a shared [`Queue`](crate::Queue).
 ///

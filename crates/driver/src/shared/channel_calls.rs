@@ -5,9 +5,10 @@
 
 use std::io;
 
-use super::call_waiter::Seat;
 use super::listeners::Listener;
-use super::switchboard::{Ends, Outside, Switchboard};
+use super::parker::Seat;
+use super::parts::{Ends, Outside};
+use super::switchboard::Switchboard;
 use crate::notify::call::Heard;
 use crate::notify::interrupts::Switch;
 

@@ -1,11 +1,9 @@
 //! What is known of a request that somebody holds, and whom its end wakes.
 
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use pollux_disk::Failure;
 
-use super::call_waiter::Seat;
-use super::switchboard::{Ends, Outside, Switchboard};
 use super::wakeups::Wakes;
 use crate::notify::interrupts::Switch;
 use crate::options::Completion;
@@ -19,7 +17,7 @@ pub struct Fate {
     /// Changed under the queue's lock only.
     call_driven: AtomicBool,
     /// Whom to wake. Set and taken under the queue's lock only.
-    waker: Mutex<Option<Waker>>,
+    pub(super) waker: Mutex<Option<Waker>>,
 }
 
 impl Fate {
@@ -67,7 +65,7 @@ impl Fate {
 
     /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`, for which it gets
     /// the one of before back. It is call-driven from now on, whatever it was until now.
-    fn sleep_over(&self, waker: &mut Option<Waker>, switch: &mut Switch) {
+    pub fn sleep_over(&self, waker: &mut Option<Waker>, switch: &mut Switch) {
         if self.has_ended() {
             return;
         }
@@ -75,22 +73,5 @@ impl Fate {
         if !self.call_driven.swap(true, Ordering::Relaxed) {
             switch.turn_over();
         }
-    }
-}
-
-// Wakers are others' code, and so is what their clones and drops do: dropping one may drop a task with
-// requests of its own on this very queue. None of that happens under the lock.
-impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
-    /// How the request has ended; else `waker` is woken once it has.
-    pub fn poll_end(&self, fate: &Fate, waker: &Waker) -> Poll<Result<(), Failure>> {
-        let mut waker = Some(waker.clone());
-        self.attend(|_, switch| fate.sleep_over(&mut waker, switch));
-        fate.result().map_or(Poll::Pending, Poll::Ready)
-    }
-
-    /// Nobody waits for the request any more.
-    pub fn forsake(&self, fate: &Fate) {
-        let mut nobody = None;
-        self.attend(|_, _| std::mem::swap(&mut *lock(&fate.waker), &mut nobody));
     }
 }

@@ -16,10 +16,10 @@ use rustix::time::{
 use crate::device::active_queue::Place;
 use crate::notify::call::Call;
 use crate::options::Mixed;
-use crate::shared::call_waiter::Seat;
 use crate::shared::listeners::Point;
+use crate::shared::parker::Seat;
+use crate::shared::parts::Outside;
 use crate::shared::peek::Sight;
-use crate::shared::switchboard::Outside;
 
 /// The seat: a sleep that calls end.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! A queue that any number of threads, tasks and channels share.
 
-pub mod call_waiter;
+pub mod blocking;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod channel_calls;
@@ -11,6 +11,8 @@ pub mod listeners;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod owner;
+pub mod parker;
+pub mod parts;
 #[cfg(not(loom))]
 pub mod peek;
 #[cfg(not(loom))]
@@ -19,5 +21,9 @@ pub mod pending;
 pub mod queue;
 #[cfg(not(loom))]
 pub mod readiness;
+pub mod room;
+#[cfg(not(loom))]
+pub mod state;
 pub mod switchboard;
+pub mod waiting;
 pub mod wakeups;

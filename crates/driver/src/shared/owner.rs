@@ -9,8 +9,8 @@ use pollux_ring::{Armed, Notify, RingIndex};
 use crate::options::Completion;
 use crate::requests::core::Core;
 use crate::shared::completion::Fate;
+use crate::shared::parts::{Ends, Owner};
 use crate::shared::peek::Sight;
-use crate::shared::switchboard::{Ends, Owner};
 use crate::shared::wakeups::Wakes;
 
 /// Who waits for a request.

@@ -17,8 +17,8 @@ use crate::options::Completion;
 use crate::requests::command::Ask;
 use crate::shared::completion::Fate;
 use crate::shared::owner::{Held, Waits};
-use crate::shared::queue::Shared;
-use crate::shared::switchboard::Turn;
+use crate::shared::room::Turn;
+use crate::shared::state::Shared;
 use crate::sync::{Mutex, lock};
 
 /// A request that is on its way, with the memory that was lent with it.

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
-use std::time::Instant;
 
 use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Durability, Op, Unmap, WaitPoint};
@@ -12,52 +10,13 @@ use pollux_memory::Spans;
 use crate::counters::Counters;
 use crate::device::active_queue::Place;
 use crate::memory::data::{Data, Way};
-use crate::notify::polling::Polls;
 use crate::options::Completion;
 use crate::requests::command::Ask;
-use crate::requests::core::Core;
 use crate::shared::channel::SharedChannel;
-use crate::shared::descriptors::{CallSeat, Edge};
 use crate::shared::lock::LockTimes;
-use crate::shared::owner::SharedEnds;
-use crate::shared::peek::Sight;
 use crate::shared::pending::Pending;
 use crate::shared::readiness::Readiness;
-use crate::shared::switchboard::Switchboard;
-use crate::sync::{Mutex, lock};
-
-/// What all handles of a shared queue have in common.
-#[derive(Debug)]
-pub struct Shared {
-    /// The queue behind its lock.
-    pub board: Switchboard<SharedEnds, CallSeat, Edge>,
-    /// For how long blocking waits poll before they sleep, as it was learnt, and by which thread.
-    polls: Mutex<(Polls, Option<ThreadId>)>,
-    /// From when their time counts.
-    pub epoch: Instant,
-}
-
-impl Shared {
-    /// What the queue has counted since the device is there.
-    pub fn counters(&self) -> Counters {
-        self.board.hear();
-        self.board.outside().place().counts().snapshot()
-    }
-
-    /// What was learnt of polling so far.
-    pub fn polls(&self) -> Polls {
-        let (mut polls, by) = lock(&self.polls).clone();
-        if by != Some(thread::current().id()) {
-            polls.moved();
-        }
-        polls
-    }
-
-    /// What a wait has learnt.
-    pub fn learnt(&self, polls: Polls) {
-        *lock(&self.polls) = (polls, Some(thread::current().id()));
-    }
-}
+use crate::shared::state::Shared;
 
 /// A queue that any number of threads and tasks share, in all three ways of waiting at once.
 ///
@@ -68,25 +27,7 @@ pub struct Queue(pub(crate) Arc<Shared>);
 
 impl Queue {
     pub(crate) fn over(place: Place) -> io::Result<Self> {
-        let device = Arc::clone(place.device());
-        let index = place.index();
-        let core = Core::new(Arc::clone(&device), index);
-        let sight = Arc::new(Sight::new(&core));
-        let edge = Edge::new(place, Arc::clone(&sight))?;
-        let seat = CallSeat::new(&edge)?;
-        let options = device.options();
-        let ends = SharedEnds::new(core, sight);
-        let mut board = Switchboard::new(ends, seat, edge, options.mixed, options.kick_lock);
-        if options.record_lock {
-            board.record();
-        }
-        let polls = Mutex::new((Polls::new(), None));
-        let epoch = Instant::now();
-        Ok(Self(Arc::new(Shared {
-            board,
-            polls,
-            epoch,
-        })))
+        Ok(Self(Arc::new(Shared::over(place)?)))
     }
 
     /// A channel into the queue, for an owner that sleeps at `wait`. Its completions arrive in an inbox of

@@ -8,8 +8,8 @@ use std::time::Duration;
 use pollux_disk::WaitPoint;
 use pollux_disk::wait::Sleeper;
 
-use crate::shared::queue::Shared;
-use crate::shared::switchboard::Outside;
+use crate::shared::parts::Outside;
+use crate::shared::state::Shared;
 use crate::sync::{Mutex, lock};
 
 /// Readable when the device has called for tasks that wait on a queue. Whoever finds it readable calls

@@ -9,103 +9,20 @@
 //! the real `Reader` and `Writer`, in every interleaving.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
-use pollux_disk::Failure;
 use pollux_ring::{Armed, Notify, RingIndex};
 
-use super::call_waiter::{Parker, Seat};
-use super::listeners::{Listeners, Point};
+use super::listeners::Listeners;
+use super::parker::{Parker, Seat};
+use super::parts::{Ends, Outside, Owner};
+use super::room::{RoomQueue, Turn};
 use super::wakeups::Wakes;
-use crate::notify::call::{Call, EventFd};
 use crate::notify::interrupts::Switch;
-use crate::options::{Completion, KickLock, Mixed};
+use crate::options::{KickLock, Mixed};
 use crate::shared::lock::{Guard, Lock};
 use crate::sync::{AtomicU16, Ordering};
-
-/// Who waits for a request.
-pub trait Owner: Send {
-    /// What the request is now, polled or call-driven.
-    fn completion(&self) -> Completion;
-
-    /// The request has ended. Under the queue's lock: whoever is to be woken goes to `wakes`.
-    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes);
-}
-
-/// What is behind the lock: a queue's ends.
-pub trait Ends: Send {
-    /// Who waits for a request.
-    type Owner: Owner;
-
-    /// Hands every request that has ended to `done`; returns how many chains have come back. A device
-    /// that is gone, or breaks its ring, has ended all of them.
-    fn reap(&mut self, done: &mut impl FnMut(Self::Owner, Result<(), Failure>)) -> u16;
-
-    /// Shows the device what is staged.
-    fn publish(&mut self) -> Notify;
-
-    /// Have requests ended that the device was never shown? [`Ends::reap`] tells of them.
-    fn has_failed(&self) -> bool;
-
-    /// Asks for a call, then looks.
-    fn arm(&mut self) -> Armed;
-
-    /// Does the wish for a call still stand?
-    fn is_armed(&self) -> bool;
-
-    /// Asks for no calls.
-    fn disarm(&mut self);
-
-    /// Can another request be staged?
-    fn has_room(&self) -> bool;
-
-    /// Is the device gone?
-    fn is_gone(&self) -> bool;
-
-    /// The used element to be taken next.
-    fn next(&self) -> RingIndex;
-}
-
-/// The outside of the lock: what a queue needs beside its ends.
-pub trait Outside: Send + Sync {
-    /// What the device signals.
-    type EventFd: EventFd;
-    /// Where the owner of a channel sleeps.
-    type Point: Point;
-
-    /// What the device calls.
-    fn call(&self) -> &Call<Self::EventFd>;
-
-    /// Calls, and alarms, end the sleep at `point` from now on.
-    ///
-    /// # Errors
-    ///
-    /// What `epoll_ctl` says.
-    fn watched_by(&self, point: &Self::Point) -> io::Result<()>;
-
-    /// Takes [`Outside::watched_by`] back.
-    fn unwatched_by(&self, point: &Self::Point);
-
-    /// Is there something to reap, behind the elements before `next`? A look without the lock.
-    fn sees_more_than(&self, next: RingIndex) -> bool;
-
-    /// Kicks the device.
-    fn kick(&self);
-
-    /// Requests wait for a call that is suspended: somebody is to be woken in a while.
-    fn set_alarm(&self);
-
-    /// Has the alarm gone off?
-    fn alarm(&self) -> bool;
-
-    /// A look has found so many chains.
-    fn looked(&self, chains: u16);
-
-    /// Somebody goes to sleep.
-    fn slept(&self);
-}
 
 /// A shared queue.
 pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
@@ -120,20 +37,15 @@ pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
 }
 
 pub(super) struct State<E: Ends, S: Seat> {
-    ends: E,
-    switch: Switch,
+    pub(super) ends: E,
+    pub(super) switch: Switch,
     /// The place to sleep with the call descriptor, while nobody sits there.
     pub(super) seat: Option<S>,
     pub(super) parked: VecDeque<Arc<Parker<S>>>,
-    for_room: VecDeque<(Turn, Waker)>,
-    turns: u64,
+    pub(super) for_room: RoomQueue,
     /// An alarm is set, and has not gone off.
     alarmed: bool,
 }
-
-/// Names one that waits for room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u64);
 
 /// What is left to do when the lock is released.
 #[must_use = "somebody sleeps"]
@@ -153,7 +65,7 @@ impl After {
 
 impl<E: Ends, S: Seat> State<E, S> {
     /// Reaps, and sees to it that calls are on if they are needed.
-    fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
+    pub(super) fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
         let mut all = 0u16;
         loop {
             let chains = self.reap_once(after);
@@ -189,11 +101,11 @@ impl<E: Ends, S: Seat> State<E, S> {
     }
 
     /// Wakes the first of those who wait for room, if there is some. Was there somebody?
-    fn wake_for_room(&mut self, after: &mut After) -> bool {
+    pub(super) fn wake_for_room(&mut self, after: &mut After) -> bool {
         if !self.ends.has_room() {
             return false;
         }
-        let Some((_, waker)) = self.for_room.pop_front() else {
+        let Some(waker) = self.for_room.pop() else {
             return false;
         };
         self.switch.wake();
@@ -201,15 +113,10 @@ impl<E: Ends, S: Seat> State<E, S> {
         true
     }
 
-    /// Where among those who wait for room it is; nowhere once it was woken.
-    fn place(&self, turn: Option<Turn>) -> Option<usize> {
-        self.for_room.iter().position(|one| Some(one.0) == turn)
-    }
-
-    /// Takes it out of those who wait for room. Its waker is to be dropped when the lock is released.
-    fn take_place(&mut self, place: usize) -> Option<(Turn, Waker)> {
+    /// Takes one out of those who wait for room. Its waker is to be dropped when the lock is released.
+    pub(super) fn stops_waiting(&mut self, position: usize) -> Waker {
         self.switch.wake();
-        self.for_room.remove(place)
+        self.for_room.remove(position)
     }
 
     /// Turns calls on or off, as they are needed now. [`Armed::Pending`]: reap, and settle again.
@@ -239,8 +146,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
                 switch: Switch::new(mixed),
                 seat: Some(seat),
                 parked: VecDeque::new(),
-                for_room: VecDeque::new(),
-                turns: 0,
+                for_room: RoomQueue::default(),
                 alarmed: false,
             }),
             outside,
@@ -295,13 +201,13 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         submit: impl FnOnce(&mut E, &mut Switch),
     ) -> bool {
         let mut state = self.lock.lock();
-        let place = state.place(*turn);
-        let was_woken = turn.is_some() && place.is_none();
+        let position = state.for_room.position(*turn);
+        let was_woken = turn.is_some() && position.is_none();
         if !was_woken && !state.ends.has_room() {
             return false;
         }
         *turn = None;
-        let left = place.and_then(|place| state.take_place(place));
+        let left = position.map(|position| state.stops_waiting(position));
         self.stage(state, was_woken, submit);
         drop(left);
         true
@@ -377,52 +283,6 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         self.outside.looked(chains);
         self.release(state, after);
         answer
-    }
-
-    /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
-    /// `turn` names this one among those who wait.
-    pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
-        // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
-        let mut waker = waker.clone();
-        let mut state = self.lock.lock();
-        let mut after = After::nothing();
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        let place = state.place(*turn);
-        let was_woken = turn.is_some() && place.is_none();
-        if was_woken || state.ends.has_room() {
-            self.release(state, after);
-            return Poll::Ready(());
-        }
-        if let Some(place) = place {
-            std::mem::swap(&mut state.for_room[place].1, &mut waker);
-        } else {
-            state.switch.sleep();
-            state.turns += 1;
-            let new = Turn(state.turns);
-            *turn = Some(new);
-            state.for_room.push_back((new, waker));
-        }
-        // It sleeps now: calls have to be on. What that finds may be the room.
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
-        Poll::Pending
-    }
-
-    /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
-    pub fn leave_room(&self, turn: Turn) {
-        let mut state = self.lock.lock();
-        let mut after = After::nothing();
-        let place = state.place(Some(turn));
-        let left = place.and_then(|place| state.take_place(place));
-        if place.is_none() {
-            state.wake_for_room(&mut after);
-        }
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
-        drop(left);
     }
 }
 

@@ -1,12 +1,11 @@
 //! How requests end: by the device, as parts of a whole, or given up.
 
-use pollux_blk::Status;
 use pollux_disk::{Failure, Op};
-use rustix::io::Errno;
 
-use super::staging::Job;
-use super::{Core, Flight, Whose};
-use crate::requests::command::{Ask, Part};
+use super::Core;
+use crate::device::limits::Part;
+use crate::requests::command::Ask;
+use crate::requests::flight::{Flight, Job, Whose};
 
 impl<T> Core<T> {
     #[cold]
@@ -112,23 +111,5 @@ impl<T> Core<T> {
 impl<T> Drop for Core<T> {
     fn drop(&mut self) {
         self.close(&mut |_, _| ());
-    }
-}
-
-/// How a request with that status ended. A device that has written none, or nonsense, has failed it.
-#[inline]
-pub(super) fn result(status: u8) -> Result<(), Failure> {
-    if status == Status::Ok.wire() {
-        Ok(())
-    } else {
-        Err(failure(status))
-    }
-}
-
-#[cold]
-fn failure(status: u8) -> Failure {
-    match Status::parse(status) {
-        Some(Status::Unsupp) => Failure::Unsupported,
-        _ => Failure::Io(Errno::IO),
     }
 }

@@ -2,9 +2,9 @@
 
 use pollux_disk::Op;
 
-use super::staging::Job;
-use super::{Core, Flight};
+use super::Core;
 use crate::requests::command::{Ask, all};
+use crate::requests::flight::{Flight, Job};
 
 impl<T> Core<T> {
     /// Another server has come back, and runs the queue on fresh rings: it is handed what the one before has

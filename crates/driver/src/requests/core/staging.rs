@@ -5,20 +5,11 @@ use pollux_disk::{Durability, Failure, Op};
 use pollux_memory::Span;
 use rustix::io::Errno;
 
-use super::{Core, Cut, Flight, Whole, Whose, buffer};
+use super::{Core, buffer};
 use crate::device::limits::within;
 use crate::requests::bounce::Bounce;
-use crate::requests::command::{Ask, Part, count, data_of, parts, wire};
-
-/// A chain that is to be staged.
-#[derive(Debug)]
-pub(super) struct Job<T> {
-    pub(super) ask: Ask,
-    pub(super) part: Part,
-    pub(super) whose: Whose<T>,
-    /// Of one that was staged before, at a server that is gone.
-    pub(super) bounce: Option<Bounce>,
-}
+use crate::requests::command::{Ask, count, data_of, parts, wire};
+use crate::requests::flight::{Cut, Flight, Job, Whole, Whose};
 
 /// What became of a job.
 enum Staging<T> {
