@@ -11,7 +11,7 @@ use pollux_memory::Region;
 
 use crate::connection::Connection;
 use crate::device::Device;
-use crate::device::active_queue::Place;
+use crate::device::active_queue::ActiveQueue;
 use crate::device::facts::Facts;
 use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
@@ -160,7 +160,7 @@ impl Driver {
             let message = format!("all {queues} queues of the disk are in use; share one");
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
-        Channel::new(Place::start(device, place)?, wait)
+        Channel::new(ActiveQueue::start(device, place)?, wait)
     }
 
     /// Queue `index`, shared with everybody else who asks for it.
@@ -187,7 +187,7 @@ impl Driver {
             };
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
-        let queue = Queue::over(Place::start(device, index)?)?;
+        let queue = Queue::over(ActiveQueue::start(device, index)?)?;
         *place = Arc::downgrade(&queue.0);
         Ok(queue)
     }
@@ -241,7 +241,10 @@ impl Disk for Driver {
         let device = self.device()?;
         let last = device.queues() - 1;
         if let Some(index) = device.holders().take(0..last) {
-            return Ok(Box::new(Channel::new(Place::start(device, index)?, wait)?));
+            return Ok(Box::new(Channel::new(
+                ActiveQueue::start(device, index)?,
+                wait,
+            )?));
         }
         Ok(Box::new(self.queue(last)?.channel(wait)?))
     }

@@ -96,12 +96,12 @@ pub use shared::readiness::Readiness;
 pub mod model {
     pub use crate::counters::Counts;
     pub use crate::notify::call::{Call, EventFd};
-    pub use crate::notify::interrupts::Switch;
-    pub use crate::shared::completion::Fate;
+    pub use crate::notify::call_policy::CallPolicy;
+    pub use crate::shared::completion_state::CompletionState;
     pub use crate::shared::listeners::{Listener, Point};
-    pub use crate::shared::parker::Seat;
-    pub use crate::shared::parts::{Ends, Outside, Owner};
+    pub use crate::shared::parker::CallSleeper;
+    pub use crate::shared::parts::{Ends, Owner, Transport};
     pub use crate::shared::room::Turn;
     pub use crate::shared::switchboard::Switchboard;
-    pub use crate::shared::wakeups::Wakes;
+    pub use crate::shared::wakeups::Wakeups;
 }

@@ -12,7 +12,7 @@ use vhost::vhost_user::message::BackendReq;
 
 /// What the server said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum BackendRequest {
     /// Ask for the configuration again.
     ConfigChange,
     /// Something that is not for disks.
@@ -33,13 +33,13 @@ const NEED_REPLY: u32 = 1 << 3;
 /// # Errors
 ///
 /// When the server has closed its end, or sends what is no message: the stream is of no more use.
-pub(crate) fn take(stream: &UnixStream, may_wait: bool) -> io::Result<Notice> {
+pub(crate) fn take(stream: &UnixStream, may_wait: bool) -> io::Result<BackendRequest> {
     let mut header = [0; HEADER];
     match (&*stream).read(&mut header) {
         Ok(HEADER) => {}
         Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
         Ok(some) => return Err(nonsense(format!("a header of {some} bytes"))),
-        Err(error) if is_transient(&error) => return Ok(Notice::Nothing),
+        Err(error) if is_transient(&error) => return Ok(BackendRequest::Nothing),
         Err(error) => return Err(error),
     }
     let [request, flags, size] = words(header);
@@ -52,9 +52,9 @@ pub(crate) fn take(stream: &UnixStream, may_wait: bool) -> io::Result<Notice> {
         answer(stream, request, u64::from(!known))?;
     }
     if !known {
-        return Ok(Notice::Unknown(request));
+        return Ok(BackendRequest::Unknown(request));
     }
-    Ok(Notice::ConfigChange)
+    Ok(BackendRequest::ConfigChange)
 }
 
 /// Says whether the message was understood: 0 if it was.
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn a_change_is_heard_and_answered_where_that_is_wanted() {
         let (ours, mut theirs) = pair();
-        assert_eq!(take(&ours, true).unwrap(), Notice::Nothing);
+        assert_eq!(take(&ours, true).unwrap(), BackendRequest::Nothing);
         theirs.write_all(&message(2, 1, 0)).unwrap();
         theirs.write_all(&message(2, 1 | NEED_REPLY, 0)).unwrap();
         theirs.write_all(&message(77, 1 | NEED_REPLY, 0)).unwrap();
-        assert_eq!(take(&ours, true).unwrap(), Notice::ConfigChange);
-        assert_eq!(take(&ours, true).unwrap(), Notice::ConfigChange);
-        assert_eq!(take(&ours, true).unwrap(), Notice::Unknown(77));
+        assert_eq!(take(&ours, true).unwrap(), BackendRequest::ConfigChange);
+        assert_eq!(take(&ours, true).unwrap(), BackendRequest::ConfigChange);
+        assert_eq!(take(&ours, true).unwrap(), BackendRequest::Unknown(77));
         drop(ours);
         let mut answers = Vec::new();
         theirs.read_to_end(&mut answers).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     fn nobody_waits_for_an_answer_that_was_not_agreed_on() {
         let (ours, mut theirs) = pair();
         theirs.write_all(&message(2, 1 | NEED_REPLY, 0)).unwrap();
-        assert_eq!(take(&ours, false).unwrap(), Notice::ConfigChange);
+        assert_eq!(take(&ours, false).unwrap(), BackendRequest::ConfigChange);
         drop(ours);
         assert_eq!(theirs.read_to_end(&mut Vec::new()).unwrap(), 0);
     }

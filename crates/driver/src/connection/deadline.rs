@@ -16,8 +16,8 @@ pub(crate) enum Ended {
     TooLate,
 }
 
-/// Runs `ask`, which talks over a socket, and `shut_down` beside it if that takes longer than `patience`,
-/// which shuts the socket down, so that `ask` fails.
+/// Runs `exchange`, which talks over a socket, and `shut_down` beside it if that takes longer than `patience`,
+/// which shuts the socket down, so that `exchange` fails.
 ///
 /// Timeouts of the socket itself would be simpler, but crate `vhost` tries again whenever one expires,
 /// for ever. A thread is started each time: messages to the server are rare, and this way none is left
@@ -25,11 +25,11 @@ pub(crate) enum Ended {
 ///
 /// # Errors
 ///
-/// When no thread can be started; then `ask` has not run.
+/// When no thread can be started; then `exchange` has not run.
 pub(crate) fn bounded<T>(
     patience: Duration,
     shut_down: impl FnOnce() + Send,
-    ask: impl FnOnce() -> T,
+    exchange: impl FnOnce() -> T,
 ) -> io::Result<(T, Ended)> {
     thread::scope(|scope| {
         let (asking, end) = mpsc::channel::<()>();
@@ -45,7 +45,7 @@ pub(crate) fn bounded<T>(
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => Ended::InTime,
             }
         })?;
-        let answer = ask();
+        let answer = exchange();
         drop(asking);
         let ended = watch
             .join()

@@ -36,7 +36,7 @@ use crate::connection::regions::Regions;
 use crate::connection::session::{Opened, Session};
 use crate::connection::wire::Line;
 use crate::error::{ConnectError, Lost, Refusal};
-use crate::memory::known_regions::Known;
+use crate::memory::known_regions::KnownRegions;
 use crate::memory::memfd::Addresses;
 use crate::notify::call::Call;
 use crate::options::Reconnect;
@@ -54,7 +54,7 @@ pub(crate) struct QueueFds {
 pub(crate) struct Connection {
     path: PathBuf,
     options: Options,
-    asked: Mutex<Asked>,
+    exchange: Mutex<Exchange>,
     /// The same as in there, for those who cannot wait for their turn.
     session: Mutex<Arc<Session>>,
     attempt: Mutex<Attempt>,
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     /// What was agreed on first, and holds for all sessions.
     features: u64,
     queues: u16,
-    known: Known,
+    known: KnownRegions,
 }
 
 /// An attempt to connect once more.
@@ -75,7 +75,7 @@ struct Attempt {
 }
 
 /// What only one thread at a time may use.
-struct Asked {
+struct Exchange {
     session: Arc<Session>,
     line: Line,
     regions: Regions,
@@ -103,8 +103,8 @@ impl Connection {
             over: OnceLock::new(),
             features: session.agreed.features,
             queues: session.agreed.queues,
-            known: Known::default(),
-            asked: Mutex::new(Asked {
+            known: KnownRegions::default(),
+            exchange: Mutex::new(Exchange {
                 regions: Regions::new(session.agreed.memory),
                 session,
                 line,
@@ -157,13 +157,15 @@ impl Connection {
             mut line,
             config,
         } = opened;
-        let mut asked = self.lock();
+        let mut exchange = self.lock();
         let memory = session.agreed.memory;
-        asked.regions.tell_all(&session.wire, &mut line, memory)?;
-        asked.session = Arc::clone(&session);
-        (asked.line, asked.config) = (line, config);
+        exchange
+            .regions
+            .tell_all(&session.wire, &mut line, memory)?;
+        exchange.session = Arc::clone(&session);
+        (exchange.line, exchange.config) = (line, config);
         *self.lock_session() = Arc::clone(&session);
-        drop(asked);
+        drop(exchange);
         // Whoever has lost the device meanwhile has closed the session of before.
         if let Some(over) = self.over.get() {
             session.wire.lose(over.clone());
@@ -204,10 +206,10 @@ impl Connection {
 
     /// Asks the device again what it tells of itself.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
-        let mut asked = self.lock();
-        let session = Arc::clone(&asked.session);
-        let config = negotiate::read_config(&session.wire, &mut asked.line.frontend)?;
-        asked.config = config;
+        let mut exchange = self.lock();
+        let session = Arc::clone(&exchange.session);
+        let config = negotiate::read_config(&session.wire, &mut exchange.line.frontend)?;
+        exchange.config = config;
         Ok(config)
     }
 
@@ -239,7 +241,7 @@ impl Connection {
     }
 
     /// The memory that the device knows.
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &KnownRegions {
         &self.known
     }
 
@@ -277,9 +279,9 @@ impl Connection {
             log_addr: None,
         };
         let index = usize::from(index);
-        let mut asked = self.lock();
-        let Asked { session, line, .. } = &mut *asked;
-        session.wire.ask(message, || {
+        let mut exchange = self.lock();
+        let Exchange { session, line, .. } = &mut *exchange;
+        session.wire.exchange(message, || {
             let frontend = &mut line.frontend;
             frontend.set_vring_num(index, size)?;
             frontend.set_vring_base(index, 0)?;
@@ -300,10 +302,10 @@ impl Connection {
     /// When the device is gone or refuses.
     pub(crate) fn stop_queue(&self, index: u16) -> Result<u16, Refusal> {
         let message = "to stop a queue";
-        let asked = self.lock();
-        let wire = &asked.session.wire;
-        let stopped = wire.ask(message, || {
-            asked.line.frontend.get_vring_base(usize::from(index))
+        let exchange = self.lock();
+        let wire = &exchange.session.wire;
+        let stopped = wire.exchange(message, || {
+            exchange.line.frontend.get_vring_base(usize::from(index))
         })?;
         u16::try_from(stopped).map_err(|_| {
             let fault = format!("it stopped at {stopped}, beyond every index");
@@ -321,13 +323,13 @@ impl Connection {
     /// [`Refusal::NoSlot`] when the server takes no more: what is in it has to be copied then. Else when
     /// the device is gone or refuses.
     pub(crate) fn add_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let mut asked = self.lock();
-        let Asked {
+        let mut exchange = self.lock();
+        let Exchange {
             session,
             line,
             regions,
             ..
-        } = &mut *asked;
+        } = &mut *exchange;
         let is_away = |refusal: &Refusal| self.is_away(refusal);
         if regions.add(&session.wire, line, region, is_away)? {
             self.known.add(region.addresses());
@@ -341,13 +343,13 @@ impl Connection {
     ///
     /// When the device is gone or refuses. The region is let go of all the same.
     pub(crate) fn remove_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let mut asked = self.lock();
-        let Asked {
+        let mut exchange = self.lock();
+        let Exchange {
             session,
             line,
             regions,
             ..
-        } = &mut *asked;
+        } = &mut *exchange;
         if !regions.release(region) {
             return Ok(());
         }
@@ -359,8 +361,8 @@ impl Connection {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange
             .lock()
             .expect("nobody panics while asking the server")
     }

@@ -14,14 +14,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::connection::Connection;
-use crate::connection::backend_requests::{self, Notice};
+use crate::connection::backend_requests::{self, BackendRequest};
 use crate::connection::backoff::{Absence, Failed};
 use crate::connection::session::{Opened, Session};
 use crate::error::{Lost, Refusal};
 use crate::options::Reconnect;
 
 /// Told of all that, on the control thread, which notices nothing else meanwhile.
-pub(crate) trait Told: Send + Sync {
+pub(crate) trait Observer: Send + Sync {
     /// What the device says of itself now.
     fn changed(&self, config: &Config);
 
@@ -41,21 +41,21 @@ pub(crate) trait Told: Send + Sync {
 
 /// The thread of one connection. It sleeps until something happens; dropping this ends it.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct Monitor {
     connection: Arc<Connection>,
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Control {
-    /// Watches `connection` from now on, and tells `told` for as long as that is there.
+impl Monitor {
+    /// Watches `connection` from now on, and tells `observer` for as long as that is there.
     ///
     /// # Errors
     ///
     /// When the machine lacks threads or file descriptors.
-    pub(crate) fn start<T: Told + 'static>(
+    pub(crate) fn start<T: Observer + 'static>(
         connection: Arc<Connection>,
-        told: Weak<T>,
+        observer: Weak<T>,
     ) -> io::Result<Self> {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let watch = Watch {
@@ -64,7 +64,7 @@ impl Control {
             end: Arc::clone(&end),
             notices: Notices::Heard,
             absence: None,
-            told,
+            observer,
         };
         let birth = Birth::of(Kind::DriverControl);
         let thread = thread::Builder::new()
@@ -81,7 +81,7 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for Monitor {
     fn drop(&mut self) {
         rustix::io::write(&*self.end, &1u64.to_ne_bytes()).expect("nobody else adds to it");
         self.connection.give_up();
@@ -95,14 +95,14 @@ impl Drop for Control {
     }
 }
 
-struct Watch<T: Told> {
+struct Watch<T: Observer> {
     connection: Arc<Connection>,
     session: Arc<Session>,
     end: Arc<OwnedFd>,
     notices: Notices,
     /// Of the server that is away, or was lately.
     absence: Option<Absence>,
-    told: Weak<T>,
+    observer: Weak<T>,
 }
 
 /// Is the server still listened to?
@@ -117,7 +117,7 @@ enum Notices {
 enum Woken {
     End,
     Loss,
-    Notice,
+    BackendRequest,
 }
 
 /// What has become of a server that was gone.
@@ -130,14 +130,14 @@ enum Search {
     End,
 }
 
-impl<T: Told> Watch<T> {
+impl<T: Observer> Watch<T> {
     /// Until the device is gone for good, or nobody wants to know any more.
     fn run(mut self) {
         loop {
             let closed = match self.sleep() {
                 Woken::End => return,
                 Woken::Loss => Err(Lost::Closed),
-                Woken::Notice => self.hear(),
+                Woken::BackendRequest => self.hear(),
             };
             let Err(lost) = closed else { continue };
             match self.search(lost) {
@@ -154,7 +154,7 @@ impl<T: Told> Watch<T> {
         let (Lost::Closed, Reconnect::Within(within)) = (&lost, self.connection.reconnect()) else {
             return Search::Lost(lost);
         };
-        let Some(ended) = self.told.upgrade().map(|told| told.progress()) else {
+        let Some(ended) = self.observer.upgrade().map(|observer| observer.progress()) else {
             return Search::End;
         };
         let now = Instant::now();
@@ -202,10 +202,10 @@ impl<T: Told> Watch<T> {
         let patience = self.connection.patience().min(left);
         let opened = self.connection.reopen(patience.max(LEAST))?;
         let session = Arc::clone(&opened.session);
-        let Some(told) = self.told.upgrade() else {
+        let Some(observer) = self.observer.upgrade() else {
             return Ok(false);
         };
-        told.back(opened).inspect_err(|_| {
+        observer.back(opened).inspect_err(|_| {
             // It may serve nobody else before it has let go of us.
             session.wire.lose(Lost::Closed);
         })?;
@@ -245,7 +245,7 @@ impl<T: Told> Watch<T> {
             match woken {
                 Some(0) => return Woken::End,
                 Some(1) => return Woken::Loss,
-                Some(_) => return Woken::Notice,
+                Some(_) => return Woken::BackendRequest,
                 None => {}
             }
         }
@@ -264,9 +264,9 @@ impl<T: Told> Watch<T> {
             return Ok(());
         };
         match backend_requests::take(stream, self.session.answers_notices()) {
-            Ok(Notice::ConfigChange) => self.reread(),
-            Ok(Notice::Nothing) => Ok(()),
-            Ok(Notice::Unknown(number)) => {
+            Ok(BackendRequest::ConfigChange) => self.reread(),
+            Ok(BackendRequest::Nothing) => Ok(()),
+            Ok(BackendRequest::Unknown(number)) => {
                 tracing::debug!(
                     number,
                     "the server sent a message that means nothing to a disk"
@@ -284,8 +284,8 @@ impl<T: Told> Watch<T> {
     fn reread(&mut self) -> Result<(), Lost> {
         match self.connection.reread_config() {
             Ok(config) => {
-                if let Some(told) = self.told.upgrade() {
-                    told.changed(&config);
+                if let Some(observer) = self.observer.upgrade() {
+                    observer.changed(&config);
                 }
             }
             Err(Refusal::Lost(lost)) => return Err(lost),
@@ -298,8 +298,8 @@ impl<T: Told> Watch<T> {
         self.connection.lose(lost);
         let lost = self.connection.lost().expect("it has just been given");
         tracing::error!(%lost, "the disk is gone");
-        if let Some(told) = self.told.upgrade() {
-            told.lost(lost);
+        if let Some(observer) = self.observer.upgrade() {
+            observer.lost(lost);
         }
     }
 }

@@ -109,7 +109,7 @@ pub(crate) fn negotiate(
     frontend: &mut Frontend,
     options: &Options,
 ) -> Result<(Agreed, Config), Failure> {
-    let offered = wire.ask("its features", || {
+    let offered = wire.exchange("its features", || {
         frontend.set_owner()?;
         frontend.get_features()
     })?;
@@ -125,14 +125,14 @@ pub(crate) fn negotiate(
         "use a server of vhost-user-blk disks",
     )?;
 
-    let offered = wire.ask("its protocol features", || frontend.get_protocol_features())?;
+    let offered = wire.exchange("its protocol features", || frontend.get_protocol_features())?;
     let protocol = offered & PROTOCOL & !Protocol::from_bits_retain(options.without_protocol);
     require(
         protocol.contains(Protocol::CONFIG),
         "the protocol feature CONFIG, without which it cannot tell the size of its disk",
         "is it a server of another kind of device? Use one of vhost-user-blk disks",
     )?;
-    wire.ask("to take the features", || {
+    wire.exchange("to take the features", || {
         frontend.set_protocol_features(protocol)?;
         if protocol.contains(Protocol::REPLY_ACK) {
             // From here on every message tells whether it was obeyed.
@@ -165,7 +165,7 @@ fn require(there: bool, what: &'static str, remedy: &'static str) -> Result<(), 
 pub(crate) fn read_config(wire: &Wire, frontend: &mut Frontend) -> Result<Config, Refusal> {
     let size = u32::try_from(Config::SIZE).expect("60 bytes");
     let message = "its configuration";
-    let (_, bytes) = wire.ask(message, || {
+    let (_, bytes) = wire.exchange(message, || {
         frontend.get_config(0, size, VhostUserConfigFlags::empty(), &[0; Config::SIZE])
     })?;
     let bytes = bytes
@@ -184,7 +184,7 @@ fn queues(
     options: &Options,
 ) -> Result<u16, Failure> {
     let served = if protocol.contains(Protocol::MQ) {
-        wire.ask("its number of queues", || frontend.get_queue_num())?
+        wire.exchange("its number of queues", || frontend.get_queue_num())?
     } else {
         1
     };
@@ -204,7 +204,7 @@ fn memory(wire: &Wire, frontend: &mut Frontend, protocol: Protocol) -> Result<Se
     if !protocol.contains(Protocol::CONFIGURE_MEM_SLOTS) {
         return Ok(Sending::Whole { slots: TABLE_SLOTS });
     }
-    let slots = wire.ask("its number of memory slots", || {
+    let slots = wire.exchange("its number of memory slots", || {
         frontend.get_max_mem_slots()
     })?;
     Ok(Sending::Each {
@@ -224,7 +224,7 @@ fn notices(
     // Only ours is kept, so that it tells when the server has let go of the other.
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    wire.ask("to take a channel for its messages", || {
+    wire.exchange("to take a channel for its messages", || {
         frontend.set_backend_request_fd(&theirs)
     })?;
     Ok(Some(ours))

@@ -66,7 +66,7 @@ impl Regions {
         if self.list.len() >= limit {
             return Err(Refusal::NoSlot { limit });
         }
-        let told = wire.ask("to map memory", || {
+        let told = wire.exchange("to map memory", || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.add_mem_region(&describe(region)).map(drop),
                 Sending::Whole { .. } => {
@@ -105,7 +105,7 @@ impl Regions {
         if self.list.len() > limit {
             return Err(Refusal::NoSlot { limit });
         }
-        wire.ask("to map memory", || {
+        wire.exchange("to map memory", || {
             let mut all = self.described();
             match sending {
                 Sending::Each { .. } => {
@@ -141,7 +141,7 @@ impl Regions {
     ) -> Result<(), Refusal> {
         self.list
             .retain(|added| !Arc::ptr_eq(&added.region, region));
-        wire.ask("to unmap memory", || {
+        wire.exchange("to unmap memory", || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.remove_mem_region(&describe(region)),
                 // There is no empty table: the server keeps the last region until another comes, or

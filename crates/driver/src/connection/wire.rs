@@ -64,10 +64,10 @@ impl Wire {
     }
 
     /// Sends messages and waits for their answers, but not for ever.
-    pub(crate) fn ask<T>(
+    pub(crate) fn exchange<T>(
         &self,
         message: &'static str,
-        ask: impl FnOnce() -> vhost::Result<T>,
+        exchange: impl FnOnce() -> vhost::Result<T>,
     ) -> Result<T, Refusal> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone().into());
@@ -75,7 +75,7 @@ impl Wire {
         let patience = self.patience;
         // The reason before the shutdown, which others see as well, and take for the server's.
         let shut_down = || drop(self.lose(Lost::Silent { message, patience }));
-        let (answer, ended) = bounded(patience, shut_down, ask)
+        let (answer, ended) = bounded(patience, shut_down, exchange)
             .map_err(|source| Refusal::System { message, source })?;
         if let (Ended::TooLate, Some(lost)) = (ended, self.lost.get()) {
             return Err(lost.clone().into());

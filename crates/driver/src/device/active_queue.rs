@@ -12,11 +12,11 @@ use crate::device::Device;
 use crate::device::holders::Holder;
 use crate::device::rings::Rings;
 use crate::notify::call::Call;
-use crate::notify::kick::Doorbell;
+use crate::notify::doorbell::Doorbell;
 
 /// A running queue of a device.
 #[derive(Debug)]
-pub struct Place {
+pub struct ActiveQueue {
     device: Arc<Device>,
     index: u16,
     doorbell: Doorbell,
@@ -24,7 +24,7 @@ pub struct Place {
     counts: Arc<Counts>,
 }
 
-impl Place {
+impl ActiveQueue {
     /// Starts queue `index`, which the caller has taken and nobody else has.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ActiveQueue {
     fn drop(&mut self) {
         // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
         // to the memory of a request that nobody waits for any more.

@@ -17,16 +17,16 @@ use pollux_disk::Events;
 use pollux_memory::Region;
 use pollux_ring::Suppression;
 
-use crate::connection::monitor::Control;
+use crate::connection::monitor::Monitor;
 use crate::connection::{Connection, QueueFds};
 use crate::counters::{Counters, Counts};
 use crate::device::facts::Facts;
 use crate::device::holders::{Holder, Holders};
 use crate::device::limits::FRAME;
-use crate::device::queue_record::Running;
+use crate::device::queue_record::QueueRecord;
 use crate::device::rings::Rings;
 use crate::error::{Lost, Refusal};
-use crate::memory::known_regions::Known;
+use crate::memory::known_regions::KnownRegions;
 use crate::memory::pool::Pool;
 use crate::options::Options;
 
@@ -43,7 +43,7 @@ pub struct Device {
     epoch: AtomicU64,
     why: OnceLock<Lost>,
     reconnects: AtomicU64,
-    running: Mutex<Vec<Running>>,
+    running: Mutex<Vec<QueueRecord>>,
     /// Held while the server is told of queues: one that it is told to start or stop is not at the same
     /// time started by the control thread at a server that has come back.
     turnover: Mutex<()>,
@@ -53,7 +53,7 @@ pub struct Device {
     /// Who has which queue.
     holders: Holders,
     /// The thread that notices what the server does unasked. It ends with the device.
-    control: OnceLock<Control>,
+    monitor: OnceLock<Monitor>,
 }
 
 /// The epoch of a device that is gone.
@@ -94,11 +94,11 @@ impl Device {
             events: Events::default(),
             counts: (0..queues).map(|_| Arc::default()).collect(),
             holders: Holders::of(queues),
-            control: OnceLock::new(),
+            monitor: OnceLock::new(),
         });
-        let told = Arc::downgrade(&device);
-        let control = Control::start(Arc::clone(&device.connection), told)?;
-        let set = device.control.set(control);
+        let observer = Arc::downgrade(&device);
+        let monitor = Monitor::start(Arc::clone(&device.connection), observer)?;
+        let set = device.monitor.set(monitor);
         debug_assert!(set.is_ok(), "it is set once");
         Ok(device)
     }
@@ -135,7 +135,7 @@ impl Device {
 
     /// Which memory the device knows.
     #[inline]
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &KnownRegions {
         self.connection.known()
     }
 
@@ -221,7 +221,7 @@ impl Device {
 
     /// Wakes all who sleep over a queue, after the epoch has changed: each looks at it.
     fn signal(&self) {
-        lock(&self.running).iter().for_each(Running::signal);
+        lock(&self.running).iter().for_each(QueueRecord::signal);
     }
 
     /// Fresh memory for a queue.
@@ -253,10 +253,10 @@ impl Device {
     pub fn start(&self, index: u16, fds: &QueueFds, rings: Arc<Rings>) -> Result<(), Refusal> {
         let _turnover = lock(&self.turnover);
         let (at, size) = (rings.addresses(), rings.size());
-        lock(&self.running).push(Running::new(index, fds.clone(), rings, self.epoch()));
+        lock(&self.running).push(QueueRecord::new(index, fds.clone(), rings, self.epoch()));
         let started = self.connection.start_queue(index, fds, &at, size);
         match started {
-            Ok(()) => self.with(index, Running::has_started),
+            Ok(()) => self.with(index, QueueRecord::has_started),
             Err(refusal) if self.connection.is_away(&refusal) => {}
             Err(refusal) => {
                 self.forget(index);
@@ -291,7 +291,7 @@ impl Device {
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
         // Not under the list's lock: whoever looks at a queue may want that.
-        let spare = self.with(index, Running::take_spare);
+        let spare = self.with(index, QueueRecord::take_spare);
         let rings = match spare {
             // A server that was gone soon may have written to them.
             Some(rings) => {
@@ -306,13 +306,13 @@ impl Device {
         }))
     }
 
-    fn forget(&self, index: u16) -> Running {
+    fn forget(&self, index: u16) -> QueueRecord {
         let mut running = lock(&self.running);
         let at = running.iter().position(|one| one.index == index);
         running.swap_remove(at.expect("it runs"))
     }
 
-    fn with<T>(&self, index: u16, what: impl FnOnce(&mut Running) -> T) -> T {
+    fn with<T>(&self, index: u16, what: impl FnOnce(&mut QueueRecord) -> T) -> T {
         let mut running = lock(&self.running);
         let one = running.iter_mut().find(|one| one.index == index);
         what(one.expect("it runs"))
@@ -320,6 +320,6 @@ impl Device {
 
     /// The rings on which the owner of queue `index` goes on from now on, and which epoch that is.
     pub fn claim(&self, index: u16) -> (u64, Arc<Rings>) {
-        self.with(index, Running::claim)
+        self.with(index, QueueRecord::claim)
     }
 }

@@ -17,7 +17,7 @@ const TRIES: u32 = 3;
 
 /// A queue that runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct QueueRecord {
     /// Its number.
     pub index: u16,
     /// The same at every server: a stray signal is harmless.
@@ -34,7 +34,7 @@ pub struct Running {
     tries: Option<u32>,
 }
 
-impl Running {
+impl QueueRecord {
     /// A queue whose owner works on `rings`, and which no server has started yet.
     pub fn new(index: u16, fds: QueueFds, rings: Arc<Rings>, epoch: u64) -> Self {
         Self {

@@ -21,7 +21,7 @@ use pollux_ring::{
 };
 
 use crate::memory::buffer;
-use crate::memory::data::Way;
+use crate::memory::data::Direction;
 use crate::memory::memfd::{Addresses, address};
 use crate::memory::pool::Pool;
 
@@ -94,7 +94,7 @@ impl Rings {
         let memory = pool.allocate(pages(&parts))?;
         let first = pages(&parts[..parts.len() - 1]);
         // SAFETY: the rings have the buffer, and are kept by the owner of the ring that is made of them (`Core`). Where
-        // others still look at the index of a ring that is gone (`Sight`), the pool has its arena.
+        // others still look at the index of a ring that is gone (`UsedIndex`), the pool has its arena.
         let all = unsafe { memory.span() };
         let mut rest = all;
         let mut next = |part: usize| {
@@ -219,11 +219,17 @@ impl Rings {
 
     /// The same for a request with one buffer of data, which is all that its table lacks. Returns that.
     #[inline]
-    pub fn open_plain(&self, head: u16, header: RequestHeader, data: Buffer, way: Way) -> Buffer {
+    pub fn open_plain(
+        &self,
+        head: u16,
+        header: RequestHeader,
+        data: Buffer,
+        direction: Direction,
+    ) -> Buffer {
         let line = self.line(head);
-        let flags = match way {
-            Way::In => NEXT | WRITE,
-            Way::Out => NEXT,
+        let flags = match direction {
+            Direction::In => NEXT | WRITE,
+            Direction::Out => NEXT,
         };
         line.store(DATA, descriptor(data, flags, 2));
         line.store(HEADER, header.to_bytes());

@@ -7,14 +7,14 @@ use pollux_disk::{Access, Event};
 
 use super::{Device, lock};
 use crate::connection::backoff::Failed;
-use crate::connection::monitor::Told;
+use crate::connection::monitor::Observer;
 use crate::connection::regions::Sending;
 use crate::connection::session::Opened;
 use crate::device::facts::Facts;
-use crate::device::queue_record::Running;
+use crate::device::queue_record::QueueRecord;
 use crate::error::{ConnectError, Difference, Lost, Refusal};
 
-impl Told for Device {
+impl Observer for Device {
     fn changed(&self, config: &Config) {
         let facts = self.facts();
         match facts.followed_by(self.connection().features(), config) {
@@ -79,10 +79,10 @@ impl Device {
         let started = self.connection().start_queue(index, &fds, &at, size);
         match started {
             Ok(()) => {
-                self.with(index, Running::has_started);
+                self.with(index, QueueRecord::has_started);
                 Ok(())
             }
-            Err(Refusal::Lost(Lost::Closed)) if self.with(index, Running::is_refused) => {
+            Err(Refusal::Lost(Lost::Closed)) if self.with(index, QueueRecord::is_refused) => {
                 Err(Failed::ForGood(Lost::Closed))
             }
             Err(refusal) => Err(refusal.into()),

@@ -10,11 +10,11 @@ use pollux_ring::{Armed as RingArmed, Notify};
 
 use crate::counters::Counters;
 use crate::device::Device;
-use crate::device::active_queue::Place;
-use crate::notify::interrupts::Switch;
-use crate::notify::kick::Doorbell;
+use crate::device::active_queue::ActiveQueue;
+use crate::notify::call_policy::CallPolicy;
+use crate::notify::doorbell::Doorbell;
 use crate::options::Completion;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 use crate::requests::core::Core;
 use crate::requests::hybrid::Hybrid;
 
@@ -25,9 +25,9 @@ use crate::requests::hybrid::Hybrid;
 #[derive(Debug)]
 pub struct Channel {
     /// Goes first: the queue stops with it, and only then are the requests' own buffers let go.
-    place: Place,
+    queue: ActiveQueue,
     core: Core<(Ticket, Completion)>,
-    switch: Switch,
+    policy: CallPolicy,
     /// Its owner has armed and may be asleep.
     asleep: bool,
     doorbell: Doorbell,
@@ -37,18 +37,18 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Of the queue at `place`, whose owner sleeps at `wait`.
-    pub(crate) fn new(place: Place, wait: &WaitPoint) -> io::Result<Self> {
-        wait.watch(place.call().fd().as_fd(), Watch::CHANNEL)?;
-        let device = Arc::clone(place.device());
+    /// Of `queue`, whose owner sleeps at `wait`.
+    pub(crate) fn new(queue: ActiveQueue, wait: &WaitPoint) -> io::Result<Self> {
+        wait.watch(queue.call().fd().as_fd(), Watch::CHANNEL)?;
+        let device = Arc::clone(queue.device());
         Ok(Self {
-            core: Core::new(Arc::clone(&device), place.index()),
-            switch: Switch::new(device.options().mixed),
+            core: Core::new(Arc::clone(&device), queue.index()),
+            policy: CallPolicy::new(device.options().mixed),
             asleep: false,
-            doorbell: place.doorbell().clone(),
-            before: device.counts(place.index()).snapshot(),
+            doorbell: queue.doorbell().clone(),
+            before: device.counts(queue.index()).snapshot(),
             wait: wait.clone(),
-            place,
+            queue,
         })
     }
 
@@ -59,8 +59,8 @@ impl Channel {
     /// Turns calls on or off, as they are needed now. Whoever sleeps looks after this.
     #[inline]
     fn settle(&mut self) {
-        if self.asleep || self.switch.wanted() {
-            self.ask();
+        if self.asleep || self.policy.wanted() {
+            self.ask_for_call();
         } else {
             self.core.disarm();
         }
@@ -68,7 +68,7 @@ impl Channel {
 
     /// Asks for a call, unless that was done.
     #[inline(never)]
-    fn ask(&mut self) {
+    fn ask_for_call(&mut self) {
         if !self.core.is_armed()
             && let Err(fault) = self.core.arm()
         {
@@ -89,9 +89,9 @@ unsafe impl Hybrid for Channel {
     #[inline]
     fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
         let Request { ticket, op } = request;
-        match self.core.accept(Ask::Op(op), (ticket, completion)) {
+        match self.core.accept(Command::Op(op), (ticket, completion)) {
             Ok(()) => {
-                self.switch.begin(completion);
+                self.policy.begin(completion);
                 Queued::Pending
             }
             Err((_, result)) => Queued::Done(result),
@@ -100,8 +100,8 @@ unsafe impl Hybrid for Channel {
 
     fn counters(&mut self) -> Counters {
         let core = &self.core;
-        self.place.call().hear().unless(|| core.is_pending());
-        self.place.counts().snapshot().since(self.before)
+        self.queue.call().hear().unless(|| core.is_pending());
+        self.queue.counts().snapshot().since(self.before)
     }
 }
 
@@ -125,12 +125,12 @@ unsafe impl pollux_disk::Channel for Channel {
 
     fn reap(&mut self, done: &mut dyn FnMut(Done)) {
         self.asleep = false;
-        let switch = &mut self.switch;
+        let policy = &mut self.policy;
         let chains = self.core.reap(&mut |(ticket, completion), result| {
-            switch.end(completion);
+            policy.end(completion);
             done(Done { ticket, result });
         });
-        self.place.counts().looked(chains);
+        self.queue.counts().looked(chains);
     }
 
     fn arm(&mut self) -> Armed {
@@ -148,7 +148,7 @@ unsafe impl pollux_disk::Channel for Channel {
         }
         match armed {
             Ok(RingArmed::Idle) => {
-                self.place.counts().sleeps.add(1);
+                self.queue.counts().sleeps.add(1);
                 return Armed::Idle;
             }
             Ok(RingArmed::Pending) => {}
@@ -161,6 +161,6 @@ unsafe impl pollux_disk::Channel for Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         // It fails only where the wait point's own descriptors are gone.
-        let _ = self.wait.unwatch(self.place.call().fd().as_fd());
+        let _ = self.wait.unwatch(self.queue.call().fd().as_fd());
     }
 }

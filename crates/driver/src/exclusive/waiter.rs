@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pollux_disk::wait::{Sleeper, give_way};
 use pollux_disk::{Armed, Channel, Completion, WaitPoint};
 
-use crate::notify::polling::{Next, Polls};
+use crate::notify::polling::{Next, Polling};
 
 /// How an owner waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,9 +47,9 @@ struct Wait {
 #[derive(Debug)]
 pub struct Waiter {
     waiting: Waiting,
-    polls: Polls,
+    polls: Polling,
     sleeper: Sleeper,
-    epoch: Instant,
+    started: Instant,
 }
 
 impl Waiter {
@@ -61,9 +61,9 @@ impl Waiter {
     pub fn new(waiting: Waiting) -> io::Result<Self> {
         Ok(Self {
             waiting,
-            polls: Polls::new(),
+            polls: Polling::new(),
             sleeper: Sleeper::new()?,
-            epoch: Instant::now(),
+            started: Instant::now(),
         })
     }
 
@@ -90,11 +90,11 @@ impl Waiter {
         loop {
             let count = reap(channel, done);
             if count > 0 {
-                self.polls.over(|| self.epoch.elapsed());
+                self.polls.over(|| self.started.elapsed());
                 return Ok(count);
             }
             if !self.pause(channel, &mut wait, timeout)? {
-                self.polls.given_up(|| self.epoch.elapsed());
+                self.polls.given_up(|| self.started.elapsed());
                 return Ok(0);
             }
         }
@@ -122,7 +122,7 @@ impl Waiter {
             Next::Poll => std::hint::spin_loop(),
             Next::Yield => {
                 let preemptions = give_way();
-                self.polls.gave_way(self.epoch.elapsed(), preemptions);
+                self.polls.gave_way(self.started.elapsed(), preemptions);
             }
             Next::Sleep => {
                 wait.slept = true;
@@ -139,7 +139,7 @@ impl Waiter {
             Waiting::Call => Next::Sleep,
             // Whoever has slept was woken for nothing, and sleeps on.
             Waiting::Adaptive if wait.slept => Next::Sleep,
-            Waiting::Adaptive => self.polls.empty(self.epoch.elapsed()),
+            Waiting::Adaptive => self.polls.empty(self.started.elapsed()),
         }
     }
 

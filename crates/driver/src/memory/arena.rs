@@ -16,18 +16,18 @@ const MAX_PIECES: u32 = 128 << 10;
 pub(crate) struct Arena {
     region: Arc<Region>,
     pages: Mutex<Allocator>,
-    given_up: Arc<GivenUp>,
+    retired: Arc<Retired>,
 }
 
 /// What is never handed out again.
 #[derive(Debug, Default)]
-pub(crate) struct GivenUp {
+pub(crate) struct Retired {
     bytes: AtomicU64,
     /// Nothing that is given back from now on is used again.
     all: AtomicBool,
 }
 
-impl GivenUp {
+impl Retired {
     /// How many bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -41,13 +41,13 @@ impl GivenUp {
 
 impl Arena {
     /// One of `pages`, all of them free.
-    pub(crate) fn new(region: Arc<Region>, pages: u32, given_up: Arc<GivenUp>) -> Self {
+    pub(crate) fn new(region: Arc<Region>, pages: u32, retired: Arc<Retired>) -> Self {
         // One node for each buffer, and one for what is free between two: at worst one a page.
         let most = pages.saturating_add(2).min(MAX_PIECES);
         Self {
             region,
             pages: Mutex::new(Allocator::with_max_allocs(pages, most)),
-            given_up,
+            retired,
         }
     }
 
@@ -73,7 +73,7 @@ impl Arena {
 
     /// Takes back the `len` bytes in `pages`.
     pub(crate) fn free(&self, pages: Allocation, len: usize) {
-        if self.given_up.all.load(Ordering::Acquire) {
+        if self.retired.all.load(Ordering::Acquire) {
             self.retire(len);
         } else {
             self.lock().free(pages);
@@ -82,7 +82,7 @@ impl Arena {
 
     /// Counts `len` bytes that are never freed.
     pub(crate) fn retire(&self, len: usize) {
-        self.given_up.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        self.retired.bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Allocator> {

@@ -27,12 +27,12 @@ use crate::memory::arena::Arena;
 /// gone, which may still write to what it had in use, nothing goes back.
 pub struct Buffer {
     /// All parts of what was once one buffer share it.
-    home: Arc<Home>,
+    backing: Arc<Backing>,
     span: Span,
 }
 
 /// Whose memory it is.
-enum Home {
+enum Backing {
     Pool(Pages),
     /// The caller's own, which stays mapped for as long as there is a part of it.
     Registered {
@@ -45,7 +45,7 @@ enum Home {
 /// Memory of the pool's, which goes back when this is dropped.
 struct Pages {
     arena: Arc<Arena>,
-    place: Allocation,
+    allocation: Allocation,
     len: usize,
     /// The device may write to it for ever: it does not go back.
     retired: AtomicBool,
@@ -56,13 +56,13 @@ impl Buffer {
         // SAFETY: the home has the arena, and frees the pages when the last part of the buffer is gone. All access to the
         // span borrows a part, or is by promise (`Buffer::span`).
         let span = unsafe { arena.span(pages, len) };
-        let home = Arc::new(Home::Pool(Pages {
+        let backing = Arc::new(Backing::Pool(Pages {
             arena,
-            place: pages,
+            allocation: pages,
             len,
             retired: AtomicBool::new(false),
         }));
-        Self { home, span }
+        Self { backing, span }
     }
 
     /// All of `region`, which was shared with `device` and which nobody else has.
@@ -73,24 +73,24 @@ impl Buffer {
         // SAFETY: as in `new`, with the region in the arena's place.
         let span = unsafe { region.span() };
         let with: Weak<D> = Arc::downgrade(device);
-        let home = Arc::new(Home::Registered { region, with });
-        Self { home, span }
+        let backing = Arc::new(Backing::Registered { region, with });
+        Self { backing, span }
     }
 
     /// The region that was registered with `device`, if this is the last part of it.
     pub(crate) fn into_registered<D>(self, device: &Arc<D>) -> Result<Arc<Region>, Self> {
-        let Self { home, span } = self;
-        match Arc::try_unwrap(home) {
-            Ok(Home::Registered { region, with })
+        let Self { backing, span } = self;
+        match Arc::try_unwrap(backing) {
+            Ok(Backing::Registered { region, with })
                 if ptr::addr_eq(with.as_ptr(), Arc::as_ptr(device)) =>
             {
                 Ok(region)
             }
-            Ok(home) => Err(Self {
-                home: Arc::new(home),
+            Ok(backing) => Err(Self {
+                backing: Arc::new(backing),
                 span,
             }),
-            Err(home) => Err(Self { home, span }),
+            Err(backing) => Err(Self { backing, span }),
         }
     }
 
@@ -105,7 +105,7 @@ impl Buffer {
         let (first, rest) = self.span.split_at(at);
         self.span = first;
         Self {
-            home: Arc::clone(&self.home),
+            backing: Arc::clone(&self.backing),
             span: rest,
         }
     }
@@ -183,10 +183,10 @@ impl Buffer {
     /// Gives it up for good: its memory is never handed out again. For memory that a faulty device may
     /// still write to, whenever it likes.
     pub(crate) fn retire(self) {
-        match &*self.home {
-            Home::Pool(pages) => pages.retired.store(true, Ordering::Relaxed),
+        match &*self.backing {
+            Backing::Pool(pages) => pages.retired.store(true, Ordering::Relaxed),
             // Nobody else has this part, and nobody is given it again.
-            Home::Registered { .. } => {}
+            Backing::Registered { .. } => {}
         }
     }
 
@@ -203,7 +203,7 @@ impl Drop for Pages {
         if *self.retired.get_mut() {
             self.arena.retire(self.len);
         } else {
-            self.arena.free(self.place, self.len);
+            self.arena.free(self.allocation, self.len);
         }
     }
 }

@@ -21,7 +21,7 @@ impl Data for () {}
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the device into memory.
     In,
     /// From memory to the device.
@@ -31,7 +31,7 @@ pub enum Way {
 pub mod sealed {
     //! What the driver does with data; not for others to implement.
 
-    use super::{Debug, Pool, Span, Way, io};
+    use super::{Debug, Direction, Pool, Span, io};
 
     /// Data as it is lent.
     pub trait Lend: Sized {
@@ -43,7 +43,7 @@ pub mod sealed {
         /// # Errors
         ///
         /// When there is no room for a copy.
-        fn lend(self, pool: &Pool, way: Way) -> io::Result<Self::Lent>;
+        fn lend(self, pool: &Pool, direction: Direction) -> io::Result<Self::Lent>;
 
         /// Where it lies.
         ///
@@ -53,7 +53,7 @@ pub mod sealed {
         unsafe fn spans(lent: &Self::Lent) -> Vec<Span>;
 
         /// The request has ended.
-        fn take_back(lent: Self::Lent, way: Way) -> Self;
+        fn take_back(lent: Self::Lent, direction: Direction) -> Self;
 
         /// The device is gone, and may still write to it.
         fn retire(lent: Self::Lent);
@@ -63,7 +63,7 @@ pub mod sealed {
 impl sealed::Lend for () {
     type Lent = ();
 
-    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<()> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<()> {
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl sealed::Lend for () {
         Vec::new()
     }
 
-    fn take_back(_lent: (), _way: Way) -> Self {}
+    fn take_back(_lent: (), _direction: Direction) -> Self {}
 
     fn retire(_lent: ()) {}
 }
@@ -79,7 +79,7 @@ impl sealed::Lend for () {
 impl sealed::Lend for Buffer {
     type Lent = Self;
 
-    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<Self> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
         Ok(self)
     }
 
@@ -88,7 +88,7 @@ impl sealed::Lend for Buffer {
         vec![unsafe { lent.span() }]
     }
 
-    fn take_back(lent: Self, _way: Way) -> Self {
+    fn take_back(lent: Self, _direction: Direction) -> Self {
         lent
     }
 
@@ -100,7 +100,7 @@ impl sealed::Lend for Buffer {
 impl sealed::Lend for Vec<Buffer> {
     type Lent = Self;
 
-    fn lend(self, _pool: &Pool, _way: Way) -> io::Result<Self> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
         Ok(self)
     }
 
@@ -110,7 +110,7 @@ impl sealed::Lend for Vec<Buffer> {
         lent.iter().map(span).collect()
     }
 
-    fn take_back(lent: Self, _way: Way) -> Self {
+    fn take_back(lent: Self, _direction: Direction) -> Self {
         lent
     }
 
@@ -123,9 +123,9 @@ impl sealed::Lend for Vec<u8> {
     /// The bytes, and what they are copied from or to.
     type Lent = (Self, Buffer);
 
-    fn lend(self, pool: &Pool, way: Way) -> io::Result<(Self, Buffer)> {
+    fn lend(self, pool: &Pool, direction: Direction) -> io::Result<(Self, Buffer)> {
         let mut through = pool.allocate(self.len())?;
-        if way == Way::Out {
+        if direction == Direction::Out {
             through.write(0, &self);
         }
         Ok((self, through))
@@ -136,8 +136,8 @@ impl sealed::Lend for Vec<u8> {
         vec![unsafe { through.span() }]
     }
 
-    fn take_back((mut bytes, through): (Self, Buffer), way: Way) -> Self {
-        if way == Way::In {
+    fn take_back((mut bytes, through): (Self, Buffer), direction: Direction) -> Self {
+        if direction == Direction::In {
             through.read(0, &mut bytes);
         }
         bytes

@@ -27,11 +27,11 @@ impl Range {
 
 /// The regions that the device knows at one moment, in the order of their addresses.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct RegionTable {
     ranges: Vec<Range>,
 }
 
-impl Table {
+impl RegionTable {
     /// May the device be told to read or write there?
     ///
     /// What stretches over two regions is not held, even if they touch: the device may have them in
@@ -51,25 +51,25 @@ impl Table {
 
 /// The table as it changes. Queues look at a copy each, and renew it when told to by one load.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    current: Mutex<Arc<Table>>,
+pub(crate) struct KnownRegions {
+    current: Mutex<Arc<RegionTable>>,
     /// Counts the changes; written with the lock held.
     generation: AtomicU64,
 }
 
 /// A queue's copy of the table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    table: Arc<Table>,
+pub(crate) struct RegionView {
+    table: Arc<RegionTable>,
     generation: u64,
     /// Where it was found last: the next is there as well, as a rule.
     last: Range,
 }
 
-impl View {
+impl RegionView {
     /// The table as `known` has it now.
     #[inline]
-    pub(crate) fn of(&mut self, known: &Known) -> &Table {
+    pub(crate) fn of(&mut self, known: &KnownRegions) -> &RegionTable {
         // Pairs with the store in `change`: whoever has been told of a region (by whatever means) that
         // was added before sees the generation that it came with.
         if known.generation.load(Ordering::Acquire) != self.generation {
@@ -78,9 +78,9 @@ impl View {
         &self.table
     }
 
-    /// [`Table::holds`], in the table as `known` has it now.
+    /// [`RegionTable::holds`], in the table as `known` has it now.
     #[inline]
-    pub(crate) fn holds(&mut self, known: &Known, span: Span) -> bool {
+    pub(crate) fn holds(&mut self, known: &KnownRegions, span: Span) -> bool {
         if known.generation.load(Ordering::Acquire) == self.generation && self.last.holds(span) {
             return true;
         }
@@ -88,14 +88,14 @@ impl View {
     }
 
     #[cold]
-    fn find(&mut self, known: &Known, span: Span) -> bool {
+    fn find(&mut self, known: &KnownRegions, span: Span) -> bool {
         let range = self.of(known).range(span);
         self.last = range.unwrap_or_default();
         range.is_some()
     }
 
     #[cold]
-    fn renew(&mut self, known: &Known) {
+    fn renew(&mut self, known: &KnownRegions) {
         let current = known.lock();
         self.table = Arc::clone(&current);
         self.last = Range::default();
@@ -103,7 +103,7 @@ impl View {
     }
 }
 
-impl Known {
+impl KnownRegions {
     /// The device knows the memory at these addresses from now on.
     pub(crate) fn add(&self, addresses: ops::Range<usize>) {
         let range = Range::of(addresses);
@@ -126,7 +126,7 @@ impl Known {
         self.generation.store(next, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Table>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<RegionTable>> {
         self.current
             .lock()
             .expect("nobody panics while changing the table")
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn what_lies_in_one_region_is_held_and_nothing_else() {
-        let known = Known::default();
-        let mut view = View::default();
+        let known = KnownRegions::default();
+        let mut view = RegionView::default();
         let memory = region(3 * 4096);
         let whole = span(&memory);
         let (first, rest) = whole.split_at(4096);
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_view_is_renewed_only_by_a_change() {
-        let known = Known::default();
-        let mut view = View::default();
+        let known = KnownRegions::default();
+        let mut view = RegionView::default();
         let memory = region(4096);
         known.add(memory.addresses());
         view.of(&known);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use pollux_memory::Region;
 
-use crate::memory::arena::{Arena, GivenUp};
+use crate::memory::arena::{Arena, Retired};
 use crate::memory::buffer::Buffer;
 use crate::memory::memfd::memfd_region;
 
@@ -28,7 +28,7 @@ pub struct Pool {
     register: Box<Register>,
     arena_bytes: usize,
     arenas: Mutex<Vec<Arc<Arena>>>,
-    given_up: Arc<GivenUp>,
+    retired: Arc<Retired>,
 }
 
 impl Pool {
@@ -60,7 +60,7 @@ impl Pool {
             register,
             arena_bytes,
             arenas: Mutex::default(),
-            given_up: Arc::default(),
+            retired: Arc::default(),
         }
     }
 
@@ -93,13 +93,13 @@ impl Pool {
 
     /// How many bytes have been retired: lost to this process until the pool and all buffers are gone.
     pub(crate) fn retired(&self) -> u64 {
-        self.given_up.bytes()
+        self.retired.bytes()
     }
 
     /// The device is gone, but may still write to whatever is in use now. Those who use it hear of that
     /// after this, and what they give back is not handed out again.
     pub(crate) fn give_up(&self) {
-        self.given_up.all();
+        self.retired.all();
     }
 
     /// A new arena with room for a buffer of `pages`.
@@ -121,7 +121,7 @@ impl Pool {
         Ok(Arc::new(Arena::new(
             region,
             pages,
-            Arc::clone(&self.given_up),
+            Arc::clone(&self.retired),
         )))
     }
 

@@ -18,7 +18,7 @@ pub enum Next {
 
 /// The machine.
 #[derive(Clone, Debug)]
-pub struct Polls {
+pub struct Polling {
     window: Window,
     crowd: Crowd,
     wait: Option<Wait>,
@@ -34,7 +34,7 @@ struct Wait {
     crowded: bool,
 }
 
-impl Polls {
+impl Polling {
     /// One that nothing is known of.
     pub const fn new() -> Self {
         Self {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Waits one after the other, of `gap` µs where they are polled, polls of a µs: how many of so many are?
-    fn polled(polls: &mut Polls, now: &mut Duration, gap: u64, waits: u32) -> u32 {
+    fn polled(polls: &mut Polling, now: &mut Duration, gap: u64, waits: u32) -> u32 {
         let mut polled = 0;
         for _ in 0..waits {
             let end = *now + us(gap);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_comes_soon_is_polled_for_and_what_comes_late_is_not() {
-        let (mut polls, mut now) = (Polls::new(), us(0));
+        let (mut polls, mut now) = (Polling::new(), us(0));
         assert_eq!(polled(&mut polls, &mut now, 30, 100), 100);
         assert_eq!(polled(&mut polls, &mut now, 200, 1000), 0);
         let mut rounds = 0;
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_was_there_at_once_says_nothing() {
-        let (mut polls, mut now) = (Polls::new(), us(0));
+        let (mut polls, mut now) = (Polling::new(), us(0));
         polled(&mut polls, &mut now, 200, 1000);
         for _ in 0..100 {
             polls.over(|| panic!("the clock was asked"));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn waits_that_are_given_up_in_vain_are_slept_through() {
-        let (mut polls, mut now) = (Polls::new(), us(0));
+        let (mut polls, mut now) = (Polling::new(), us(0));
         let mut polled = us(0);
         for _ in 0..10_000 {
             // Somebody looks in for 40 µs at a time, and nothing comes.
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn threads_that_share_a_queue_do_not_take_each_other_for_a_crowd() {
-        let (mut polls, mut now) = (Polls::new(), us(0));
+        let (mut polls, mut now) = (Polling::new(), us(0));
         let mut slept = 0;
         for wait in 0..1000_usize {
             // Either was preempted at some time, and not since then.
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn one_whose_processor_others_want_sleeps() {
-        let (mut polls, mut now) = (Polls::new(), us(0));
+        let (mut polls, mut now) = (Polling::new(), us(0));
         let mut yields = 0;
         for _ in 0..1000 {
             loop {

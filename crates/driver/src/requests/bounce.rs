@@ -11,7 +11,7 @@ use crate::device::limits::Part;
 use crate::device::limits::within;
 use crate::memory::buffer::Buffer;
 use crate::memory::pool::Pool;
-use crate::requests::command::{Ask, data_of};
+use crate::requests::command::{Command, data_of};
 
 /// A buffer in the place of a part of a request's memory.
 #[derive(Debug)]
@@ -22,19 +22,19 @@ pub struct Bounce {
 }
 
 impl Bounce {
-    /// One for `part` of `ask`, filled if the device is to read it; none where none is needed.
+    /// One for `part` of `command`, filled if the device is to read it; none where none is needed.
     ///
     /// # Errors
     ///
     /// When there is no room for another buffer.
-    pub fn new(pool: &Pool, ask: &Ask, part: Part) -> io::Result<Option<Self>> {
-        let (true, Some(spans)) = (part.bounced, data_of(ask)) else {
+    pub fn new(pool: &Pool, command: &Command, part: Part) -> io::Result<Option<Self>> {
+        let (true, Some(spans)) = (part.bounced, data_of(command)) else {
             return Ok(None);
         };
         let len = usize::try_from(part.len).expect("pieces are small");
         let through = pool.allocate(len)?;
-        let back = match ask {
-            Ask::Op(Op::Write { .. }) => {
+        let back = match command {
+            Command::Op(Op::Write { .. }) => {
                 pair(&spans, part, &through, |here, there| there.copy_from(here));
                 None
             }

@@ -5,11 +5,11 @@ use pollux_disk::{Op, Unmap};
 use pollux_memory::Spans;
 
 use crate::device::limits::{Limits, Part, within};
-use crate::memory::known_regions::Table;
+use crate::memory::known_regions::RegionTable;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
-pub enum Ask {
+pub enum Command {
     /// An operation on the disk.
     Op(Op),
     /// The serial number, into 20 bytes.
@@ -17,12 +17,12 @@ pub enum Ask {
 }
 
 /// All of a request, in place.
-pub fn all(ask: &Ask) -> Part {
-    let len = match ask {
-        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => spans.bytes(),
-        Ask::Op(Op::Discard { len, .. } | Op::WriteZeroes { len, .. }) => *len,
-        Ask::Op(Op::Flush) => 0,
-        Ask::Serial(_) => SERIAL_BYTES as u64,
+pub fn all(command: &Command) -> Part {
+    let len = match command {
+        Command::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => spans.bytes(),
+        Command::Op(Op::Discard { len, .. } | Op::WriteZeroes { len, .. }) => *len,
+        Command::Op(Op::Flush) => 0,
+        Command::Serial(_) => SERIAL_BYTES as u64,
     };
     Part {
         len,
@@ -31,11 +31,11 @@ pub fn all(ask: &Ask) -> Part {
 }
 
 /// How many buffers of data a chain has.
-pub fn count(ask: &Ask, part: Part, limits: &Limits) -> usize {
+pub fn count(command: &Command, part: Part, limits: &Limits) -> usize {
     let buffers = |len: usize| len.div_ceil(limits.buffer as usize);
-    match (ask, part) {
-        (Ask::Op(Op::Discard { .. } | Op::WriteZeroes { .. }), _) => 1,
-        (ask, part) => data_of(ask).map_or(0, |spans| {
+    match (command, part) {
+        (Command::Op(Op::Discard { .. } | Op::WriteZeroes { .. }), _) => 1,
+        (command, part) => data_of(command).map_or(0, |spans| {
             if part.bounced {
                 return buffers(usize::try_from(part.len).unwrap_or(usize::MAX));
             }
@@ -46,35 +46,35 @@ pub fn count(ask: &Ask, part: Part, limits: &Limits) -> usize {
 }
 
 /// The memory that a request names.
-pub fn data_of(ask: &Ask) -> Option<Spans> {
-    match *ask {
-        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. })
-        | Ask::Serial(spans) => Some(spans),
-        Ask::Op(Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. }) => None,
+pub fn data_of(command: &Command) -> Option<Spans> {
+    match *command {
+        Command::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. })
+        | Command::Serial(spans) => Some(spans),
+        Command::Op(Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. }) => None,
     }
 }
 
 /// The parts that a request is cut into.
-pub fn parts(ask: &Ask, limits: &Limits, table: &Table) -> Vec<Part> {
+pub fn parts(command: &Command, limits: &Limits, table: &RegionTable) -> Vec<Part> {
     let shared = |span| table.holds(span);
     let whole = Part::default();
-    match *ask {
-        Ask::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => {
+    match *command {
+        Command::Op(Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) => {
             let all = spans.bytes();
             cut(all, |skip| limits.cut(&spans, skip, shared))
         }
-        Ask::Op(Op::Discard { len, .. }) => cut(len, |skip| Part {
+        Command::Op(Op::Discard { len, .. }) => cut(len, |skip| Part {
             skip,
             len: limits.discard.min(len - skip),
             bounced: false,
         }),
-        Ask::Op(Op::WriteZeroes { len, .. }) => cut(len, |skip| Part {
+        Command::Op(Op::WriteZeroes { len, .. }) => cut(len, |skip| Part {
             skip,
             len: limits.write_zeroes.min(len - skip),
             bounced: false,
         }),
-        Ask::Op(Op::Flush) => vec![whole],
-        Ask::Serial(into) => vec![Part {
+        Command::Op(Op::Flush) => vec![whole],
+        Command::Serial(into) => vec![Part {
             len: SERIAL_BYTES as u64,
             bounced: !(into.len() == 1 && shared(into[0])),
             ..whole
@@ -94,22 +94,22 @@ fn cut(all: u64, next: impl Fn(u64) -> Part) -> Vec<Part> {
 }
 
 /// The header of a part, and the range that it names.
-pub fn wire(ask: &Ask, part: Part) -> (RequestHeader, Option<RangeSegment>) {
+pub fn wire(command: &Command, part: Part) -> (RequestHeader, Option<RangeSegment>) {
     let range = |at: u64, unmap| RangeSegment {
         sector: (at + part.skip) / SECTOR,
         sectors: u32::try_from(part.len / SECTOR).expect("cut to what the device takes"),
         unmap,
     };
-    let (kind, at, range) = match *ask {
-        Ask::Op(Op::Read { at, .. }) => (Kind::In, at + part.skip, None),
-        Ask::Op(Op::Write { at, .. }) => (Kind::Out, at + part.skip, None),
-        Ask::Op(Op::Flush) => (Kind::Flush, 0, None),
-        Ask::Op(Op::Discard { at, .. }) => (Kind::Discard, 0, Some(range(at, false))),
-        Ask::Op(Op::WriteZeroes { at, unmap, .. }) => {
+    let (kind, at, range) = match *command {
+        Command::Op(Op::Read { at, .. }) => (Kind::In, at + part.skip, None),
+        Command::Op(Op::Write { at, .. }) => (Kind::Out, at + part.skip, None),
+        Command::Op(Op::Flush) => (Kind::Flush, 0, None),
+        Command::Op(Op::Discard { at, .. }) => (Kind::Discard, 0, Some(range(at, false))),
+        Command::Op(Op::WriteZeroes { at, unmap, .. }) => {
             let unmap = unmap == Unmap::Allowed;
             (Kind::WriteZeroes, 0, Some(range(at, unmap)))
         }
-        Ask::Serial(_) => (Kind::GetId, 0, None),
+        Command::Serial(_) => (Kind::GetId, 0, None),
     };
     let sector = at / SECTOR;
     (RequestHeader { kind, sector }, range)

@@ -32,10 +32,10 @@ use crate::device::facts::Facts;
 use crate::device::limits::FRAME;
 use crate::device::rings::Rings;
 use crate::error::Lost;
-use crate::memory::data::Way;
-use crate::memory::known_regions::View;
+use crate::memory::data::Direction;
+use crate::memory::known_regions::RegionView;
 use crate::memory::memfd::address;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 use crate::requests::flight::{Flight, Job, Whole, Whose, result};
 
 /// The requests of one queue; `T` names a request to its owner.
@@ -49,7 +49,7 @@ pub struct Core<T> {
     /// What the server before that knew. Should it have been slow to let go, nobody else has that memory yet.
     outlived: Option<Arc<Rings>>,
     /// What is in flight, by head: beside the flights, as it is looked at only to hand it to another server.
-    asks: Box<[Ask]>,
+    commands: Box<[Command]>,
     /// By head.
     flights: Box<[Option<Flight<T>>]>,
     backlog: VecDeque<Job<T>>,
@@ -62,7 +62,7 @@ pub struct Core<T> {
     device: Arc<Device>,
     facts: Arc<Facts>,
     /// Which memory the device knows.
-    view: View,
+    view: RegionView,
     /// The device is gone, and so is all that was in flight.
     given_up: bool,
 }
@@ -76,7 +76,7 @@ impl<T> Core<T> {
             index,
             epoch,
             outlived: None,
-            asks: vec![Ask::Op(Op::Flush); usize::from(rings.size())].into(),
+            commands: vec![Command::Op(Op::Flush); usize::from(rings.size())].into(),
             flights: (0..rings.size()).map(|_| None).collect(),
             rings,
             backlog: VecDeque::new(),
@@ -85,7 +85,7 @@ impl<T> Core<T> {
             readable: Vec::new(),
             writable: Vec::new(),
             facts: device.facts(),
-            view: View::default(),
+            view: RegionView::default(),
             given_up: false,
             device,
         }
@@ -123,28 +123,30 @@ impl<T> Core<T> {
     /// Takes on a request: it is staged now, or once there is room. One whose end is known before the
     /// device is asked comes back with that.
     #[inline]
-    pub fn accept(&mut self, ask: Ask, owner: T) -> Result<(), (T, Result<(), Failure>)> {
-        let owner = match &ask {
-            Ask::Op(op) => match self.accept_plain(*op, owner) {
+    pub fn accept(&mut self, command: Command, owner: T) -> Result<(), (T, Result<(), Failure>)> {
+        let owner = match &command {
+            Command::Op(op) => match self.accept_plain(*op, owner) {
                 Ok(()) => return Ok(()),
                 Err(owner) => owner,
             },
-            Ask::Serial(_) => owner,
+            Command::Serial(_) => owner,
         };
-        self.accept_any(ask, owner)
+        self.accept_any(command, owner)
     }
 
     /// Takes on the most common of requests on the shortest way: a read or write of one buffer that the
     /// device can use as it is, with room for it. What is anything else comes back.
     #[inline]
     fn accept_plain(&mut self, op: Op, owner: T) -> Result<(), T> {
-        let (kind, way, at, spans) = match op {
-            Op::Read { at, into } => (Kind::In, Way::In, at, into),
+        let (kind, direction, at, spans) = match op {
+            Op::Read { at, into } => (Kind::In, Direction::In, at, into),
             Op::Write {
                 at,
                 from,
                 durability: Durability::Volatile,
-            } if self.facts.geometry.access == Access::ReadWrite => (Kind::Out, Way::Out, at, from),
+            } if self.facts.geometry.access == Access::ReadWrite => {
+                (Kind::Out, Direction::Out, at, from)
+            }
             _ => return Err(owner),
         };
         let (&[span], Some(head), true) = (&*spans, self.head_for(1), self.backlog.is_empty())
@@ -164,10 +166,10 @@ impl<T> Core<T> {
         }
         let sector = at / SECTOR;
         let header = RequestHeader { kind, sector };
-        self.stage_plain(head, header, buffer(span), way);
+        self.stage_plain(head, header, buffer(span), direction);
         // A device that is awake begins while the next request is put together.
         self.ring.show();
-        self.asks[usize::from(head)] = Ask::Op(op);
+        self.commands[usize::from(head)] = Command::Op(op);
         self.flights[usize::from(head)] = Some(Flight {
             whose: Whose::Sole(owner),
             cut: None,
@@ -181,23 +183,23 @@ impl<T> Core<T> {
         head: u16,
         header: RequestHeader,
         data: pollux_ring::Buffer,
-        way: Way,
+        direction: Direction,
     ) {
         let token = u64::from(head);
         let staged = if self.rings.indirect() {
-            let table = self.rings.open_plain(head, header, data, way);
-            let room = match way {
-                Way::In => u64::from(data.len) + 1,
-                Way::Out => 1,
+            let table = self.rings.open_plain(head, header, data, direction);
+            let room = match direction {
+                Direction::In => u64::from(data.len) + 1,
+                Direction::Out => 1,
             };
             self.ring.stage_table(table, room, token)
         } else {
             let frame = self.rings.open(head, header);
-            match way {
-                Way::In => self
+            match direction {
+                Direction::In => self
                     .ring
                     .stage(&[frame.header], &[data, frame.status], token),
-                Way::Out => self
+                Direction::Out => self
                     .ring
                     .stage(&[frame.header, data], &[frame.status], token),
             }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::device::limits::Part;
 use crate::requests::bounce::Bounce;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 
 /// Who is told when a chain has come back.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Whole<T> {
 /// A chain that is to be staged.
 #[derive(Debug)]
 pub struct Job<T> {
-    pub ask: Ask,
+    pub command: Command,
     pub part: Part,
     pub whose: Whose<T>,
     /// Of one that was staged before, at a server that is gone.

@@ -7,11 +7,11 @@ use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
 
 use crate::counters::Counters;
 use crate::options::Completion;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 use crate::requests::hybrid::Hybrid;
 use crate::shared::listeners::Listener;
 use crate::shared::owner::Waits;
-use crate::shared::parts::Outside;
+use crate::shared::parts::Transport;
 use crate::shared::state::Shared;
 
 /// One owner's way into a shared [`Queue`](crate::Queue).
@@ -80,12 +80,12 @@ unsafe impl pollux_disk::Channel for SharedChannel {
         self.in_flight += self.queued.len();
         let (queued, address) = (&mut self.queued, &self.address);
         let mut ended = Vec::new();
-        self.shared.board.submit_all(|ends, switch| {
+        self.shared.board.submit_all(|ends, policy| {
             for (request, completion) in queued.drain(..) {
                 let Request { ticket, op } = request;
                 let owner = Waits::Channel(address.clone(), ticket, completion);
-                match ends.core.accept(Ask::Op(op), owner) {
-                    Ok(()) => switch.begin(completion),
+                match ends.core.accept(Command::Op(op), owner) {
+                    Ok(()) => policy.begin(completion),
                     Err((_, result)) => ended.push(Done { ticket, result }),
                 }
             }
@@ -123,7 +123,7 @@ unsafe impl pollux_disk::Channel for SharedChannel {
             self.asleep = true;
         }
         if self.inbox.is_empty() {
-            self.shared.board.outside().slept();
+            self.shared.board.transport().slept();
             Armed::Idle
         } else {
             Armed::Pending

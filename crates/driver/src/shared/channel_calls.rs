@@ -6,16 +6,16 @@
 use std::io;
 
 use super::listeners::Listener;
-use super::parker::Seat;
-use super::parts::{Ends, Outside};
+use super::parker::CallSleeper;
+use super::parts::{Ends, Transport};
 use super::switchboard::Switchboard;
 use crate::notify::call::Heard;
-use crate::notify::interrupts::Switch;
+use crate::notify::call_policy::CallPolicy;
 
-impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Counts the calls that have come.
     pub fn hear(&self) {
-        let heard = self.outside.call().hear();
+        let heard = self.transport.call().hear();
         self.look_after(Some(heard), |_| ());
     }
 
@@ -31,14 +31,14 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     /// Where it cannot be called, and so may not sleep.
     pub fn sleeps(&self, who: &Listener<O::Point>) -> io::Result<()> {
         let heard = self.listeners.sleep(who, |from, to| self.hand(from, to))?;
-        self.look_after(heard, Switch::sleep);
+        self.look_after(heard, CallPolicy::sleep);
         Ok(())
     }
 
     /// Its owner is awake: somebody else is called.
     pub fn wakes(&self, who: &Listener<O::Point>) {
         let heard = self.listeners.wake(who, |from, to| self.hand(from, to));
-        self.look_after(heard, Switch::wake);
+        self.look_after(heard, CallPolicy::wake);
     }
 
     /// It goes, and its owner is awake.
@@ -48,8 +48,12 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// Reaps for everybody, and so for those who have not seen the calls that were heard.
-    fn look_after(&self, heard: Option<Heard<'_, O::EventFd>>, attend: impl FnOnce(&mut Switch)) {
-        self.attend(|_, switch| attend(switch));
+    fn look_after(
+        &self,
+        heard: Option<Heard<'_, O::EventFd>>,
+        attend: impl FnOnce(&mut CallPolicy),
+    ) {
+        self.attend(|_, policy| attend(policy));
         if let Some(heard) = heard {
             heard.looked_after();
         }
@@ -64,11 +68,11 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
         let mut heard = None;
         if let Some(to) = to {
             // Calls of before would end its sleep at once.
-            heard = Some(self.outside.call().hear());
-            self.outside.watched_by(to)?;
+            heard = Some(self.transport.call().hear());
+            self.transport.watched_by(to)?;
         }
         if let Some(from) = from {
-            self.outside.unwatched_by(from);
+            self.transport.unwatched_by(from);
         }
         Ok(heard)
     }

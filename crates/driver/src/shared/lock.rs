@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::notify::kick::Holding;
+use crate::notify::doorbell::Holding;
 use crate::sync::{Mutex, MutexGuard, lock};
 use pollux_threads::preemptions;
 

@@ -4,17 +4,13 @@ pub mod blocking;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod channel_calls;
-pub mod completion;
-#[cfg(not(loom))]
-pub mod descriptors;
+pub mod completion_state;
 pub mod listeners;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod owner;
 pub mod parker;
 pub mod parts;
-#[cfg(not(loom))]
-pub mod peek;
 #[cfg(not(loom))]
 pub mod pending;
 #[cfg(not(loom))]
@@ -25,5 +21,9 @@ pub mod room;
 #[cfg(not(loom))]
 pub mod state;
 pub mod switchboard;
+#[cfg(not(loom))]
+pub mod transport;
+#[cfg(not(loom))]
+pub mod used_index;
 pub mod waiting;
 pub mod wakeups;

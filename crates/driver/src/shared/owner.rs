@@ -8,10 +8,10 @@ use pollux_ring::{Armed, Notify, RingIndex};
 
 use crate::options::Completion;
 use crate::requests::core::Core;
-use crate::shared::completion::Fate;
+use crate::shared::completion_state::CompletionState;
 use crate::shared::parts::{Ends, Owner};
-use crate::shared::peek::Sight;
-use crate::shared::wakeups::Wakes;
+use crate::shared::used_index::UsedIndex;
+use crate::shared::wakeups::Wakeups;
 
 /// Who waits for a request.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub enum Waits {
 /// A request that a [`Pending`](crate::Pending) holds, with all that was lent with it.
 pub trait Held: Send + Sync + std::fmt::Debug {
     /// What is known of it.
-    fn fate(&self) -> &Fate;
+    fn state(&self) -> &CompletionState;
 
     /// It has ended because the device is gone, which may still write to its memory: that is retired.
     fn retire(&self);
@@ -34,18 +34,18 @@ pub trait Held: Send + Sync + std::fmt::Debug {
 impl Owner for Waits {
     fn completion(&self) -> Completion {
         match self {
-            Self::Handle(held) => held.fate().completion(),
+            Self::Handle(held) => held.state().completion(),
             Self::Channel(_, _, completion) => *completion,
         }
     }
 
-    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes) {
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups) {
         match self {
             Self::Handle(held) => {
                 if result == Err(Failure::Lost) {
                     held.retire();
                 }
-                held.fate().end(result, wakes);
+                held.state().end(result, wakes);
             }
             Self::Channel(address, ticket, _) => wakes.deliver(address, Done { ticket, result }),
         }
@@ -57,20 +57,20 @@ impl Owner for Waits {
 pub struct SharedEnds {
     /// The requests.
     pub core: Core<Waits>,
-    sight: Arc<Sight>,
+    used_index: Arc<UsedIndex>,
 }
 
 impl SharedEnds {
-    /// Those of the queue of `core`, which others see by `sight`.
-    pub fn new(core: Core<Waits>, sight: Arc<Sight>) -> Self {
-        Self { core, sight }
+    /// Those of the queue of `core`, which others see by `used_index`.
+    pub fn new(core: Core<Waits>, used_index: Arc<UsedIndex>) -> Self {
+        Self { core, used_index }
     }
 }
 
 impl Drop for SharedEnds {
     /// Nobody has a handle any more; but what was lent with a request that was dropped is with the core.
     fn drop(&mut self) {
-        let mut nobody = Wakes::default();
+        let mut nobody = Wakeups::default();
         self.core
             .close(&mut |waits, result| waits.end(result, &mut nobody));
     }
@@ -84,7 +84,7 @@ impl Ends for SharedEnds {
         let before = self.core.epoch();
         let chains = self.core.reap(done);
         if self.core.epoch() != before {
-            self.sight.follow(&self.core);
+            self.used_index.follow(&self.core);
         }
         chains
     }

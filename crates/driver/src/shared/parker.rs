@@ -1,81 +1,81 @@
-//! How one thread sleeps that waits for a request: in the queue's seat, or parked.
+//! How one thread sleeps that waits for a request: until the device calls, or parked.
 
 use std::sync::Arc;
 use std::task::Wake;
 
 use crate::sync::{Condvar, Mutex, lock, wait};
 
-/// The place to sleep that a device's call ends.
-pub trait Seat: Send + 'static {
-    /// A handle that ends the sleep of whoever sits there.
-    type Bell: Clone + std::fmt::Debug + Send + Sync + 'static;
+/// A sleep that calls of the device end. A queue has one, for one thread at a time.
+pub trait CallSleeper: Send + 'static {
+    /// What ends the sleep from another thread.
+    type Handle: Clone + std::fmt::Debug + Send + Sync + 'static;
 
     /// Another handle.
-    fn bell(&self) -> Self::Bell;
+    fn handle(&self) -> Self::Handle;
 
-    /// Announces the sleep: from now on a bell that is rung ends it.
+    /// Announces the sleep: from now on a wake by a handle ends it.
     fn arm(&mut self);
 
-    /// Sleeps until the device calls or somebody rings.
+    /// Sleeps until the device calls or a handle wakes it.
     fn sleep(&mut self);
 
-    /// Ends the sleep of whoever sits there.
-    fn ring(bell: &Self::Bell);
+    /// Ends the sleep.
+    fn wake(handle: &Self::Handle);
 }
 
 /// A thread that waits.
 #[derive(Debug)]
-pub struct Parker<S: Seat> {
-    state: Mutex<State<S>>,
+pub struct Parker<S: CallSleeper> {
+    state: Mutex<ParkerState<S>>,
     /// Ends the sleep of one that is parked.
     woken: Condvar,
 }
 
 #[derive(Debug)]
-struct State<S: Seat> {
+struct ParkerState<S: CallSleeper> {
     /// It was woken, and has not looked yet.
     notified: bool,
-    asleep: Asleep<S>,
+    asleep: Sleep<S>,
 }
 
 /// Where it sleeps, or is about to: what has to be done to wake it.
 #[derive(Debug)]
-enum Asleep<S: Seat> {
+enum Sleep<S: CallSleeper> {
     No,
-    Seated(S::Bell),
+    ForCalls(S::Handle),
     Parked,
 }
 
-impl<S: Seat> Parker<S> {
+impl<S: CallSleeper> Parker<S> {
     /// One that is awake.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ParkerState {
                 notified: false,
-                asleep: Asleep::No,
+                asleep: Sleep::No,
             }),
             woken: Condvar::new(),
         })
     }
 
-    /// Sleeps in `seat`, unless it was woken since it last slept.
-    pub fn sit(&self, seat: &mut S) {
-        seat.arm();
+    /// Sleeps until calls or a wake end that, unless it was woken since it last slept.
+    pub fn sleep_for_calls(&self, sleeper: &mut S) {
+        sleeper.arm();
         {
             let mut state = lock(&self.state);
             if std::mem::take(&mut state.notified) {
                 return;
             }
-            state.asleep = Asleep::Seated(seat.bell());
+            state.asleep = Sleep::ForCalls(sleeper.handle());
         }
-        seat.sleep();
+        sleeper.sleep();
         lock(&self.state).awake();
     }
 
     /// Sleeps where only a wake of its own ends it, unless it was woken since it last slept.
     pub fn park(&self) {
         let mut state = lock(&self.state);
-        state.asleep = Asleep::Parked;
+        state.asleep = Sleep::Parked;
         while !state.notified {
             state = wait(&self.woken, state);
         }
@@ -83,27 +83,27 @@ impl<S: Seat> Parker<S> {
     }
 }
 
-impl<S: Seat> State<S> {
+impl<S: CallSleeper> ParkerState<S> {
     /// Whatever woke it came before this, and the look comes after.
     fn awake(&mut self) {
         self.notified = false;
-        self.asleep = Asleep::No;
+        self.asleep = Sleep::No;
     }
 }
 
-impl<S: Seat> Wake for Parker<S> {
+impl<S: CallSleeper> Wake for Parker<S> {
     fn wake(self: Arc<Self>) {
         let mut state = lock(&self.state);
         state.notified = true;
-        let bell = match &state.asleep {
-            Asleep::Seated(bell) => bell.clone(),
-            Asleep::Parked => {
+        let handle = match &state.asleep {
+            Sleep::ForCalls(handle) => handle.clone(),
+            Sleep::Parked => {
                 drop(state);
                 return self.woken.notify_one();
             }
-            Asleep::No => return,
+            Sleep::No => return,
         };
         drop(state);
-        S::ring(&bell);
+        S::wake(&handle);
     }
 }

@@ -7,7 +7,7 @@ use pollux_disk::Failure;
 use pollux_ring::{Armed, Notify, RingIndex};
 
 use super::listeners::Point;
-use super::wakeups::Wakes;
+use super::wakeups::Wakeups;
 use crate::notify::call::{Call, EventFd};
 use crate::options::Completion;
 
@@ -17,7 +17,7 @@ pub trait Owner: Send {
     fn completion(&self) -> Completion;
 
     /// The request has ended. Under the queue's lock: whoever is to be woken goes to `wakes`.
-    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes);
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups);
 }
 
 /// What is behind the lock: a queue's ends.
@@ -55,7 +55,7 @@ pub trait Ends: Send {
 }
 
 /// The outside of the lock: what a queue needs beside its ends.
-pub trait Outside: Send + Sync {
+pub trait Transport: Send + Sync {
     /// What the device signals.
     type EventFd: EventFd;
     /// Where the owner of a channel sleeps.
@@ -71,7 +71,7 @@ pub trait Outside: Send + Sync {
     /// What `epoll_ctl` says.
     fn watched_by(&self, point: &Self::Point) -> io::Result<()>;
 
-    /// Takes [`Outside::watched_by`] back.
+    /// Takes [`Transport::watched_by`] back.
     fn unwatched_by(&self, point: &Self::Point);
 
     /// Is there something to reap, behind the elements before `next`? A look without the lock.
@@ -81,10 +81,10 @@ pub trait Outside: Send + Sync {
     fn kick(&self);
 
     /// Requests wait for a call that is suspended: somebody is to be woken in a while.
-    fn set_alarm(&self);
+    fn start_timer(&self);
 
     /// Has the alarm gone off?
-    fn alarm(&self) -> bool;
+    fn timer(&self) -> bool;
 
     /// A look has found so many chains.
     fn looked(&self, chains: u16);

@@ -11,11 +11,11 @@ use pollux_disk::wait::give_way;
 use pollux_memory::{Loan, Spans};
 use rustix::io::Errno;
 
-use crate::memory::data::{Data, Way};
-use crate::notify::polling::{Next, Polls};
+use crate::memory::data::{Data, Direction};
+use crate::notify::polling::{Next, Polling};
 use crate::options::Completion;
-use crate::requests::command::Ask;
-use crate::shared::completion::Fate;
+use crate::requests::command::Command;
+use crate::shared::completion_state::CompletionState;
 use crate::shared::owner::{Held, Waits};
 use crate::shared::room::Turn;
 use crate::shared::state::Shared;
@@ -34,11 +34,11 @@ use crate::sync::{Mutex, lock};
 #[must_use = "the request is on its way, and nobody learns how it ends"]
 pub struct Pending<D: Data> {
     shared: Arc<Shared>,
-    state: State<D>,
-    way: Way,
+    progress: Progress<D>,
+    direction: Direction,
 }
 
-enum State<D: Data> {
+enum Progress<D: Data> {
     /// How it ends was known before the device was asked.
     Foreseen(Option<Arc<Lent<D>>>, Result<(), Failure>),
     /// There is no room for it.
@@ -51,16 +51,16 @@ enum State<D: Data> {
 
 /// A request and what was lent with it. The queue has one reference while it is in flight.
 struct Lent<D: Data> {
-    fate: Fate,
-    ask: Ask,
+    state: CompletionState,
+    command: Command,
     completion: Completion,
     data: Mutex<Option<D::Lent>>,
     list: Option<Loan>,
 }
 
 impl<D: Data> Held for Lent<D> {
-    fn fate(&self) -> &Fate {
-        &self.fate
+    fn state(&self) -> &CompletionState {
+        &self.state
     }
 
     fn retire(&self) {
@@ -82,29 +82,33 @@ impl<D: Data> Drop for Lent<D> {
 impl<D: Data> fmt::Debug for Lent<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent")
-            .field("ask", &self.ask)
-            .field("fate", &self.fate)
+            .field("ask", &self.command)
+            .field("fate", &self.state)
             .finish_non_exhaustive()
     }
 }
 
 impl<D: Data> Pending<D> {
-    /// A request with `data`; `ask` says what to do with where that lies.
+    /// A request with `data`; `command` says what to do with where that lies.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         data: D,
-        way: Way,
+        direction: Direction,
         completion: Completion,
-        ask: impl FnOnce(Spans) -> Ask,
+        command: impl FnOnce(Spans) -> Command,
     ) -> Self {
         let shared = Arc::clone(shared);
-        let pool = shared.board.outside().place().device().pool();
-        let lent = match data.lend(pool, way) {
+        let pool = shared.board.transport().queue().device().pool();
+        let lent = match data.lend(pool, direction) {
             Ok(lent) => lent,
             Err(error) => {
                 tracing::debug!(%error, "no memory for a copy");
-                let state = State::Foreseen(None, Err(Failure::Io(Errno::NOMEM)));
-                return Self { shared, state, way };
+                let progress = Progress::Foreseen(None, Err(Failure::Io(Errno::NOMEM)));
+                return Self {
+                    shared,
+                    progress,
+                    direction,
+                };
             }
         };
         // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
@@ -112,17 +116,17 @@ impl<D: Data> Pending<D> {
         let spans = unsafe { D::spans(&lent) };
         let list = Loan::first(&spans, u64::MAX);
         let lent = Arc::new(Lent {
-            fate: Fate::new(completion),
+            state: CompletionState::new(completion),
             // SAFETY: the list ends with `Lent`.
-            ask: ask(unsafe { list.spans() }),
+            command: command(unsafe { list.spans() }),
             completion,
             data: Mutex::new(Some(lent)),
             list: Some(list),
         });
         let mut pending = Self {
             shared,
-            state: State::Waiting(lent, None),
-            way,
+            progress: Progress::Waiting(lent, None),
+            direction,
         };
         pending.submit();
         pending
@@ -130,14 +134,14 @@ impl<D: Data> Pending<D> {
 
     /// Hands a request that waits for room to the device, if there is some.
     fn submit(&mut self) {
-        let State::Waiting(lent, turn) = &mut self.state else {
+        let Progress::Waiting(lent, turn) = &mut self.progress else {
             return;
         };
         let mut foreseen = None;
-        let room = self.shared.board.submit(turn, |ends, switch| {
+        let room = self.shared.board.submit(turn, |ends, policy| {
             let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
-            match ends.core.accept(lent.ask, Waits::Handle(held)) {
-                Ok(()) => switch.begin(lent.completion),
+            match ends.core.accept(lent.command, Waits::Handle(held)) {
+                Ok(()) => policy.begin(lent.completion),
                 Err((_, result)) => foreseen = Some(result),
             }
         });
@@ -145,9 +149,9 @@ impl<D: Data> Pending<D> {
             return;
         }
         let lent = Arc::clone(lent);
-        self.state = match foreseen {
-            Some(result) => State::Foreseen(Some(lent), result),
-            None => State::InFlight(lent),
+        self.progress = match foreseen {
+            Some(result) => Progress::Foreseen(Some(lent), result),
+            None => Progress::InFlight(lent),
         };
     }
 
@@ -155,16 +159,16 @@ impl<D: Data> Pending<D> {
     /// never sleeps.
     pub fn is_done(&mut self) -> bool {
         self.submit();
-        match &self.state {
-            State::Foreseen(..) | State::Over => true,
-            State::Waiting(..) => {
+        match &self.progress {
+            Progress::Foreseen(..) | Progress::Over => true,
+            Progress::Waiting(..) => {
                 self.shared.board.poll();
                 false
             }
-            State::InFlight(lent) => {
-                lent.fate.has_ended() || {
+            Progress::InFlight(lent) => {
+                lent.state.has_ended() || {
                     self.shared.board.poll();
-                    lent.fate.has_ended()
+                    lent.state.has_ended()
                 }
             }
         }
@@ -191,20 +195,20 @@ impl<D: Data> Pending<D> {
         } else {
             self.sleep()
         };
-        polls.over(|| shared.epoch.elapsed());
+        polls.over(|| shared.started.elapsed());
         shared.learnt(polls);
         result
     }
 
     /// Polls for as long as that pays: has it ended?
-    fn polls(&mut self, polls: &mut Polls) -> bool {
-        let epoch = self.shared.epoch;
+    fn polls(&mut self, polls: &mut Polling) -> bool {
+        let started = self.shared.started;
         loop {
-            match polls.empty(epoch.elapsed()) {
+            match polls.empty(started.elapsed()) {
                 Next::Poll => std::hint::spin_loop(),
                 Next::Yield => {
                     let preemptions = give_way();
-                    polls.gave_way(epoch.elapsed(), preemptions);
+                    polls.gave_way(started.elapsed(), preemptions);
                 }
                 Next::Sleep => return false,
             }
@@ -220,9 +224,9 @@ impl<D: Data> Pending<D> {
     }
 
     fn completion(&self) -> Option<Completion> {
-        match &self.state {
-            State::Waiting(lent, _) | State::InFlight(lent) => Some(lent.completion),
-            State::Foreseen(..) | State::Over => None,
+        match &self.progress {
+            Progress::Waiting(lent, _) | Progress::InFlight(lent) => Some(lent.completion),
+            Progress::Foreseen(..) | Progress::Over => None,
         }
     }
 
@@ -231,36 +235,38 @@ impl<D: Data> Pending<D> {
             if self.is_done() {
                 return Poll::Ready(self.end());
             }
-            match &mut self.state {
-                State::Waiting(_, turn) => {
+            match &mut self.progress {
+                Progress::Waiting(_, turn) => {
                     if self.shared.board.poll_room(turn, waker).is_pending() {
                         return Poll::Pending;
                     }
                 }
-                State::InFlight(lent) => {
-                    if self.shared.board.poll_end(&lent.fate, waker).is_pending() {
+                Progress::InFlight(lent) => {
+                    if self.shared.board.poll_end(&lent.state, waker).is_pending() {
                         return Poll::Pending;
                     }
                 }
-                State::Foreseen(..) | State::Over => {}
+                Progress::Foreseen(..) | Progress::Over => {}
             }
         }
     }
 
     /// How it has ended, with its memory.
     fn end(&mut self) -> Result<D, Failure> {
-        let (lent, result) = match std::mem::replace(&mut self.state, State::Over) {
-            State::Foreseen(lent, result) => (lent, result),
-            State::InFlight(lent) => {
-                let result = lent.fate.result().expect("asked when it has ended");
+        let (lent, result) = match std::mem::replace(&mut self.progress, Progress::Over) {
+            Progress::Foreseen(lent, result) => (lent, result),
+            Progress::InFlight(lent) => {
+                let result = lent.state.result().expect("asked when it has ended");
                 (Some(lent), result)
             }
-            State::Waiting(..) | State::Over => panic!("a request is not waited for after its end"),
+            Progress::Waiting(..) | Progress::Over => {
+                panic!("a request is not waited for after its end")
+            }
         };
         result?;
         let data = lent.and_then(|lent| lock(&lent.data).take());
         let data = data.expect("only what failed has lost its memory");
-        Ok(D::take_back(data, self.way))
+        Ok(D::take_back(data, self.direction))
     }
 }
 
@@ -276,10 +282,10 @@ impl<D: Data> Unpin for Pending<D> {}
 
 impl<D: Data> Drop for Pending<D> {
     fn drop(&mut self) {
-        match &self.state {
-            State::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
-            State::InFlight(lent) if !lent.fate.has_ended() => {
-                self.shared.board.forsake(&lent.fate);
+        match &self.progress {
+            Progress::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
+            Progress::InFlight(lent) if !lent.state.has_ended() => {
+                self.shared.board.forsake(&lent.state);
             }
             _ => {}
         }
@@ -288,12 +294,14 @@ impl<D: Data> Drop for Pending<D> {
 
 impl<D: Data> fmt::Debug for Pending<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            State::Foreseen(_, result) => return f.debug_tuple("Foreseen").field(result).finish(),
-            State::Waiting(lent, _) => ("Waiting", lent),
-            State::InFlight(lent) => ("InFlight", lent),
-            State::Over => return f.write_str("Over"),
+        let progress = match &self.progress {
+            Progress::Foreseen(_, result) => {
+                return f.debug_tuple("Foreseen").field(result).finish();
+            }
+            Progress::Waiting(lent, _) => ("Waiting", lent),
+            Progress::InFlight(lent) => ("InFlight", lent),
+            Progress::Over => return f.write_str("Over"),
         };
-        f.debug_tuple(state.0).field(state.1).finish()
+        f.debug_tuple(progress.0).field(progress.1).finish()
     }
 }

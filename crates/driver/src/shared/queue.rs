@@ -8,10 +8,10 @@ use pollux_disk::{Durability, Op, Unmap, WaitPoint};
 use pollux_memory::Spans;
 
 use crate::counters::Counters;
-use crate::device::active_queue::Place;
-use crate::memory::data::{Data, Way};
+use crate::device::active_queue::ActiveQueue;
+use crate::memory::data::{Data, Direction};
 use crate::options::Completion;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 use crate::shared::channel::SharedChannel;
 use crate::shared::lock::LockTimes;
 use crate::shared::pending::Pending;
@@ -26,8 +26,8 @@ use crate::shared::state::Shared;
 pub struct Queue(pub(crate) Arc<Shared>);
 
 impl Queue {
-    pub(crate) fn over(place: Place) -> io::Result<Self> {
-        Ok(Self(Arc::new(Shared::over(place)?)))
+    pub(crate) fn over(queue: ActiveQueue) -> io::Result<Self> {
+        Ok(Self(Arc::new(Shared::over(queue)?)))
     }
 
     /// A channel into the queue, for an owner that sleeps at `wait`. Its completions arrive in an inbox of
@@ -53,8 +53,8 @@ impl Queue {
 
     /// Reads from the disk at `at` into all of `into`.
     pub fn read<D: Data>(&self, at: u64, into: D, completion: Completion) -> Pending<D> {
-        let ask = move |into| Ask::Op(Op::Read { at, into });
-        Pending::new(&self.0, into, Way::In, completion, ask)
+        let command = move |into| Command::Op(Op::Read { at, into });
+        Pending::new(&self.0, into, Direction::In, completion, command)
     }
 
     /// Writes all of `from` to the disk at `at`.
@@ -65,14 +65,14 @@ impl Queue {
         durability: Durability,
         completion: Completion,
     ) -> Pending<D> {
-        let ask = move |from| {
-            Ask::Op(Op::Write {
+        let command = move |from| {
+            Command::Op(Op::Write {
                 at,
                 from,
                 durability,
             })
         };
-        Pending::new(&self.0, from, Way::Out, completion, ask)
+        Pending::new(&self.0, from, Direction::Out, completion, command)
     }
 
     /// Puts every write that has completed on stable storage.
@@ -106,12 +106,12 @@ impl Queue {
     /// Asks for the serial number: 20 bytes, padded with zeroes.
     pub fn serial(&self, completion: Completion) -> Pending<Vec<u8>> {
         let into = vec![0; SERIAL_BYTES];
-        Pending::new(&self.0, into, Way::In, completion, Ask::Serial)
+        Pending::new(&self.0, into, Direction::In, completion, Command::Serial)
     }
 
     fn bare(&self, op: Op, completion: Completion) -> Pending<()> {
-        Pending::new(&self.0, (), Way::Out, completion, move |_: Spans| {
-            Ask::Op(op)
+        Pending::new(&self.0, (), Direction::Out, completion, move |_: Spans| {
+            Command::Op(op)
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pollux_disk::WaitPoint;
 use pollux_disk::wait::Sleeper;
 
-use crate::shared::parts::Outside;
+use crate::shared::parts::Transport;
 use crate::shared::state::Shared;
 use crate::sync::{Mutex, lock};
 
@@ -27,7 +27,7 @@ pub struct Readiness {
 impl Readiness {
     pub(crate) fn new(shared: Arc<Shared>) -> io::Result<Self> {
         let sleeper = Sleeper::new()?;
-        shared.board.outside().watched_by(sleeper.point())?;
+        shared.board.transport().watched_by(sleeper.point())?;
         // Whatever has called before this was there to hear it.
         shared.board.woken();
         Ok(Self {

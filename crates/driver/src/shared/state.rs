@@ -6,58 +6,59 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use crate::counters::Counters;
-use crate::device::active_queue::Place;
-use crate::notify::polling::Polls;
+use crate::device::active_queue::ActiveQueue;
+use crate::notify::polling::Polling;
 use crate::requests::core::Core;
-use crate::shared::descriptors::{CallSeat, Edge};
 use crate::shared::owner::SharedEnds;
-use crate::shared::peek::Sight;
 use crate::shared::switchboard::Switchboard;
+use crate::shared::transport::{EpollSleeper, FdTransport};
+use crate::shared::used_index::UsedIndex;
 use crate::sync::{Mutex, lock};
 
 /// What all handles of a shared queue have in common.
 #[derive(Debug)]
 pub struct Shared {
     /// The queue behind its lock.
-    pub board: Switchboard<SharedEnds, CallSeat, Edge>,
+    pub board: Switchboard<SharedEnds, EpollSleeper, FdTransport>,
     /// For how long blocking waits poll before they sleep, as it was learnt, and by which thread.
-    polls: Mutex<(Polls, Option<ThreadId>)>,
+    polls: Mutex<(Polling, Option<ThreadId>)>,
     /// From when their time counts.
-    pub epoch: Instant,
+    pub started: Instant,
 }
 
 impl Shared {
-    /// Of the queue at `place`, which has no requests yet.
-    pub fn over(place: Place) -> io::Result<Self> {
-        let device = Arc::clone(place.device());
-        let index = place.index();
+    /// Of `queue`, which has no requests yet.
+    pub fn over(queue: ActiveQueue) -> io::Result<Self> {
+        let device = Arc::clone(queue.device());
+        let index = queue.index();
         let core = Core::new(Arc::clone(&device), index);
-        let sight = Arc::new(Sight::new(&core));
-        let edge = Edge::new(place, Arc::clone(&sight))?;
-        let seat = CallSeat::new(&edge)?;
+        let used_index = Arc::new(UsedIndex::new(&core));
+        let transport = FdTransport::new(queue, Arc::clone(&used_index))?;
+        let sleeper = EpollSleeper::new(&transport)?;
         let options = device.options();
-        let ends = SharedEnds::new(core, sight);
-        let mut board = Switchboard::new(ends, seat, edge, options.mixed, options.kick_lock);
+        let ends = SharedEnds::new(core, used_index);
+        let mut board =
+            Switchboard::new(ends, sleeper, transport, options.mixed, options.kick_lock);
         if options.record_lock {
             board.record();
         }
-        let polls = Mutex::new((Polls::new(), None));
-        let epoch = Instant::now();
+        let polls = Mutex::new((Polling::new(), None));
+        let started = Instant::now();
         Ok(Self {
             board,
             polls,
-            epoch,
+            started,
         })
     }
 
     /// What the queue has counted since the device is there.
     pub fn counters(&self) -> Counters {
         self.board.hear();
-        self.board.outside().place().counts().snapshot()
+        self.board.transport().queue().counts().snapshot()
     }
 
     /// What was learnt of polling so far.
-    pub fn polls(&self) -> Polls {
+    pub fn polls(&self) -> Polling {
         let (mut polls, by) = lock(&self.polls).clone();
         if by != Some(thread::current().id()) {
             polls.moved();
@@ -66,7 +67,7 @@ impl Shared {
     }
 
     /// What a wait has learnt.
-    pub fn learnt(&self, polls: Polls) {
+    pub fn learnt(&self, polls: Polling) {
         *lock(&self.polls) = (polls, Some(thread::current().id()));
     }
 }

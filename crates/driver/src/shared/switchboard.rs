@@ -2,10 +2,10 @@
 //!
 //! Whoever looks reaps for everybody: a request that has ended completes there and then, and its owner
 //! is woken at its own wait point, after the lock is released. *Calls are on while a call-driven request
-//! is in flight or anybody sleeps* ([`Switch`](crate::notify::interrupts::Switch) decides); turning them on is a
+//! is in flight or anybody sleeps* ([`CallPolicy`](crate::notify::call_policy::Switch) decides); turning them on is a
 //! loop of asking and looking, and whatever a look finds is reaped before anybody sleeps.
 //!
-//! The module knows no ring and no descriptor: those are behind [`Ends`] and [`Seat`]. loom runs it over
+//! The module knows no ring and no descriptor: those are behind [`Ends`] and [`CallSleeper`]. loom runs it over
 //! the real `Reader` and `Writer`, in every interleaving.
 
 use std::collections::VecDeque;
@@ -15,20 +15,20 @@ use std::task::Waker;
 use pollux_ring::{Armed, Notify, RingIndex};
 
 use super::listeners::Listeners;
-use super::parker::{Parker, Seat};
-use super::parts::{Ends, Outside, Owner};
+use super::parker::{CallSleeper, Parker};
+use super::parts::{Ends, Owner, Transport};
 use super::room::{RoomQueue, Turn};
-use super::wakeups::Wakes;
-use crate::notify::interrupts::Switch;
+use super::wakeups::Wakeups;
+use crate::notify::call_policy::CallPolicy;
 use crate::options::{KickLock, Mixed};
 use crate::shared::lock::{Guard, Lock};
 use crate::sync::{AtomicU16, Ordering};
 
 /// A shared queue.
-pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
+pub struct Switchboard<E: Ends, S: CallSleeper, O: Transport> {
     /// Goes first: the queue stops with it, and only then is what was lent with requests let go.
-    pub(super) outside: O,
-    pub(super) lock: Lock<State<E, S>>,
+    pub(super) transport: O,
+    pub(super) lock: Lock<Locked<E, S>>,
     /// The channels.
     pub(super) listeners: Listeners<O::Point>,
     /// The used element to be taken next, for looks without the lock.
@@ -36,56 +36,56 @@ pub struct Switchboard<E: Ends, S: Seat, O: Outside> {
     kick_lock: KickLock,
 }
 
-pub(super) struct State<E: Ends, S: Seat> {
+pub(super) struct Locked<E: Ends, S: CallSleeper> {
     pub(super) ends: E,
-    pub(super) switch: Switch,
-    /// The place to sleep with the call descriptor, while nobody sits there.
-    pub(super) seat: Option<S>,
+    pub(super) policy: CallPolicy,
+    /// What hears calls, while no thread sleeps with it.
+    pub(super) sleeper: Option<S>,
     pub(super) parked: VecDeque<Arc<Parker<S>>>,
     pub(super) for_room: RoomQueue,
     /// An alarm is set, and has not gone off.
-    alarmed: bool,
+    timer_runs: bool,
 }
 
 /// What is left to do when the lock is released.
 #[must_use = "somebody sleeps"]
-pub(super) struct After {
-    pub(super) wakes: Wakes,
+pub(super) struct Deferred {
+    pub(super) wakes: Wakeups,
     kick: bool,
 }
 
-impl After {
+impl Deferred {
     pub(super) fn nothing() -> Self {
         Self {
-            wakes: Wakes::none(),
+            wakes: Wakeups::none(),
             kick: false,
         }
     }
 }
 
-impl<E: Ends, S: Seat> State<E, S> {
+impl<E: Ends, S: CallSleeper> Locked<E, S> {
     /// Reaps, and sees to it that calls are on if they are needed.
-    pub(super) fn reap(&mut self, outside: &impl Outside, after: &mut After) -> u16 {
+    pub(super) fn reap(&mut self, transport: &impl Transport, deferred: &mut Deferred) -> u16 {
         let mut all = 0u16;
         loop {
-            let chains = self.reap_once(after);
+            let chains = self.reap_once(deferred);
             all = all.saturating_add(chains);
-            if self.settle(outside) == Armed::Idle {
+            if self.settle(transport) == Armed::Idle {
                 break;
             }
         }
         // What follows, what has waited for room, or, at another server, all that was in flight.
         if self.ends.publish() == Notify::Needed {
-            after.kick = true;
+            deferred.kick = true;
         }
         all
     }
 
-    fn reap_once(&mut self, after: &mut After) -> u16 {
-        let Self { ends, switch, .. } = self;
+    fn reap_once(&mut self, deferred: &mut Deferred) -> u16 {
+        let Self { ends, policy, .. } = self;
         let chains = ends.reap(&mut |owner: E::Owner, result| {
-            switch.end(owner.completion());
-            owner.end(result, &mut after.wakes);
+            policy.end(owner.completion());
+            owner.end(result, &mut deferred.wakes);
         });
         let most = if self.ends.is_gone() {
             u16::MAX
@@ -93,7 +93,7 @@ impl<E: Ends, S: Seat> State<E, S> {
             chains
         };
         for _ in 0..most {
-            if !self.wake_for_room(after) {
+            if !self.wake_for_room(deferred) {
                 break;
             }
         }
@@ -101,55 +101,55 @@ impl<E: Ends, S: Seat> State<E, S> {
     }
 
     /// Wakes the first of those who wait for room, if there is some. Was there somebody?
-    pub(super) fn wake_for_room(&mut self, after: &mut After) -> bool {
+    pub(super) fn wake_for_room(&mut self, deferred: &mut Deferred) -> bool {
         if !self.ends.has_room() {
             return false;
         }
         let Some(waker) = self.for_room.pop() else {
             return false;
         };
-        self.switch.wake();
-        after.wakes.wake(waker);
+        self.policy.wake();
+        deferred.wakes.wake(waker);
         true
     }
 
     /// Takes one out of those who wait for room. Its waker is to be dropped when the lock is released.
     pub(super) fn stops_waiting(&mut self, position: usize) -> Waker {
-        self.switch.wake();
+        self.policy.wake();
         self.for_room.remove(position)
     }
 
     /// Turns calls on or off, as they are needed now. [`Armed::Pending`]: reap, and settle again.
-    fn settle(&mut self, outside: &impl Outside) -> Armed {
-        if self.switch.wanted() {
+    fn settle(&mut self, transport: &impl Transport) -> Armed {
+        if self.policy.wanted() {
             if self.ends.is_armed() {
                 return Armed::Idle;
             }
             return self.ends.arm();
         }
         self.ends.disarm();
-        if self.switch.suspended() && !self.alarmed {
-            self.alarmed = true;
-            outside.set_alarm();
+        if self.policy.suspended() && !self.timer_runs {
+            self.timer_runs = true;
+            transport.start_timer();
         }
         Armed::Idle
     }
 }
 
-impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// A queue without requests.
-    pub fn new(ends: E, seat: S, outside: O, mixed: Mixed, kick_lock: KickLock) -> Self {
+    pub fn new(ends: E, sleeper: S, transport: O, mixed: Mixed, kick_lock: KickLock) -> Self {
         Self {
             next: AtomicU16::new(ends.next().0),
-            lock: Lock::new(State {
+            lock: Lock::new(Locked {
                 ends,
-                switch: Switch::new(mixed),
-                seat: Some(seat),
+                policy: CallPolicy::new(mixed),
+                sleeper: Some(sleeper),
                 parked: VecDeque::new(),
                 for_room: RoomQueue::default(),
-                alarmed: false,
+                timer_runs: false,
             }),
-            outside,
+            transport,
             listeners: Listeners::new(),
             kick_lock,
         }
@@ -166,8 +166,8 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// What is outside the lock.
-    pub fn outside(&self) -> &O {
-        &self.outside
+    pub fn transport(&self) -> &O {
+        &self.transport
     }
 
     #[cfg(test)]
@@ -177,17 +177,17 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
 
     /// Releases the lock, and does what is left to do. Whether to kick was decided under the lock; the
     /// kick itself, a system call, comes after it.
-    pub(super) fn release(&self, state: Guard<'_, State<E, S>>, mut after: After) {
+    pub(super) fn release(&self, state: Guard<'_, Locked<E, S>>, mut deferred: Deferred) {
         self.next.store(state.ends.next().0, Ordering::Relaxed);
-        if after.kick && self.kick_lock == KickLock::Held {
-            self.outside.kick();
-            after.kick = false;
+        if deferred.kick && self.kick_lock == KickLock::Held {
+            self.transport.kick();
+            deferred.kick = false;
         }
         drop(state);
-        if after.kick {
-            self.outside.kick();
+        if deferred.kick {
+            self.transport.kick();
         }
-        after.wakes.send();
+        deferred.wakes.send();
     }
 
     /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
@@ -198,7 +198,7 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     pub fn submit(
         &self,
         turn: &mut Option<Turn>,
-        submit: impl FnOnce(&mut E, &mut Switch),
+        submit: impl FnOnce(&mut E, &mut CallPolicy),
     ) -> bool {
         let mut state = self.lock.lock();
         let position = state.for_room.position(*turn);
@@ -214,32 +214,32 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// Lets `submit` stage requests that wait in the queue's backlog where there is no room.
-    pub fn submit_all(&self, submit: impl FnOnce(&mut E, &mut Switch)) {
+    pub fn submit_all(&self, submit: impl FnOnce(&mut E, &mut CallPolicy)) {
         self.stage(self.lock.lock(), false, submit);
     }
 
     fn stage(
         &self,
-        mut state: Guard<'_, State<E, S>>,
+        mut state: Guard<'_, Locked<E, S>>,
         was_woken: bool,
-        submit: impl FnOnce(&mut E, &mut Switch),
+        submit: impl FnOnce(&mut E, &mut CallPolicy),
     ) {
-        let mut after = After::nothing();
-        let State { ends, switch, .. } = &mut *state;
-        submit(ends, switch);
-        after.kick = ends.publish() == Notify::Needed;
+        let mut deferred = Deferred::nothing();
+        let Locked { ends, policy, .. } = &mut *state;
+        submit(ends, policy);
+        deferred.kick = ends.publish() == Notify::Needed;
         if was_woken {
             // One is woken for each chain that comes back, which may have made room for several.
-            state.wake_for_room(&mut after);
+            state.wake_for_room(&mut deferred);
         }
         // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it,
         // nor over what no look at the ring finds.
         let failed = state.ends.has_failed();
-        if state.settle(&self.outside) == Armed::Pending || failed {
-            let chains = state.reap(&self.outside, &mut after);
-            self.outside.looked(chains);
+        if state.settle(&self.transport) == Armed::Pending || failed {
+            let chains = state.reap(&self.transport, &mut deferred);
+            self.transport.looked(chains);
         }
-        self.release(state, after);
+        self.release(state, deferred);
     }
 
     /// Looks, and reaps for everybody what is there; returns how many chains have come back. It never
@@ -250,16 +250,16 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     #[inline]
     pub fn poll(&self) -> u16 {
         let next = RingIndex(self.next.load(Ordering::Relaxed));
-        if !self.outside.sees_more_than(next) {
-            self.outside.looked(0);
+        if !self.transport.sees_more_than(next) {
+            self.transport.looked(0);
             return 0;
         }
         let mut state = self.lock.lock();
-        state.switch.polled();
-        let mut after = After::nothing();
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
+        state.policy.polled();
+        let mut deferred = Deferred::nothing();
+        let chains = state.reap(&self.transport, &mut deferred);
+        self.transport.looked(chains);
+        self.release(state, deferred);
         chains
     }
 
@@ -270,23 +270,23 @@ impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
     }
 
     /// Runs `attend` under the lock, then reaps and settles: afterwards calls are as they are needed.
-    pub fn attend<T>(&self, attend: impl FnOnce(&mut E, &mut Switch) -> T) -> T {
+    pub fn attend<T>(&self, attend: impl FnOnce(&mut E, &mut CallPolicy) -> T) -> T {
         let mut state = self.lock.lock();
-        let mut after = After::nothing();
-        if state.alarmed && self.outside.alarm() {
-            state.alarmed = false;
-            state.switch.overdue();
+        let mut deferred = Deferred::nothing();
+        if state.timer_runs && self.transport.timer() {
+            state.timer_runs = false;
+            state.policy.overdue();
         }
-        let State { ends, switch, .. } = &mut *state;
-        let answer = attend(ends, switch);
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
+        let Locked { ends, policy, .. } = &mut *state;
+        let answer = attend(ends, policy);
+        let chains = state.reap(&self.transport, &mut deferred);
+        self.transport.looked(chains);
+        self.release(state, deferred);
         answer
     }
 }
 
-impl<E: Ends, S: Seat, O: Outside> std::fmt::Debug for Switchboard<E, S, O> {
+impl<E: Ends, S: CallSleeper, O: Transport> std::fmt::Debug for Switchboard<E, S, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Switchboard")
             .field("lock", &self.lock)

@@ -7,67 +7,67 @@ use std::task::{Poll, Waker};
 
 use pollux_disk::Failure;
 
-use super::completion::Fate;
-use super::parker::Seat;
-use super::parts::{Ends, Outside};
+use super::completion_state::CompletionState;
+use super::parker::CallSleeper;
+use super::parts::{Ends, Transport};
 use super::room::Turn;
-use super::switchboard::{After, Switchboard};
+use super::switchboard::{Deferred, Switchboard};
 use crate::sync::lock;
 
-impl<E: Ends, S: Seat, O: Outside> Switchboard<E, S, O> {
+impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
     /// `turn` names this one among those who wait.
     pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
         // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
         let mut waker = waker.clone();
         let mut state = self.lock.lock();
-        let mut after = After::nothing();
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
+        let mut deferred = Deferred::nothing();
+        let chains = state.reap(&self.transport, &mut deferred);
+        self.transport.looked(chains);
         let position = state.for_room.position(*turn);
         let was_woken = turn.is_some() && position.is_none();
         if was_woken || state.ends.has_room() {
-            self.release(state, after);
+            self.release(state, deferred);
             return Poll::Ready(());
         }
         if let Some(position) = position {
             std::mem::swap(state.for_room.waker_mut(position), &mut waker);
         } else {
-            state.switch.sleep();
+            state.policy.sleep();
             *turn = Some(state.for_room.push(waker));
         }
         // It sleeps now: calls have to be on. What that finds may be the room.
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
+        let chains = state.reap(&self.transport, &mut deferred);
+        self.transport.looked(chains);
+        self.release(state, deferred);
         Poll::Pending
     }
 
     /// One that waits for room does not any more. If it was woken for room that it leaves, the next is.
     pub fn leave_room(&self, turn: Turn) {
         let mut state = self.lock.lock();
-        let mut after = After::nothing();
+        let mut deferred = Deferred::nothing();
         let position = state.for_room.position(Some(turn));
         let left = position.map(|position| state.stops_waiting(position));
         if position.is_none() {
-            state.wake_for_room(&mut after);
+            state.wake_for_room(&mut deferred);
         }
-        let chains = state.reap(&self.outside, &mut after);
-        self.outside.looked(chains);
-        self.release(state, after);
+        let chains = state.reap(&self.transport, &mut deferred);
+        self.transport.looked(chains);
+        self.release(state, deferred);
         drop(left);
     }
 
     /// How the request has ended; else `waker` is woken once it has.
-    pub fn poll_end(&self, fate: &Fate, waker: &Waker) -> Poll<Result<(), Failure>> {
+    pub fn poll_end(&self, state: &CompletionState, waker: &Waker) -> Poll<Result<(), Failure>> {
         let mut waker = Some(waker.clone());
-        self.attend(|_, switch| fate.sleep_over(&mut waker, switch));
-        fate.result().map_or(Poll::Pending, Poll::Ready)
+        self.attend(|_, policy| state.sleep_over(&mut waker, policy));
+        state.result().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Nobody waits for the request any more.
-    pub fn forsake(&self, fate: &Fate) {
+    pub fn forsake(&self, state: &CompletionState) {
         let mut nobody = None;
-        self.attend(|_, _| std::mem::swap(&mut *lock(&fate.waker), &mut nobody));
+        self.attend(|_, _| std::mem::swap(&mut *lock(&state.waker), &mut nobody));
     }
 }

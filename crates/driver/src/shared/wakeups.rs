@@ -12,22 +12,22 @@ use crate::sync::model_has_ended;
 
 /// Who is to be woken, and told what.
 #[derive(Debug, Default)]
-pub struct Wakes {
+pub struct Wakeups {
     wakers: VecDeque<Waker>,
-    letters: Vec<(Address, Completion)>,
+    deliveries: Vec<(Address, Completion)>,
 }
 
 thread_local! {
     /// Lists that have grown, so that none is made under a lock.
-    static SPARE: Cell<Wakes> = const {
-        Cell::new(Wakes {
+    static SPARE: Cell<Wakeups> = const {
+        Cell::new(Wakeups {
             wakers: VecDeque::new(),
-            letters: Vec::new(),
+            deliveries: Vec::new(),
         })
     };
 }
 
-impl Wakes {
+impl Wakeups {
     /// Nobody and nothing yet.
     #[inline]
     pub fn none() -> Self {
@@ -42,7 +42,7 @@ impl Wakes {
 
     /// `completion` is delivered to a channel, whose owner is woken if it sleeps.
     pub fn deliver(&mut self, to: Address, completion: Completion) {
-        self.letters.push((to, completion));
+        self.deliveries.push((to, completion));
     }
 
     /// Does it all. No lock of a queue is held.
@@ -56,17 +56,17 @@ impl Wakes {
 }
 
 /// On the way. Wakers are others' code: one that panics takes nobody else's wake-up.
-struct Sent(Wakes);
+struct Sent(Wakeups);
 
 impl Sent {
     #[inline]
     fn all(&mut self) {
-        let Wakes { wakers, letters } = &mut self.0;
+        let Wakeups { wakers, deliveries } = &mut self.0;
         // All that is for a channel arrives before its owner is woken.
-        for (address, completion) in letters.iter() {
+        for (address, completion) in deliveries.iter() {
             address.put(*completion);
         }
-        for (address, _) in letters.drain(..) {
+        for (address, _) in deliveries.drain(..) {
             address.wake();
         }
         while let Some(waker) = wakers.pop_front() {

@@ -4,7 +4,7 @@ use pollux_disk::{Failure, Op};
 
 use super::Core;
 use crate::device::limits::Part;
-use crate::requests::command::Ask;
+use crate::requests::command::Command;
 use crate::requests::flight::{Flight, Job, Whose};
 
 impl<T> Core<T> {
@@ -40,7 +40,7 @@ impl<T> Core<T> {
         if request.flush && request.failure.is_none() {
             (request.flush, request.parts) = (false, 1);
             self.backlog.push_back(Job {
-                ask: Ask::Op(Op::Flush),
+                command: Command::Op(Op::Flush),
                 part: Part::default(),
                 whose: Whose::Part(key),
                 bounce: None,

@@ -3,7 +3,7 @@
 use pollux_disk::Op;
 
 use super::Core;
-use crate::requests::command::{Ask, all};
+use crate::requests::command::{Command, all};
 use crate::requests::flight::{Flight, Job};
 
 impl<T> Core<T> {
@@ -21,7 +21,7 @@ impl<T> Core<T> {
             return;
         }
         let mut again = self.unstage();
-        again.sort_by_key(|job| matches!(job.ask, Ask::Op(Op::Flush)));
+        again.sort_by_key(|job| matches!(job.command, Command::Op(Op::Flush)));
         let count = again.len();
         self.device.counts(self.index).restarted(count);
         if count > 0 {
@@ -41,16 +41,16 @@ impl<T> Core<T> {
 
     /// Everything that is in flight, as it was before it was staged.
     fn unstage(&mut self) -> Vec<Job<T>> {
-        let flights = self.flights.iter_mut().zip(&self.asks);
-        let flying = flights.filter_map(|(flight, ask)| Some((flight.take()?, *ask)));
+        let flights = self.flights.iter_mut().zip(&self.commands);
+        let flying = flights.filter_map(|(flight, command)| Some((flight.take()?, *command)));
         flying
-            .map(|(Flight { whose, cut }, ask)| {
+            .map(|(Flight { whose, cut }, command)| {
                 let (part, bounce) = match cut {
                     Some(cut) => (cut.part, cut.bounce),
-                    None => (all(&ask), None),
+                    None => (all(&command), None),
                 };
                 Job {
-                    ask,
+                    command,
                     part,
                     whose,
                     bounce,

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::{Core, buffer};
 use crate::device::limits::within;
 use crate::requests::bounce::Bounce;
-use crate::requests::command::{Ask, count, data_of, parts, wire};
+use crate::requests::command::{Command, count, data_of, parts, wire};
 use crate::requests::flight::{Cut, Flight, Job, Whole, Whose};
 
 /// What became of a job.
@@ -19,15 +19,17 @@ enum Staging<T> {
 }
 
 impl<T> Core<T> {
-    /// Is it known how `ask` ends before the device is asked?
-    fn foresee(&mut self, ask: &Ask) -> Option<Result<(), Failure>> {
+    /// Is it known how `command` ends before the device is asked?
+    fn foresee(&mut self, command: &Command) -> Option<Result<(), Failure>> {
         if self.device.generation() != self.facts.generation {
             self.facts = self.device.facts();
         }
         if self.device.is_lost() {
             return Some(Err(Failure::Lost));
         }
-        let Ask::Op(op) = ask else { return None };
+        let Command::Op(op) = command else {
+            return None;
+        };
         if let Err(failure) = self.facts.geometry.check(op) {
             return Some(Err(failure));
         }
@@ -43,24 +45,28 @@ impl<T> Core<T> {
     #[cold]
     pub(super) fn accept_any(
         &mut self,
-        ask: Ask,
+        command: Command,
         owner: T,
     ) -> Result<(), (T, Result<(), Failure>)> {
-        if let Some(result) = self.foresee(&ask) {
+        if let Some(result) = self.foresee(&command) {
             return Err((owner, result));
         }
-        self.plan(ask, owner);
+        self.plan(command, owner);
         self.refill();
         Ok(())
     }
 
     /// Cuts a request into chains, and stages those for which there is room.
     #[cold]
-    fn plan(&mut self, ask: Ask, owner: T) {
-        let parts = parts(&ask, &self.facts.limits, self.view.of(self.device.known()));
+    fn plan(&mut self, command: Command, owner: T) {
+        let parts = parts(
+            &command,
+            &self.facts.limits,
+            self.view.of(self.device.known()),
+        );
         let stable = matches!(
-            ask,
-            Ask::Op(
+            command,
+            Command::Op(
                 Op::Write {
                     durability: Durability::Stable,
                     ..
@@ -73,7 +79,7 @@ impl<T> Core<T> {
         let flush = stable && self.facts.flushes;
         if let ([part], false) = (&parts[..], flush) {
             self.backlog.push_back(Job {
-                ask,
+                command,
                 part: *part,
                 whose: Whose::Sole(owner),
                 bounce: None,
@@ -86,7 +92,7 @@ impl<T> Core<T> {
                 flush,
             });
             let jobs = parts.into_iter().map(|part| Job {
-                ask,
+                command,
                 part,
                 whose: Whose::Part(key),
                 bounce: None,
@@ -111,13 +117,13 @@ impl<T> Core<T> {
 
     fn try_stage(&mut self, mut job: Job<T>) -> Staging<T> {
         let limits = self.facts.limits;
-        let buffers = count(&job.ask, job.part, &limits);
+        let buffers = count(&job.command, job.part, &limits);
         let Some(head) = self.head_for(buffers) else {
             return Staging::NoRoom(job);
         };
         let bounce = match job.bounce.take() {
             Some(bounce) => Ok(Some(bounce)),
-            None => Bounce::new(self.device.pool(), &job.ask, job.part),
+            None => Bounce::new(self.device.pool(), &job.command, job.part),
         };
         let bounce = match bounce {
             Ok(bounce) => bounce,
@@ -125,7 +131,7 @@ impl<T> Core<T> {
             Err(_) if self.ring.room() < self.rings.size() => return Staging::NoRoom(job),
             Err(_) => return Staging::Failed(job.whose, Failure::Io(Errno::NOMEM)),
         };
-        let (header, range) = wire(&job.ask, job.part);
+        let (header, range) = wire(&job.command, job.part);
         let frame = self.rings.open(head, header);
         self.readable.clear();
         self.writable.clear();
@@ -134,7 +140,7 @@ impl<T> Core<T> {
             self.rings.set_range(head, range);
             self.readable.push(frame.range);
         }
-        if let Some(spans) = data_of(&job.ask) {
+        if let Some(spans) = data_of(&job.command) {
             let side = match header.kind {
                 Kind::Out => &mut self.readable,
                 _ => &mut self.writable,
@@ -152,11 +158,14 @@ impl<T> Core<T> {
             .stage(&self.readable, &self.writable, u64::from(head));
         staged.expect("pieces are cut so that they fit, and there was room");
         let Job {
-            ask, part, whose, ..
+            command,
+            part,
+            whose,
+            ..
         } = job;
         let is_all = matches!(whose, Whose::Sole(_)) && bounce.is_none();
         let cut = (!is_all).then(|| Box::new(Cut { part, bounce }));
-        self.asks[usize::from(head)] = ask;
+        self.commands[usize::from(head)] = command;
         self.flights[usize::from(head)] = Some(Flight { whose, cut });
         Staging::Staged
     }

@@ -16,9 +16,9 @@ fn silent() -> Served {
 }
 
 /// What is written, and whether that is what it is called.
-type Lie = (fn(&Rings), fn(&PeerFault) -> bool);
+type Forgery = (fn(&Rings), fn(&PeerFault) -> bool);
 
-fn lies() -> Vec<Lie> {
+fn forgeries() -> Vec<Forgery> {
     vec![
         (
             |rings| rings.forge(9, &[]),
@@ -65,19 +65,19 @@ fn connect(socket: &Path) -> Driver {
 
 #[test]
 fn the_owner_of_a_channel_is_told_and_so_are_those_of_other_queues() {
-    for (lie, name) in lies() {
+    for (forge, name) in forgeries() {
         let served = silent();
         let driver = connect(&served.socket());
         let mut waiters = [Waiting::Polled, Waiting::Call].map(|kind| Waiter::new(kind).unwrap());
-        let [mut liar, mut other] =
+        let [mut forging, mut other] =
             [0, 1].map(|at: usize| driver.channel(waiters[at].point()).unwrap());
-        flush(&mut liar, 0);
-        flush(&mut liar, 1);
+        flush(&mut forging, 0);
+        flush(&mut forging, 1);
         flush(&mut other, 0);
-        lie(liar.rings());
+        forge(forging.rings());
         let mut told = Vec::new();
         let done = &mut |done: pollux_disk::Completion| told.push((done.ticket.0, done.result));
-        while waiters[0].wait(&mut liar, None, done).unwrap() == 1 {}
+        while waiters[0].wait(&mut forging, None, done).unwrap() == 1 {}
         told.sort_by_key(|told| told.0);
         // What came back before the nonsense may count.
         assert!(
@@ -90,7 +90,7 @@ fn the_owner_of_a_channel_is_told_and_so_are_those_of_other_queues() {
             "{lost:?}"
         );
         // One that has nothing in flight may sleep, and is not woken by the ring that stays broken.
-        assert_eq!(liar.arm(), Armed::Idle);
+        assert_eq!(forging.arm(), Armed::Idle);
         let mut count = 0;
         let done = &mut |done: pollux_disk::Completion| {
             assert_eq!(done.result, Err(Failure::Lost));
@@ -103,7 +103,7 @@ fn the_owner_of_a_channel_is_told_and_so_are_those_of_other_queues() {
 
 #[test]
 fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
-    for (lie, name) in lies() {
+    for (forge, name) in forgeries() {
         let served = silent();
         let driver = connect(&served.socket());
         let queue = driver.queue(0).unwrap();
@@ -116,14 +116,14 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
                     assert!(flushed.is_err());
                 });
             }
-            let place = queue.0.board.outside().place();
+            let active = queue.0.board.transport().queue();
             let (_, rings) = driver.device().unwrap().claim(0);
             while queue.0.board.has_room() {
                 thread::yield_now();
             }
-            lie(&rings);
+            forge(&rings);
             // A liar calls as well.
-            place.call().signal();
+            active.call().signal();
         });
         let lost = driver.lost();
         assert!(

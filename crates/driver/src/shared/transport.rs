@@ -1,4 +1,4 @@
-//! What is outside a shared queue's lock: its call descriptor, its doorbell, its alarm.
+//! What is outside a shared queue's lock: its call descriptor, its doorbell, its timer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,31 +13,31 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::device::active_queue::Place;
+use crate::device::active_queue::ActiveQueue;
 use crate::notify::call::Call;
 use crate::options::Mixed;
 use crate::shared::listeners::Point;
-use crate::shared::parker::Seat;
-use crate::shared::parts::Outside;
-use crate::shared::peek::Sight;
+use crate::shared::parker::CallSleeper;
+use crate::shared::parts::Transport;
+use crate::shared::used_index::UsedIndex;
 
-/// The seat: a sleep that calls end.
+/// A sleep that calls end, by `epoll`.
 #[derive(Debug)]
-pub struct CallSeat(Sleeper);
+pub struct EpollSleeper(Sleeper);
 
-impl CallSeat {
-    /// One at the queue of `edge`.
-    pub fn new(edge: &Edge) -> io::Result<Self> {
+impl EpollSleeper {
+    /// One at the queue of `transport`.
+    pub fn new(transport: &FdTransport) -> io::Result<Self> {
         let sleeper = Sleeper::new()?;
-        edge.watched_by(sleeper.point())?;
+        transport.watched_by(sleeper.point())?;
         Ok(Self(sleeper))
     }
 }
 
-impl Seat for CallSeat {
-    type Bell = WaitPoint;
+impl CallSleeper for EpollSleeper {
+    type Handle = WaitPoint;
 
-    fn bell(&self) -> WaitPoint {
+    fn handle(&self) -> WaitPoint {
         self.0.point().clone()
     }
 
@@ -51,47 +51,47 @@ impl Seat for CallSeat {
         debug_assert!(slept.is_ok(), "{slept:?}");
     }
 
-    fn ring(bell: &WaitPoint) {
-        bell.wake();
+    fn wake(handle: &WaitPoint) {
+        handle.wake();
     }
 }
 
 /// What is outside the lock.
 #[derive(Debug)]
-pub struct Edge {
-    place: Place,
-    sight: Arc<Sight>,
-    alarm: Option<Alarm>,
+pub struct FdTransport {
+    queue: ActiveQueue,
+    used_index: Arc<UsedIndex>,
+    timer: Option<CallTimer>,
 }
 
 /// Bounds how long a call may be suspended.
 #[derive(Debug)]
-struct Alarm {
+struct CallTimer {
     timer: OwnedFd,
-    after: Duration,
+    deferred: Duration,
 }
 
-impl Edge {
-    /// That of the queue at `place`, whose used ring `sight` sees.
-    pub fn new(place: Place, sight: Arc<Sight>) -> io::Result<Self> {
-        let alarm = match place.device().options().mixed {
-            Mixed::SuspendedFor(after) => {
+impl FdTransport {
+    /// That of the queue at `queue`, whose used ring `used_index` sees.
+    pub fn new(queue: ActiveQueue, used_index: Arc<UsedIndex>) -> io::Result<Self> {
+        let timer = match queue.device().options().mixed {
+            Mixed::SuspendedFor(deferred) => {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
                 let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-                Some(Alarm { timer, after })
+                Some(CallTimer { timer, deferred })
             }
             Mixed::WhileNeeded | Mixed::Rfc2021 => None,
         };
         Ok(Self {
-            place,
-            sight,
-            alarm,
+            queue,
+            used_index,
+            timer,
         })
     }
 
     /// The queue.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn queue(&self) -> &ActiveQueue {
+        &self.queue
     }
 }
 
@@ -105,18 +105,18 @@ impl Point for WaitPoint {
     }
 }
 
-impl Outside for Edge {
+impl Transport for FdTransport {
     type EventFd = OwnedFd;
     type Point = WaitPoint;
 
     fn call(&self) -> &Call<OwnedFd> {
-        self.place.call()
+        self.queue.call()
     }
 
     fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
         point.watch(self.call().fd().as_fd(), Watch::CHANNEL)?;
-        if let Some(alarm) = &self.alarm {
-            let watched = point.watch(alarm.timer.as_fd(), Watch::CHANNEL);
+        if let Some(timer) = &self.timer {
+            let watched = point.watch(timer.timer.as_fd(), Watch::CHANNEL);
             watched.inspect_err(|_| self.unwatched_by(point))?;
         }
         Ok(())
@@ -125,39 +125,39 @@ impl Outside for Edge {
     fn unwatched_by(&self, point: &WaitPoint) {
         // They fail only where the wait point's own descriptors are gone.
         let _ = point.unwatch(self.call().fd().as_fd());
-        if let Some(alarm) = &self.alarm {
-            let _ = point.unwatch(alarm.timer.as_fd());
+        if let Some(timer) = &self.timer {
+            let _ = point.unwatch(timer.timer.as_fd());
         }
     }
 
     #[inline]
     fn sees_more_than(&self, next: RingIndex) -> bool {
-        self.sight.sees_more_than(next, self.place.device())
+        self.used_index.sees_more_than(next, self.queue.device())
     }
 
     fn kick(&self) {
-        self.place.doorbell().ring();
+        self.queue.doorbell().ring();
     }
 
-    fn set_alarm(&self) {
-        let Some(alarm) = &self.alarm else { return };
-        let after = alarm.after.max(Duration::from_nanos(1));
+    fn start_timer(&self) {
+        let Some(timer) = &self.timer else { return };
+        let deferred = timer.deferred.max(Duration::from_nanos(1));
         let once = Itimerspec {
             it_interval: Timespec::default(),
-            it_value: Timespec::try_from(after).expect("nobody suspends calls for 2^63 seconds"),
+            it_value: Timespec::try_from(deferred).expect("nobody suspends calls for 2^63 seconds"),
         };
-        let set = timerfd_settime(&alarm.timer, TimerfdTimerFlags::empty(), &once);
+        let set = timerfd_settime(&timer.timer, TimerfdTimerFlags::empty(), &once);
         debug_assert!(set.is_ok(), "{set:?}");
     }
 
-    fn alarm(&self) -> bool {
-        let alarm = self.alarm.as_ref();
-        alarm.is_some_and(|alarm| rustix::io::read(&alarm.timer, &mut [0; 8]).is_ok())
+    fn timer(&self) -> bool {
+        let timer = self.timer.as_ref();
+        timer.is_some_and(|timer| rustix::io::read(&timer.timer, &mut [0; 8]).is_ok())
     }
 
     #[inline]
     fn looked(&self, chains: u16) {
-        let counts = self.place.counts();
+        let counts = self.queue.counts();
         counts.looks.add_shared(1);
         if chains == 0 {
             counts.empty_looks.add_shared(1);
@@ -167,6 +167,6 @@ impl Outside for Edge {
     }
 
     fn slept(&self) {
-        self.place.counts().sleeps.add_shared(1);
+        self.queue.counts().sleeps.add_shared(1);
     }
 }

@@ -9,12 +9,12 @@ use crate::requests::core::Core;
 
 /// The used ring of a queue, and which server fills it.
 #[derive(Debug)]
-pub struct Sight {
+pub struct UsedIndex {
     glance: Glance<UsedElem>,
     epoch: AtomicU64,
 }
 
-impl Sight {
+impl UsedIndex {
     /// Of what `core` reaps.
     pub fn new<T>(core: &Core<T>) -> Self {
         Self {

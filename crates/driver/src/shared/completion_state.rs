@@ -4,14 +4,14 @@ use std::task::Waker;
 
 use pollux_disk::Failure;
 
-use super::wakeups::Wakes;
-use crate::notify::interrupts::Switch;
+use super::wakeups::Wakeups;
+use crate::notify::call_policy::CallPolicy;
 use crate::options::Completion;
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// What is known of a request.
 #[derive(Debug)]
-pub struct Fate {
+pub struct CompletionState {
     ended: AtomicBool,
     result: Mutex<Option<Result<(), Failure>>>,
     /// Changed under the queue's lock only.
@@ -20,7 +20,7 @@ pub struct Fate {
     pub(super) waker: Mutex<Option<Waker>>,
 }
 
-impl Fate {
+impl CompletionState {
     /// Of a request that has not ended.
     pub fn new(completion: Completion) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Fate {
     }
 
     /// Under the queue's lock: it has ended.
-    pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakes) {
+    pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups) {
         *lock(&self.result) = Some(result);
         self.ended.store(true, Ordering::Release);
         if let Some(waker) = lock(&self.waker).take() {
@@ -65,13 +65,13 @@ impl Fate {
 
     /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`, for which it gets
     /// the one of before back. It is call-driven from now on, whatever it was until now.
-    pub fn sleep_over(&self, waker: &mut Option<Waker>, switch: &mut Switch) {
+    pub fn sleep_over(&self, waker: &mut Option<Waker>, policy: &mut CallPolicy) {
         if self.has_ended() {
             return;
         }
         std::mem::swap(&mut *lock(&self.waker), waker);
         if !self.call_driven.swap(true, Ordering::Relaxed) {
-            switch.turn_over();
+            policy.turn_over();
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{Completion, Mixed};
 
 /// What is in flight on a queue, and who sleeps.
 #[derive(Clone, Debug)]
-pub struct Switch {
+pub struct CallPolicy {
     mixed: Mixed,
     polled: usize,
     call_driven: usize,
@@ -22,7 +22,7 @@ pub struct Switch {
     overdue: bool,
 }
 
-impl Switch {
+impl CallPolicy {
     /// Of a queue without requests.
     pub const fn new(mixed: Mixed) -> Self {
         Self {
@@ -111,51 +111,51 @@ mod tests {
 
     #[test]
     fn calls_are_on_while_a_call_driven_request_is_in_flight_or_anybody_sleeps() {
-        let mut switch = Switch::new(Mixed::WhileNeeded);
-        assert!(!switch.wanted());
-        switch.begin(Polled);
-        assert!(!switch.wanted());
-        switch.begin(Call);
-        assert!(switch.wanted(), "whatever else is in flight");
-        switch.end(Call);
-        assert!(!switch.wanted());
-        switch.sleep();
-        assert!(switch.wanted(), "for room, for instance");
-        switch.wake();
-        switch.turn_over();
-        assert!(switch.wanted(), "its owner does not look any more");
-        switch.end(Call);
-        assert!(!switch.wanted());
+        let mut policy = CallPolicy::new(Mixed::WhileNeeded);
+        assert!(!policy.wanted());
+        policy.begin(Polled);
+        assert!(!policy.wanted());
+        policy.begin(Call);
+        assert!(policy.wanted(), "whatever else is in flight");
+        policy.end(Call);
+        assert!(!policy.wanted());
+        policy.sleep();
+        assert!(policy.wanted(), "for room, for instance");
+        policy.wake();
+        policy.turn_over();
+        assert!(policy.wanted(), "its owner does not look any more");
+        policy.end(Call);
+        assert!(!policy.wanted());
     }
 
     #[test]
     fn suspended_calls_come_back_when_somebody_has_waited_long_enough() {
         let bound = Duration::from_millis(2);
-        let mut switch = Switch::new(Mixed::SuspendedFor(bound));
-        switch.begin(Call);
+        let mut policy = CallPolicy::new(Mixed::SuspendedFor(bound));
+        policy.begin(Call);
         assert!(
-            switch.wanted(),
+            policy.wanted(),
             "without pollers there is nothing to rely on"
         );
-        switch.begin(Polled);
-        assert!(!switch.wanted());
-        assert!(switch.suspended());
-        switch.overdue();
-        assert!(switch.wanted() && !switch.suspended());
-        switch.polled();
-        assert!(!switch.wanted(), "a poller is there again");
-        switch.end(Polled);
-        assert!(switch.wanted());
+        policy.begin(Polled);
+        assert!(!policy.wanted());
+        assert!(policy.suspended());
+        policy.overdue();
+        assert!(policy.wanted() && !policy.suspended());
+        policy.polled();
+        assert!(!policy.wanted(), "a poller is there again");
+        policy.end(Polled);
+        assert!(policy.wanted());
     }
 
     #[test]
     fn the_rule_of_the_rfc_forgets_who_sleeps() {
-        let mut switch = Switch::new(Mixed::Rfc2021);
-        switch.begin(Call);
-        assert!(switch.wanted());
-        switch.begin(Polled);
-        assert!(!switch.wanted());
-        assert!(!switch.suspended(), "and has no bound");
+        let mut policy = CallPolicy::new(Mixed::Rfc2021);
+        policy.begin(Call);
+        assert!(policy.wanted());
+        policy.begin(Polled);
+        assert!(!policy.wanted());
+        assert!(!policy.suspended(), "and has no bound");
     }
 
     /// The rule as it is written, over the list of all that is in flight.
@@ -187,38 +187,38 @@ mod tests {
                 Mixed::SuspendedFor(Duration::from_millis(1)),
                 Mixed::Rfc2021,
             ] {
-                let (mut switch, mut naive) = (Switch::new(mixed), Naive::default());
+                let (mut policy, mut naive) = (CallPolicy::new(mixed), Naive::default());
                 for &(step, which) in &steps {
                     let at = which % naive.requests.len().max(1);
                     match (step, naive.requests.get(at)) {
                         (0 | 1, _) => {
                             let completion = if step == 0 { Polled } else { Call };
-                            switch.begin(completion);
+                            policy.begin(completion);
                             naive.requests.push(completion);
                         }
-                        (2, Some(_)) => switch.end(naive.requests.swap_remove(at)),
+                        (2, Some(_)) => policy.end(naive.requests.swap_remove(at)),
                         (3, Some(Polled)) => {
-                            switch.turn_over();
+                            policy.turn_over();
                             naive.requests[at] = Call;
                         }
                         (4, _) => {
-                            switch.sleep();
+                            policy.sleep();
                             naive.sleepers += 1;
                         }
                         (5, _) if naive.sleepers > 0 => {
-                            switch.wake();
+                            policy.wake();
                             naive.sleepers -= 1;
                         }
                         (6 | 7, _) => {
                             naive.overdue = step == 6;
-                            if naive.overdue { switch.overdue() } else { switch.polled() }
+                            if naive.overdue { policy.overdue() } else { policy.polled() }
                         }
                         _ => {}
                     }
-                    proptest::prop_assert_eq!(switch.wanted(), naive.wanted(mixed));
+                    proptest::prop_assert_eq!(policy.wanted(), naive.wanted(mixed));
                     let bounded = matches!(mixed, Mixed::SuspendedFor(_));
                     let held_back = naive.wanted(Mixed::WhileNeeded) && !naive.wanted(mixed);
-                    proptest::prop_assert_eq!(switch.suspended(), bounded && held_back);
+                    proptest::prop_assert_eq!(policy.suspended(), bounded && held_back);
                 }
             }
         }
