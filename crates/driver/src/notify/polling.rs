@@ -1,9 +1,12 @@
 //! How long one who waits for a completion polls before sleeping: a machine without queue or clock of its own, the
 //! [`Window`] of the worker on the device's side, for one wait after the other.
 
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pollux_disk::wait::{Crowd, Window};
+
+use crate::sync::{Mutex, lock};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +120,61 @@ impl Polling {
     }
 }
 
+/// What the threads that wait on one queue have learnt, each for all of them. Each polls with a copy; of two that poll
+/// at the same time, what the later one has learnt stays.
+#[derive(Debug)]
+pub struct SharedPolling {
+    /// And by which thread.
+    learnt: Mutex<(Polling, Option<ThreadId>)>,
+}
+
+/// A wait that is slept through.
+#[derive(Debug)]
+#[must_use = "how long it took is to be learnt"]
+pub struct Slept(Option<Wait>);
+
+impl SharedPolling {
+    /// Of a queue that nothing is known of.
+    pub fn new() -> Self {
+        Self {
+            learnt: Mutex::new((Polling::new(), None)),
+        }
+    }
+
+    /// For a wait of this thread's.
+    pub fn begin(&self) -> Polling {
+        let (mut polling, by) = lock(&self.learnt).clone();
+        if by != Some(thread::current().id()) {
+            polling.moved();
+        }
+        polling
+    }
+
+    /// The wait was polled until its end.
+    pub fn end(&self, mut polling: Polling, clock: impl FnOnce() -> Duration) {
+        polling.over(clock);
+        self.store(polling);
+    }
+
+    /// The wait is slept through from now on, for as long as that takes: others learn more meanwhile.
+    pub fn sleep(&self, mut polling: Polling) -> Slept {
+        let slept = Slept(polling.wait.take());
+        self.store(polling);
+        slept
+    }
+
+    /// That sleep is over.
+    pub fn wake(&self, Slept(wait): Slept, clock: impl FnOnce() -> Duration) {
+        let (polling, _) = &mut *lock(&self.learnt);
+        polling.wait = wait;
+        polling.over(clock);
+    }
+
+    fn store(&self, polling: Polling) {
+        *lock(&self.learnt) = (polling, Some(thread::current().id()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +239,25 @@ mod tests {
             polls.given_up(|| now);
         }
         assert!(polled * 50 < now, "{polled:?} of {now:?}");
+    }
+
+    #[test]
+    fn a_wait_that_is_slept_through_takes_nothing_from_what_others_learn_meanwhile() {
+        let (shared, mut now) = (SharedPolling::new(), us(0));
+        let mut polls = shared.begin();
+        while polls.empty(now) != Next::Sleep {
+            now += us(1);
+        }
+        let slept = shared.sleep(polls);
+        assert_eq!(shared.begin().empty(now), Next::Poll);
+        for _ in 0..1000 {
+            let mut others = shared.begin();
+            polled(&mut others, &mut now, 200, 1);
+            shared.end(others, || now);
+        }
+        assert_eq!(shared.begin().empty(now), Next::Sleep, "it does not pay");
+        shared.wake(slept, || now);
+        assert_eq!(shared.begin().empty(now), Next::Sleep, "and they know");
     }
 
     #[test]

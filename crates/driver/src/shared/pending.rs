@@ -189,14 +189,15 @@ impl<D: Data> Pending<D> {
             return self.sleep();
         }
         let shared = Arc::clone(&self.shared);
-        let mut polls = shared.polls();
-        let result = if self.polls(&mut polls) {
-            self.end()
-        } else {
-            self.sleep()
-        };
-        polls.over(|| shared.started.elapsed());
-        shared.learnt(polls);
+        let clock = || shared.started.elapsed();
+        let mut polls = shared.polling.begin();
+        if self.polls(&mut polls) {
+            shared.polling.end(polls, clock);
+            return self.end();
+        }
+        let slept = shared.polling.sleep(polls);
+        let result = self.sleep();
+        shared.polling.wake(slept, clock);
         result
     }
 
