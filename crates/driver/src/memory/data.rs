@@ -38,6 +38,9 @@ pub mod sealed {
         /// What the device works on.
         type Lent: Debug + Send + 'static;
 
+        /// The list of where it lies: in place, unless it is in several pieces.
+        type Spans: AsRef<[Span]> + Send + Sync + 'static;
+
         /// Makes it fit for the device, which reads it if it goes out.
         ///
         /// # Errors
@@ -50,7 +53,7 @@ pub mod sealed {
         /// # Safety
         ///
         /// `lent` is kept until nobody uses the spans any more ([`Span::new`]).
-        unsafe fn spans(lent: &Self::Lent) -> Vec<Span>;
+        unsafe fn spans(lent: &Self::Lent) -> Self::Spans;
 
         /// The request has ended.
         fn take_back(lent: Self::Lent, direction: Direction) -> Self;
@@ -62,13 +65,14 @@ pub mod sealed {
 
 impl sealed::Lend for () {
     type Lent = ();
+    type Spans = [Span; 0];
 
     fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<()> {
         Ok(())
     }
 
-    unsafe fn spans(_lent: &()) -> Vec<Span> {
-        Vec::new()
+    unsafe fn spans(_lent: &()) -> [Span; 0] {
+        []
     }
 
     fn take_back(_lent: (), _direction: Direction) -> Self {}
@@ -78,14 +82,15 @@ impl sealed::Lend for () {
 
 impl sealed::Lend for Buffer {
     type Lent = Self;
+    type Spans = [Span; 1];
 
     fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
         Ok(self)
     }
 
-    unsafe fn spans(lent: &Self) -> Vec<Span> {
+    unsafe fn spans(lent: &Self) -> [Span; 1] {
         // SAFETY: by this function's own promise.
-        vec![unsafe { lent.span() }]
+        [unsafe { lent.span() }]
     }
 
     fn take_back(lent: Self, _direction: Direction) -> Self {
@@ -99,6 +104,7 @@ impl sealed::Lend for Buffer {
 
 impl sealed::Lend for Vec<Buffer> {
     type Lent = Self;
+    type Spans = Vec<Span>;
 
     fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
         Ok(self)
@@ -122,6 +128,7 @@ impl sealed::Lend for Vec<Buffer> {
 impl sealed::Lend for Vec<u8> {
     /// The bytes, and what they are copied from or to.
     type Lent = (Self, Buffer);
+    type Spans = [Span; 1];
 
     fn lend(self, pool: &Pool, direction: Direction) -> io::Result<(Self, Buffer)> {
         let mut through = pool.allocate(self.len())?;
@@ -131,9 +138,9 @@ impl sealed::Lend for Vec<u8> {
         Ok((self, through))
     }
 
-    unsafe fn spans((_, through): &(Self, Buffer)) -> Vec<Span> {
+    unsafe fn spans((_, through): &(Self, Buffer)) -> [Span; 1] {
         // SAFETY: by this function's own promise.
-        vec![unsafe { through.span() }]
+        [unsafe { through.span() }]
     }
 
     fn take_back((mut bytes, through): (Self, Buffer), direction: Direction) -> Self {

@@ -16,6 +16,23 @@ pub enum Command {
     Serial(Spans),
 }
 
+impl Command {
+    /// The same with other memory.
+    #[must_use]
+    pub fn with_data(self, spans: Spans) -> Self {
+        match self {
+            Self::Op(Op::Read { at, .. }) => Self::Op(Op::Read { at, into: spans }),
+            Self::Op(Op::Write { at, durability, .. }) => Self::Op(Op::Write {
+                at,
+                from: spans,
+                durability,
+            }),
+            Self::Op(Op::Flush | Op::Discard { .. } | Op::WriteZeroes { .. }) => self,
+            Self::Serial(_) => Self::Serial(spans),
+        }
+    }
+}
+
 /// All of a request, in place.
 pub fn all(command: &Command) -> Part {
     let len = match command {

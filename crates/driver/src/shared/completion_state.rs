@@ -2,54 +2,50 @@
 
 use std::task::Waker;
 
+use atomic_waker::AtomicWaker;
 use pollux_disk::Failure;
 
 use super::wakeups::Wakeups;
 use crate::notify::call_policy::CallPolicy;
 use crate::options::Completion;
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, OnceLock, Ordering};
 
 /// What is known of a request.
 #[derive(Debug)]
 pub struct CompletionState {
-    ended: AtomicBool,
-    result: Mutex<Option<Result<(), Failure>>>,
+    result: OnceLock<Result<(), Failure>>,
     /// Changed under the queue's lock only.
     call_driven: AtomicBool,
-    /// Whom to wake. Set and taken under the queue's lock only.
-    pub(super) waker: Mutex<Option<Waker>>,
+    /// Whom to wake.
+    waker: AtomicWaker,
 }
 
 impl CompletionState {
     /// Of a request that has not ended.
     pub fn new(completion: Completion) -> Self {
         Self {
-            ended: AtomicBool::new(false),
-            result: Mutex::new(None),
+            result: OnceLock::new(),
             call_driven: AtomicBool::new(completion == Completion::Call),
-            waker: Mutex::new(None),
+            waker: AtomicWaker::new(),
         }
     }
 
     /// How it has ended, once it has.
     pub fn result(&self) -> Option<Result<(), Failure>> {
-        self.has_ended().then(|| {
-            let result = *lock(&self.result);
-            result.expect("it is written before `ended` is set")
-        })
+        self.result.get().copied()
     }
 
     /// Has it ended?
     #[inline]
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.result.get().is_some()
     }
 
     /// Under the queue's lock: it has ended.
     pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups) {
-        *lock(&self.result) = Some(result);
-        self.ended.store(true, Ordering::Release);
-        if let Some(waker) = lock(&self.waker).take() {
+        let set = self.result.set(result);
+        debug_assert!(set.is_ok(), "a request ends once");
+        if let Some(waker) = self.waker.take() {
             wakes.wake(waker);
         }
     }
@@ -63,14 +59,20 @@ impl CompletionState {
         }
     }
 
-    /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`, for which it gets
-    /// the one of before back. It is call-driven from now on, whatever it was until now.
-    pub fn sleep_over(&self, waker: &mut Option<Waker>, policy: &mut CallPolicy) {
-        if self.has_ended() {
-            return;
-        }
-        std::mem::swap(&mut *lock(&self.waker), waker);
-        if !self.call_driven.swap(true, Ordering::Relaxed) {
+    /// Its end wakes `waker`, and no other. Not under the queue's lock: wakers are others' code.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Its end wakes nobody. Not under the queue's lock.
+    pub fn unregister(&self) {
+        drop(self.waker.take());
+    }
+
+    /// Under the queue's lock: its owner goes to sleep over it. It is call-driven from now on, whatever it was until
+    /// now.
+    pub fn sleep_over(&self, policy: &mut CallPolicy) {
+        if !self.has_ended() && !self.call_driven.swap(true, Ordering::Relaxed) {
             policy.turn_over();
         }
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use pollux_disk::Failure;
 use pollux_disk::wait::give_way;
-use pollux_memory::{Loan, Spans};
+use pollux_memory::Spans;
 use rustix::io::Errno;
 
 use crate::memory::data::{Data, Direction};
@@ -52,10 +52,12 @@ enum Progress<D: Data> {
 /// A request and what was lent with it. The queue has one reference while it is in flight.
 struct Lent<D: Data> {
     state: CompletionState,
+    /// But for its memory, which is `spans`.
     command: Command,
     completion: Completion,
     data: Mutex<Option<D::Lent>>,
-    list: Option<Loan>,
+    /// Neither moves nor changes: it is lent in place.
+    spans: D::Spans,
 }
 
 impl<D: Data> Held for Lent<D> {
@@ -70,12 +72,16 @@ impl<D: Data> Held for Lent<D> {
     }
 }
 
-impl<D: Data> Drop for Lent<D> {
-    fn drop(&mut self) {
-        // The queue has let go of it: nobody looks at the list any more.
-        if let Some(list) = self.list.take() {
-            list.end();
-        }
+impl<D: Data> Lent<D> {
+    /// What it asks for.
+    ///
+    /// # Safety
+    ///
+    /// One who uses what this returns has a reference to this until the request has ended.
+    unsafe fn command(self: &Arc<Self>) -> Command {
+        // SAFETY: nobody changes the list, and it is where it is until the last reference is gone.
+        self.command
+            .with_data(unsafe { Spans::new(self.spans.as_ref()) })
     }
 }
 
@@ -89,13 +95,13 @@ impl<D: Data> fmt::Debug for Lent<D> {
 }
 
 impl<D: Data> Pending<D> {
-    /// A request with `data`; `command` says what to do with where that lies.
+    /// A request with `data`; `command` says what to do with that, and names no memory.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         data: D,
         direction: Direction,
         completion: Completion,
-        command: impl FnOnce(Spans) -> Command,
+        command: Command,
     ) -> Self {
         let shared = Arc::clone(shared);
         let pool = shared.board.transport().queue().device().pool();
@@ -114,14 +120,12 @@ impl<D: Data> Pending<D> {
         // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
         // has ended: `Pending::end`. Where it is retired, nobody asks for the memory any more.
         let spans = unsafe { D::spans(&lent) };
-        let list = Loan::first(&spans, u64::MAX);
         let lent = Arc::new(Lent {
             state: CompletionState::new(completion),
-            // SAFETY: the list ends with `Lent`.
-            command: command(unsafe { list.spans() }),
+            command,
             completion,
             data: Mutex::new(Some(lent)),
-            list: Some(list),
+            spans,
         });
         let mut pending = Self {
             shared,
@@ -140,7 +144,9 @@ impl<D: Data> Pending<D> {
         let mut foreseen = None;
         let room = self.shared.board.submit(turn, |ends, policy| {
             let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
-            match ends.core.accept(lent.command, Waits::Handle(held)) {
+            // SAFETY: the queue has `held` until the request has ended, and a request that is not accepted has.
+            let command = unsafe { lent.command() };
+            match ends.core.accept(command, Waits::Handle(held)) {
                 Ok(()) => policy.begin(lent.completion),
                 Err((_, result)) => foreseen = Some(result),
             }

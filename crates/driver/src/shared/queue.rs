@@ -53,8 +53,11 @@ impl Queue {
 
     /// Reads from the disk at `at` into all of `into`.
     pub fn read<D: Data>(&self, at: u64, into: D, completion: Completion) -> Pending<D> {
-        let command = move |into| Command::Op(Op::Read { at, into });
-        Pending::new(&self.0, into, Direction::In, completion, command)
+        let op = Op::Read {
+            at,
+            into: Spans::NONE,
+        };
+        Pending::new(&self.0, into, Direction::In, completion, Command::Op(op))
     }
 
     /// Writes all of `from` to the disk at `at`.
@@ -65,14 +68,12 @@ impl Queue {
         durability: Durability,
         completion: Completion,
     ) -> Pending<D> {
-        let command = move |from| {
-            Command::Op(Op::Write {
-                at,
-                from,
-                durability,
-            })
+        let op = Op::Write {
+            at,
+            from: Spans::NONE,
+            durability,
         };
-        Pending::new(&self.0, from, Direction::Out, completion, command)
+        Pending::new(&self.0, from, Direction::Out, completion, Command::Op(op))
     }
 
     /// Puts every write that has completed on stable storage.
@@ -106,13 +107,17 @@ impl Queue {
     /// Asks for the serial number: 20 bytes, padded with zeroes.
     pub fn serial(&self, completion: Completion) -> Pending<Vec<u8>> {
         let into = vec![0; SERIAL_BYTES];
-        Pending::new(&self.0, into, Direction::In, completion, Command::Serial)
+        Pending::new(
+            &self.0,
+            into,
+            Direction::In,
+            completion,
+            Command::Serial(Spans::NONE),
+        )
     }
 
     fn bare(&self, op: Op, completion: Completion) -> Pending<()> {
-        Pending::new(&self.0, (), Direction::Out, completion, move |_: Spans| {
-            Command::Op(op)
-        })
+        Pending::new(&self.0, (), Direction::Out, completion, Command::Op(op))
     }
 
     /// A descriptor that is readable when there is something to do for tasks, for an event loop to drive.

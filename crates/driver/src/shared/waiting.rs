@@ -12,7 +12,6 @@ use super::parker::CallSleeper;
 use super::parts::{Ends, Transport};
 use super::room::Turn;
 use super::switchboard::{Deferred, Switchboard};
-use crate::sync::lock;
 
 impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
@@ -60,14 +59,15 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
 
     /// How the request has ended; else `waker` is woken once it has.
     pub fn poll_end(&self, state: &CompletionState, waker: &Waker) -> Poll<Result<(), Failure>> {
-        let mut waker = Some(waker.clone());
-        self.attend(|_, policy| state.sleep_over(&mut waker, policy));
+        // Whoever ends it has the lock: before this has it, and the result is seen here; or later, and the waker there.
+        state.register(waker);
+        self.attend(|_, policy| state.sleep_over(policy));
         state.result().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Nobody waits for the request any more.
     pub fn forsake(&self, state: &CompletionState) {
-        let mut nobody = None;
-        self.attend(|_, _| std::mem::swap(&mut *lock(&state.waker), &mut nobody));
+        state.unregister();
+        self.woken();
     }
 }
