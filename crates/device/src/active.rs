@@ -13,6 +13,8 @@
 
 use std::collections::VecDeque;
 
+use crate::queue::Budget;
+
 /// The places of queues, by what they have brought lately.
 #[derive(Debug, Default)]
 pub struct Active {
@@ -72,29 +74,38 @@ impl Active {
         !self.idle.is_empty()
     }
 
-    /// One turn: `poll` tells how much it has found in a place, or `None` where this turn has brought enough without it; the
-    /// next turn begins there. Has any been empty for so long that it is to [`Active::leave`]?
+    /// One turn, until `budget` is spent: `poll` tells how much it has found in a place. Has any been empty for so long that it is
+    /// to [`Active::leave`]?
+    ///
+    /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after it. So
+    /// the begin moves on with each turn that is cut, and no queue begins two of them in a row.
     #[inline]
-    pub fn turn(&mut self, mut poll: impl FnMut(u16) -> Option<u16>) -> bool {
-        let mut is_due = false;
+    pub fn turn(
+        &mut self,
+        budget: &mut Budget,
+        mut poll: impl FnMut(u16, &mut Budget) -> u16,
+    ) -> bool {
+        let (mut is_due, mut served, mut next) = (false, 0, None);
         for at in 0..self.polled.len() {
-            let place = self.polled[at];
-            let Some(found) = poll(place) else {
-                self.polled.rotate_left(at);
+            if budget.is_spent() {
+                next = next.or(Some(at));
                 break;
-            };
+            }
+            let place = self.polled[at];
+            let before = *budget;
+            let found = poll(place, budget);
+            served += u16::from(found > 0);
+            if budget.cuts_short(before, served) {
+                next = next.or(Some(at));
+            }
             let empty = &mut self.empty[usize::from(place)];
             *empty = if found > 0 { 0 } else { *empty + 1 };
             is_due |= *empty >= IDLE_AFTER;
         }
-        is_due
-    }
-
-    /// The next turn begins with `place`, if that is active.
-    pub fn begin_with(&mut self, place: u16) {
-        if let Some(at) = self.polled.iter().position(|other| *other == place) {
-            self.polled.rotate_left(at);
+        if let Some(next) = next {
+            self.polled.rotate_left(next);
         }
+        is_due
     }
 
     /// A sleep is over.
@@ -137,6 +148,7 @@ impl Active {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::{BUDGET, SLICE, WORK};
 
     fn of(places: u16) -> Active {
         let mut active = Active::default();
@@ -147,7 +159,9 @@ mod tests {
     /// Turns in which each place of `busy` has one; those that are due leave.
     fn turns(active: &mut Active, busy: &[u16], turns: u16) {
         for _ in 0..turns {
-            if active.turn(|place| Some(busy.contains(&place).into())) {
+            if active.turn(&mut Budget::default(), |place, _| {
+                busy.contains(&place).into()
+            }) {
                 active.leave(|_| true);
             }
         }
@@ -198,7 +212,7 @@ mod tests {
         let mut active = of(1);
         let mut asked = 0;
         for _ in 0..2 * IDLE_AFTER {
-            if active.turn(|_| Some(0)) {
+            if active.turn(&mut Budget::default(), |_, _| 0) {
                 active.leave(|_| {
                     asked += 1;
                     false
@@ -207,25 +221,71 @@ mod tests {
         }
         assert_eq!((asked, polled(&active)), (2, vec![0]));
         (0..100).for_each(|_| active.slept());
-        assert!(active.turn(|_| Some(0)));
+        assert!(active.turn(&mut Budget::default(), |_, _| 0));
+    }
+
+    /// How much of a turn so many requests are, each of so much work.
+    #[expect(clippy::cast_precision_loss, reason = "a few MiB")]
+    fn turns_of((requests, work): (u16, u64)) -> f64 {
+        let each = (1.0 / f64::from(BUDGET)).max(work as f64 / WORK as f64);
+        f64::from(requests) * each
+    }
+
+    /// Queues whose drivers keep so many requests in flight, each of so much work: how much each got in so many turns, in turns.
+    fn served(queues: &[(u16, u64)], turns: u32) -> Vec<f64> {
+        let mut active = of(u16::try_from(queues.len()).unwrap());
+        let mut served = vec![0.0; queues.len()];
+        for _ in 0..turns {
+            active.turn(&mut Budget::default(), |place, budget| {
+                let (depth, work) = queues[usize::from(place)];
+                let mut found = 0;
+                while found < depth && !budget.is_spent() {
+                    budget.chains -= 1;
+                    budget.spend(work);
+                    found += 1;
+                }
+                served[usize::from(place)] += turns_of((found, work));
+                found
+            });
+        }
+        served
     }
 
     #[test]
-    fn a_turn_that_has_brought_enough_goes_on_with_the_next() {
-        let mut active = of(4);
-        let mut served = [0u32; 4];
-        for _ in 0..100 {
-            // All have as many as may be; a turn brings those of one.
-            let mut left = 64u16;
-            active.turn(|place| {
-                if left == 0 {
-                    return None;
+    fn no_queue_starves_another_whatever_each_sends() {
+        const TURNS: u32 = 100;
+        let small = [0, 1, 20, 33, 63, 64, 256].map(|depth| (depth, 0));
+        let large = [(64, 4096), (1, SLICE), (2, SLICE), (64, SLICE)];
+        let kinds = [&small[..], &large].concat();
+        let mut mixes = vec![vec![]];
+        for _ in 0..3 {
+            let longer = |mix: &Vec<_>| {
+                let mix = mix.clone();
+                kinds.iter().map(move |kind| [&mix[..], &[*kind]].concat())
+            };
+            mixes = mixes.iter().flat_map(longer).collect();
+            for mix in &mixes {
+                // By turns, each would get what it sends, up to a turn; so it does, give or take the half.
+                let sent: Vec<_> = mix.iter().map(|queue| turns_of(*queue).min(1.0)).collect();
+                let rounds = f64::from(TURNS) / sent.iter().sum::<f64>().max(1.0);
+                let got = served(mix, TURNS);
+                for (sent, each) in sent.iter().zip(&got) {
+                    let least = 0.5 * sent * rounds - 2.0;
+                    assert!(*each >= least, "{each} of {least} in {mix:?}: {got:?}");
                 }
-                served[usize::from(place)] += u32::from(left);
-                Some(std::mem::take(&mut left))
-            });
+            }
         }
-        assert_eq!(served, [25 * 64; 4]);
+    }
+
+    #[test]
+    fn a_queue_cut_short_begins_the_next_turn_and_not_the_one_after() {
+        // Of a driver with 63 in flight and one with more than a turn takes, and many that send nothing now.
+        for silent in [0, 1, 125] {
+            let mut queues = vec![(63, 0), (256, 0)];
+            queues.resize(2 + silent, (0, 0));
+            let got = served(&queues, 1000);
+            assert!((0.9..1.1).contains(&(got[0] / got[1])), "{silent}: {got:?}");
+        }
     }
 
     #[test]

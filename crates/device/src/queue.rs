@@ -33,6 +33,8 @@ use lead::Lead;
 use publish::Unpublished;
 use slices::Ongoing;
 
+#[cfg(test)]
+pub use slices::WORK;
 pub use slices::{BUDGET, Budget, Pace, SLICE};
 #[cfg(feature = "fuzzing")]
 pub use slices::{ENOUGH, SPAN};

@@ -123,29 +123,17 @@ impl Share {
     fn take(&mut self, early: bool) -> (u16, u16, bool) {
         let (queues, channel) = (&mut self.queues, &mut *self.channel);
         let (mut chains, mut left) = (0, Budget::default());
-        // A queue that goes on with large requests, and was left too little of the turn to poll for others.
-        let mut next = None;
-        let is_due = self.active.turn(|position| {
-            if left.is_spent() {
-                left.is_short = false;
-                return None;
-            }
+        let is_due = self.active.turn(&mut left, |position, left| {
             let queue = queues[usize::from(position)].as_mut();
             let queue = queue.expect("the place of an active queue is taken");
             let slices = left.slices;
-            let taken = queue.take(position, &mut left, channel);
+            let taken = queue.take(position, left, channel);
             chains += taken;
-            if left.is_short {
-                next = next.or(Some(position));
-            }
             if early {
                 queue.publish();
             }
-            Some(taken.saturating_add(left.slices - slices))
+            taken.saturating_add(left.slices - slices)
         });
-        if let Some(next) = next.filter(|_| left.is_short) {
-            self.active.begin_with(next);
-        }
         (chains, left.slices, is_due)
     }
 

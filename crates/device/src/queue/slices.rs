@@ -20,7 +20,7 @@ pub const BUDGET: u16 = 64;
 pub const SLICE: u64 = 128 << 10;
 
 /// The work of a turn. So many chains of 4 KiB leave a slice over.
-const WORK: u64 = 64 * (7 << 10);
+pub const WORK: u64 = BUDGET as u64 * (7 << 10);
 
 /// After so much work a turn begins nothing more.
 #[cfg(feature = "fuzzing")]
@@ -73,15 +73,15 @@ impl Pace {
 }
 
 /// What is left of a turn.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// So many chains may be taken.
     pub chains: u16,
     work: u64,
     /// So many slices were begun.
     pub slices: u16,
-    /// A queue had no room to look for chains.
-    pub is_short: bool,
+    /// The queue that was served last had no room to poll for chains.
+    pub(super) is_short: bool,
 }
 
 impl Default for Budget {
@@ -102,6 +102,18 @@ impl Budget {
         self.chains == 0 || self.work < SLICE
     }
 
+    /// Did the turn end for a queue before it had its share, as one of so many that were `served`? It found the turn as it was
+    /// `before`. The first of those served has had all that there is; one that had no room to poll has not had its share.
+    #[inline]
+    pub fn cuts_short(&mut self, before: Self, served: u16) -> bool {
+        if std::mem::take(&mut self.is_short) {
+            return true;
+        }
+        let chains = u32::from(before.chains - self.chains) * u32::from(served);
+        let work = (before.work - self.work) * u64::from(served);
+        served > 1 && self.is_spent() && chains < BUDGET.into() && work < WORK
+    }
+
     /// May chains be taken by a queue that has to keep `reserve` for what it goes on with?
     #[inline]
     pub(super) fn takes(&self, reserve: u64) -> bool {
@@ -109,7 +121,7 @@ impl Budget {
     }
 
     #[inline]
-    pub(super) fn spend(&mut self, work: u64) {
+    pub fn spend(&mut self, work: u64) {
         self.work = self.work.saturating_sub(work);
     }
 
