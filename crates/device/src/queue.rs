@@ -135,8 +135,6 @@ pub struct Queue {
     held_worth: u64,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
-    /// Does it kick with the next chain, of which nothing has been seen?
-    armed: bool,
 }
 
 impl Queue {
@@ -158,7 +156,6 @@ impl Queue {
             hold: Hold::new(Instant::now()),
             held_worth: 0,
             shows: tuning.signal == Signal::CompletionsFirst,
-            armed: false,
             setup,
         };
         queue.log_ring();
@@ -391,7 +388,7 @@ impl Queue {
         if self.resumes() || self.has_slices() {
             return Armed::Pending;
         }
-        if self.armed {
+        if self.setup.ring.is_armed() {
             return Armed::Idle;
         }
         // Without a free slot there is nothing to take: a completion comes first.
@@ -401,12 +398,14 @@ impl Queue {
         let armed = self.setup.ring.arm();
         self.log_ring();
         match armed {
-            Ok(armed) if self.setup.kick.is_some() => {
-                self.armed = armed == Armed::Idle;
-                armed
+            Ok(Armed::Idle) if self.setup.kick.is_some() => Armed::Idle,
+            // What is there already brings no kick, nor does a frontend that has none: the wish does not stand.
+            Ok(_) => {
+                self.disarm();
+                Armed::Pending
             }
-            Ok(_) => Armed::Pending,
             Err(fault) => {
+                self.disarm();
                 self.broken(fault);
                 Armed::Idle
             }
@@ -416,7 +415,7 @@ impl Queue {
     /// Is nothing there, and does the driver kick with the next chain?
     pub fn becomes_idle(&mut self) -> bool {
         let may = self.setup.kick.is_some() && self.in_flight() == 0;
-        let idle = may && self.arm() == Armed::Idle && self.armed;
+        let idle = may && self.arm() == Armed::Idle && self.setup.ring.is_armed();
         if !idle {
             self.disarm();
         }
@@ -435,7 +434,6 @@ impl Queue {
     /// Asks for no kicks.
     #[inline]
     pub fn disarm(&mut self) {
-        self.armed = false;
         self.setup.ring.disarm();
         self.log_ring();
     }

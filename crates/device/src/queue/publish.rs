@@ -77,7 +77,8 @@ impl Queue {
         } else if notify == Notify::Needed && self.setup.call.is_some() {
             self.held_worth = worth;
             // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a wait.
-            if self.calls == Calls::AtOnce || self.armed || self.hold.is_made(Instant::now()) {
+            let kicks = self.setup.ring.is_armed();
+            if self.calls == Calls::AtOnce || kicks || self.hold.is_made(Instant::now()) {
                 self.call();
             }
         } else {

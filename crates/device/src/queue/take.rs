@@ -69,7 +69,7 @@ impl Queue {
             self.found_none();
             return 0;
         }
-        if self.armed {
+        if self.setup.ring.is_armed() {
             self.disarm();
         }
         for done in 0..batch {

@@ -181,7 +181,7 @@ fn the_call_of_a_queue_that_sleeps_leave_alone_does_not_wait() {
     batch.rig.queue.shows = false;
     assert_eq!(batch.take(), RING / 2);
     // As a dormant one, whose disk takes its time.
-    batch.rig.queue.armed = true;
+    assert_eq!(batch.rig.queue.setup.ring.arm(), Ok(Armed::Idle));
     batch.rig.queue.publish();
     assert_eq!(batch.calls(), 1);
 }
