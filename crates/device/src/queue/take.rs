@@ -2,7 +2,8 @@
 
 use pollux_disk::Channel;
 
-use super::{Budget, Queue, SLICE, State};
+use super::budget::{Budget, SLICE};
+use super::{Queue, State};
 use crate::inflight::Record;
 
 impl Queue {

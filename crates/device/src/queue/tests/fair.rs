@@ -3,8 +3,8 @@
 use crossbeam_channel::unbounded;
 
 use super::*;
-use crate::share::Share;
 use crate::tuning::Tuning;
+use crate::worker::SessionQueues;
 use crate::worker::{Command, SessionId, Worker};
 
 /// A flush has a header and a status, and so each takes two descriptors.
@@ -15,7 +15,7 @@ fn a_turn_takes_so_many_chains_and_nobody_waits_for_more_than_the_turn_of_others
     let sleeper = Sleeper::new().unwrap();
     let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
     let channel = disk.open_channel(sleeper.point()).unwrap();
-    let mut share = Share::new(SessionId(0), channel);
+    let mut share = SessionQueues::new(SessionId(0), channel);
     // Twice as much as a turn takes.
     let queues = 2 * BUDGET / FLUSHES;
     let mut drivers = vec![];
