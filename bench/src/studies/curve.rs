@@ -9,11 +9,12 @@ use pollux_driver::Waiting;
 
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Median, Study, count, only};
+use super::study::{Case, Median, Study, count, only};
 use crate::cell::Disk;
 use crate::client::Lend;
 use crate::load::microseconds;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 use crate::results::plot::{Line, Panel, Plot};
 
 /// The study.

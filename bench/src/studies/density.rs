@@ -8,12 +8,12 @@ use pollux_driver::{Waiter, Waiting};
 use super::curve::{self, AWAKE, CPU, P50, P99};
 use super::open_loop::{JOB, OpenLoop};
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
-use crate::cell::{BLOCK, Disk, Server as Which, Work};
+use super::study::{Case, Study, beside_all};
+use crate::cell::{BLOCK, Disk, Work};
 use crate::client::Job;
 use crate::load::{Load, Offsets, microseconds};
 use crate::measure::throughput;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 use crate::stripe;
 
 /// The study.
@@ -21,12 +21,6 @@ pub struct Density;
 
 const DISK: Disk = Disk::Null;
 const SERVERS: [u16; 4] = [1, 3, 8, 32];
-const OTHERS: [Rival; 3] = [
-    Rival::Never,
-    Rival::Other(Which::Peer),
-    Rival::Other(Which::StorageDaemon),
-];
-
 /// So many servers of one kind.
 #[derive(Clone, Copy)]
 pub struct Trial {
@@ -76,7 +70,7 @@ nothing is in flight, as in *Processor time and latency against load*. Processor
                     rival,
                 };
                 let name = format!("density/{servers}/{name}");
-                cases.push(beside_all(trial, name, &OTHERS));
+                cases.push(beside_all(trial, name, Rival::WITHOUT_SPDK));
             }
         }
         cases

@@ -6,21 +6,15 @@ use std::io;
 use pollux_tests::client::Waiting;
 
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
-use crate::cell::{Disk, Server as Which, Work};
+use super::study::{Case, Study, beside_all};
+use crate::cell::{Disk, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 
 /// The study.
 pub struct Direct;
-
-const OTHERS: [Rival; 3] = [
-    Rival::Never,
-    Rival::Other(Which::Peer),
-    Rival::Other(Which::StorageDaemon),
-];
 
 /// A server under one queue of requests.
 #[derive(Clone, Copy)]
@@ -107,7 +101,7 @@ fn of_blocks(disk: Disk, blocks: &[usize], depths: &[u16]) -> Vec<Case<Trial>> {
                     };
                     let client = Client::Blkio(waiting).waiting();
                     let name = format!("direct/{disk}/{client}/{work}-{kib}k/{depth}");
-                    cases.push(beside_all(trial, name, &OTHERS));
+                    cases.push(beside_all(trial, name, Rival::WITHOUT_SPDK));
                 }
             }
         }

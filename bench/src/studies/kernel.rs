@@ -4,11 +4,11 @@ use std::fmt;
 use std::io;
 
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
+use super::study::{Case, Study, beside_all};
 use crate::cell::{BLOCK, Disk};
 use crate::contender::Exports;
 use crate::measure::Spent;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 use crate::uml;
 
 /// The study.
@@ -56,7 +56,7 @@ is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are 
                         rival,
                     };
                     let name = format!("kernel/{disk}/{way}/{depth}");
-                    cases.push(beside_all(trial, name, &Rival::ALL[1..]));
+                    cases.push(beside_all(trial, name, &Rival::OTHERS));
                 }
             }
         }

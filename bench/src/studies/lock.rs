@@ -9,10 +9,11 @@ use hdrhistogram::Histogram;
 use pollux_driver::{Completion, Driver, KickLock, Options, Queue};
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, count, only};
+use super::study::{Case, Study, count, only};
 use crate::cell::{BLOCK, Disk};
 use crate::load::{Offsets, microseconds};
 use crate::quiet::own_cpu;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Lock;

@@ -8,12 +8,13 @@ use pollux_tests::client::Waiting;
 
 use super::queues::{Queues, together};
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::contender::Exports;
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Mechanisms;

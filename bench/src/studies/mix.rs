@@ -11,10 +11,11 @@ use pollux_driver::{Completion, Driver, Hybrid, Mixed, Options, Waiter, Waiting}
 use pollux_tests::random::Random;
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Place, Study, only};
+use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Job, Lend as _, on_its_way, token};
 use crate::load::{Latencies, Offsets, latencies, microseconds, record};
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Mix;

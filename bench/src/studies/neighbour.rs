@@ -15,9 +15,10 @@ use rustix::thread::{Pid, sched_getaffinity, sched_setaffinity};
 use super::curve::{self, Mode};
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::Disk;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Neighbour;

@@ -7,11 +7,12 @@ use pollux_driver::Waiting;
 
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, count, only};
+use super::study::{Case, Study, count, only};
 use crate::cell::Disk;
 use crate::client::Client;
 use crate::load::microseconds;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Rates;

@@ -8,12 +8,13 @@ use pollux_tests::client::Waiting;
 
 use super::queues::Queues;
 use super::site::{Processor, Setup, Site};
-use super::{Case, Finding, Place, Study, only};
+use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Blkio, Client, Job, Requests};
 use crate::contender::Exports;
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Sharing;

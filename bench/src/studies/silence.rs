@@ -9,11 +9,12 @@ use pollux_tests::client::Waiting;
 use pollux_tests::process::Process;
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::load::Load;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Silence;

@@ -11,12 +11,13 @@ use pollux_disk::{Channel, Disk as _, PollScope, Stack, WaitPoint, linear, strip
 use pollux_driver::{Driver, Options, Waiter, Waiting};
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Client, Job, Lend as _, on_its_way, token};
 use crate::contender::Exports;
 use crate::load::Offsets;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Stacks;
