@@ -90,7 +90,7 @@ impl Comparison<'_> {
         let mut again = 0;
         loop {
             self.interrupt.check()?;
-            // Where nobody cares, one look all the same: in that time the kernel lets go of the files of the last server.
+            // Even without repeats it checks once: in that time the kernel lets go of the files of the last server.
             let patience = Duration::from_secs(if self.options.repeats == 0 { 0 } else { 5 });
             quiet::wait_for_quiet(patience)?;
             let usage = Usage::now()?;

@@ -49,10 +49,12 @@ impl Study for Density {
 
     const TITLE: &'static str = "Many servers on one processor";
     const EXPLANATION: &'static str = "\
-One server or several of *null*, each a process of its own with one queue, all on one processor; one thread on the other reads 4 KiB at a time\n\
-from a disk striped over all of them, by our driver. Saturated: so many requests in flight on all of them together, by a client that sleeps whenever\n\
-nothing has ended. At a rate: an open loop of so many requests a second of each, by a client that looks for what has ended and sleeps only while\n\
-nothing is in flight, as in *Processor time and latency against load*. Processor time is that of all servers.\n";
+One server or several of *null*, each a process of its own with one queue, all on one processor; one thread on the
+other reads 4 KiB at a time from a disk striped over all of them, by our driver. Saturated: so many requests in flight
+on all of them together, by a client that sleeps whenever nothing has ended. At a rate: an open loop of so many
+requests a second of each, by a client that polls for what has ended and sleeps only while nothing is in flight, as in
+*Processor time and latency against load*. Processor time is that of all servers.
+";
     const RATIOS: &'static [&'static str] = &[SPEED, CPU, P50, P99];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;

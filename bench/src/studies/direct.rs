@@ -39,8 +39,10 @@ impl Study for Direct {
 
     const TITLE: &'static str = "A disk of its own, and large requests";
     const EXPLANATION: &'static str = "\
-Requests of 4 KiB to 1 MiB at random offsets of an O_DIRECT file, by crate `blkio` on one queue: what does the server spend of its processor on each,\n\
-and what does that bring? Below, requests of 64 KiB and 1 MiB of *memory* and *tmpfs*. A name is disk/client/requests/depth.\n";
+Requests of 4 KiB to 1 MiB at random offsets of an O_DIRECT file, by crate `blkio` on one queue: what does the server
+spend of its processor on each, and what does that bring? Below, requests of 64 KiB and 1 MiB of *memory* and *tmpfs*.
+A name is disk/client/requests/depth.
+";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER];
     const SHARE_OF_RUNTIME: f64 = 0.5;
     const PINNED: bool = true;
