@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgGroup, Args, ValueEnum};
-use pollux_disk::spec::Size;
+use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::cli::{ProcessArgs, Sandbox};
