@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use arbitrary::{Arbitrary, Unstructured};
-use pollux::plan::{Endpoint, Plan, plan};
+use pollux_cli::plan::{Endpoint, Plan, plan};
 use pollux_device::fuzzing::{Cache, Config, Rings, config_space};
 use pollux_disk::{Access, Geometry, RangeLimits};
 

@@ -1,8 +1,7 @@
 //! Pollux: a virtio-blk stack with both ends of the ring.
 //!
 //! This crate is the facade: the layers under their short names. [`disk`], [`device`] and [`driver`]
-//! are where to start; `pollux serve` is a thin shell around the first two, and `pollux bench` a load for
-//! the third.
+//! are where to start. The program `pollux`, which serves and measures disks, is the crate `pollux-cli`.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,23 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod attach;
-mod bench;
-mod claim;
-mod cli;
-mod confine;
-mod cpus;
 mod elsewhere;
-mod export;
-mod file;
-mod inherited;
-mod log;
-mod passed;
-mod program;
-mod rights;
-mod serve;
-mod signals;
-mod socket;
 
 pub use elsewhere::Drivers;
 pub use pollux_blk as blk;
@@ -46,13 +29,6 @@ pub use pollux_driver as driver;
 pub use pollux_memory as memory;
 pub use pollux_ring as ring;
 pub use pollux_stats as stats;
-
-#[doc(hidden)]
-pub use program::main;
-
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod plan;
 
 /// The programs in the papers compile.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use pollux_driver::{Counters, Hybrid, LockTimes, Queue};
+use pollux::driver::{Counters, Hybrid, LockTimes, Queue};
 
 use super::cpu::{self, Server, Usage};
 use super::job::{Job, JobError, Lane, nanoseconds};

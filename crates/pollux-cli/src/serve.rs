@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pollux_device::{Device, Tuning, Workers};
-use pollux_disk::Admitted;
+use pollux::device::{Device, Tuning, Workers};
+use pollux::disk::Admitted;
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Birth, Kind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -280,7 +280,7 @@ fn print_counters(devices: &[Arc<Device>], format: Format) {
     for device in devices {
         let disk = &device.options().name;
         for (queue, counted) in device.snapshots().into_iter().enumerate() {
-            if counted == pollux_stats::Snapshot::default() {
+            if counted == pollux::stats::Snapshot::default() {
                 continue;
             }
             match format {
@@ -344,7 +344,7 @@ fn session(
             return tracing::error!(%error, "a frontend is turned away: out of descriptors");
         }
     }
-    if let Err(error) = pollux_device::serve(stream, listener, device, workers, tuning)
+    if let Err(error) = pollux::device::serve(stream, listener, device, workers, tuning)
         && let Some(Admitted { withheld }) = device.refusals().admits()
     {
         tracing::warn!(

@@ -90,8 +90,8 @@ pub const PERCENTILES: [f64; 17] = [
 #[cfg(test)]
 pub mod tests {
     use clap::Parser;
-    use pollux_disk::Geometry;
-    use pollux_driver::Completion;
+    use pollux::disk::Geometry;
+    use pollux::driver::Completion;
 
     use super::*;
     use crate::cli::{Cli, Command};

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use pollux_disk::spec::Size;
-use pollux_disk::{Access, Geometry};
+use pollux::disk::spec::Size;
+use pollux::disk::{Access, Geometry};
 
 use super::options::{BenchArgs, Rw, Waiting, name};
 

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use pollux_device::{Device, Options};
-use pollux_disk::file::Settings;
-use pollux_disk::spec::SpecError;
-use pollux_disk::{PollScope, Spec};
+use pollux::device::{Device, Options};
+use pollux::disk::file::Settings;
+use pollux::disk::spec::SpecError;
+use pollux::disk::{PollScope, Spec};
 use serde::Deserialize;
 
-use crate::Drivers;
 use crate::log::chain;
 use crate::passed::Passed;
 use crate::rights::Rights;
+use pollux::Drivers;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -214,8 +214,8 @@ impl ExportArgs {
             return Err(format!("--num-queues {num_queues}: from 1 to 256 can be offered").into());
         }
         let serial = self.serial.clone().unwrap_or_default();
-        if serial.len() > pollux_blk::SERIAL_BYTES {
-            let most = pollux_blk::SERIAL_BYTES;
+        if serial.len() > pollux::blk::SERIAL_BYTES {
+            let most = pollux::blk::SERIAL_BYTES;
             return Err(format!(
                 "--serial {serial:?} has {} bytes; a guest sees at most {most}",
                 serial.len()
@@ -227,7 +227,7 @@ impl ExportArgs {
         }
         Ok(Offer {
             disk: self.spec()?,
-            how: pollux_disk::Options {
+            how: pollux::disk::Options {
                 read_only: self.read_only,
                 block_size: self.block_size,
                 poll_scope: match self.poll_scope {
@@ -251,7 +251,7 @@ pub struct Offer {
     /// The disk.
     pub disk: Spec,
     /// How it is opened.
-    pub how: pollux_disk::Options,
+    pub how: pollux::disk::Options,
     /// How it is offered.
     pub options: Options,
 }

@@ -1,5 +1,4 @@
-//! What the `pollux` program does. In the library, so that what reads its configuration can be called
-//! without it.
+//! What the `pollux` program does.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pollux::main()
+    pollux_cli::main()
 }

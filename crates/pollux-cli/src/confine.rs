@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pollux_disk::Spec;
-use pollux_disk::file::Engine;
+use pollux::disk::Spec;
+use pollux::disk::file::Engine;
 use pollux_sandbox::Plan;
 
 use crate::export::{Endpoint, absolute};

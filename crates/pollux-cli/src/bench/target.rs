@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use pollux_disk::{Disk, Geometry, WaitPoint};
-use pollux_driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
+use pollux::disk::{Disk, Geometry, WaitPoint};
+use pollux::driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
 
 use super::cpu::Server;
 use super::inside::Inside;

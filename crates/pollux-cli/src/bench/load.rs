@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pollux_driver::Completion;
+use pollux::driver::Completion;
 
 use super::arrivals::Arrivals;
 use super::latency::Direction;

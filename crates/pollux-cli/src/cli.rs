@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pollux_device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
+use pollux::device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
 use pollux_sandbox::Level;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -21,7 +21,7 @@ use crate::log::Format;
 /// A virtio-blk stack with both ends of the ring.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Debug, Parser)]
-#[command(version, about, long_about = None)]
+#[command(name = "pollux", version, about, long_about = None)]
 pub struct Cli {
     /// What is logged: off, error, warn, info, debug or trace, and what is worse. The variable POLLUX_LOG says the same
     /// [default: info; of bench: warn]

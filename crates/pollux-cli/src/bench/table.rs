@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use hdrhistogram::Histogram;
-use pollux_driver::{Counters, LockTimes};
+use pollux::driver::{Counters, LockTimes};
 
 use super::latency::{Direction, Split};
 use super::report::Report;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use pollux_device::Workers;
-use pollux_disk::Spec;
-use pollux_disk::file::Cache;
+use pollux::device::Workers;
+use pollux::disk::Spec;
+use pollux::disk::file::Cache;
 use rustix::fs::{SeekFrom, seek};
 use tempfile::TempDir;
 
@@ -54,7 +54,7 @@ impl Inside {
         let listener = UnixListener::bind(&socket).map_err(failed)?;
         let session = move || {
             let served = listener.accept().and_then(|(stream, _)| {
-                pollux_device::serve(stream, None, &device, &workers, tuning)
+                pollux::device::serve(stream, None, &device, &workers, tuning)
             });
             if let Err(error) = served {
                 tracing::warn!(error = chain(&error), "the session ended");

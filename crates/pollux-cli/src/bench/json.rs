@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use pollux_driver::{Counters, LockTimes};
+use pollux::driver::{Counters, LockTimes};
 use serde_json::{Map, Value, json};
 
 use super::latency::{Direction, Split};

@@ -1,7 +1,7 @@
 //! How long requests took, in nanoseconds.
 
 use hdrhistogram::Histogram;
-use pollux_driver::Completion;
+use pollux::driver::Completion;
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use pollux_disk::WaitPoint;
+use pollux::disk::WaitPoint;
 
 /// Tells all jobs to end.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ pub struct Plan {
     /// Their CPUs.
     pub cpus: Vec<usize>,
     /// How they work.
-    pub tuning: pollux_device::Tuning,
+    pub tuning: pollux::device::Tuning,
     /// The disks, and where each listens.
     pub disks: Vec<(Endpoint, Offer)>,
 }

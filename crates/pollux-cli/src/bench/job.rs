@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pollux_disk::wait::Sleeper;
-use pollux_disk::{Completion as Ended, Durability, Failure, Op, Queued, Request, Ticket};
-use pollux_driver::{Completion, Counters, Hybrid, Waiter};
-use pollux_memory::{Loan, Span};
+use pollux::disk::wait::Sleeper;
+use pollux::disk::{Completion as Ended, Durability, Failure, Op, Queued, Request, Ticket};
+use pollux::driver::{Completion, Counters, Hybrid, Waiter};
+use pollux::memory::{Loan, Span};
 
 use super::latency::{Direction, Latencies};
 use super::load::{Choice, Next, Task};

@@ -1,0 +1,129 @@
+use clap::Parser;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+fn parse(line: &str) -> Result<BenchArgs, String> {
+    let words = ["pollux", "bench"].into_iter().chain(line.split(' '));
+    match Cli::try_parse_from(words)
+        .map_err(|error| error.to_string())?
+        .command
+    {
+        Command::Bench(args) => Ok(*args),
+        Command::Serve(_) => unreachable!("the second word is `bench`"),
+    }
+}
+
+#[test]
+fn the_defaults_are_fios() {
+    let args = parse("--disk null:size=1G").unwrap();
+    assert_eq!(args.rw, Rw::Read);
+    assert_eq!(args.bs, Size(4096));
+    assert_eq!((args.iodepth, args.numjobs), (1, 1));
+    assert_eq!(args.runtime, Duration::from_secs(5));
+    assert_eq!(args.completion, Waiting::Adaptive);
+    assert_eq!(args.output_format, Output::Normal);
+}
+
+#[test]
+fn every_option_is_read() {
+    let args = parse(
+        "--socket s --rw randrw --rwmixread 70 --bs 16k --iodepth 8 --numjobs 2 --runtime 2m \
+         --size 1m --rate-iops 1000 --completion polled --verify crc32c --cpus 0,1 --share-queue \
+         --kick-lock held --output-format json",
+    )
+    .unwrap();
+    assert_eq!(args.rw, Rw::Randrw);
+    assert_eq!((args.bs, args.size), (Size(16 << 10), Some(Size(1 << 20))));
+    assert_eq!(args.runtime, Duration::from_secs(120));
+    assert_eq!(args.rate_iops, NonZeroU32::new(1000));
+    assert_eq!(args.kick_lock, Some(KickLock::Held));
+    assert_eq!(args.process.cpus.as_deref(), Some("0,1"));
+    assert_eq!(
+        parse("--disk x --hipri-percent 50").unwrap().hipri_percent,
+        Some(50)
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    for (line, words) in [
+        ("--rw read", "--socket"),
+        ("--socket s --disk d", "cannot be used with"),
+        ("--disk d --iodepth 0", "--iodepth"),
+        ("--disk d --iodepth -1", "--iodepth"),
+        ("--disk d --numjobs 0", "--numjobs"),
+        ("--disk d --bs 0", "--bs"),
+        ("--disk d --bs four", "--bs"),
+        ("--disk d --rwmixread 101", "--rwmixread"),
+        ("--disk d --rate-iops 0", "leave it out for as many"),
+        ("--disk d --runtime 5x", "the units of time are"),
+        ("--disk d --runtime 1m30s", "a time has one unit"),
+        ("--disk d --runtime 0.2", "a time is a whole number"),
+        ("--disk d --direct", "cache=none"),
+        ("--disk d --direct=1", "cache=none"),
+        ("--disk d --ioengine libaio", "engine=io_uring"),
+        ("--disk d --output x", "redirect standard output"),
+        ("--disk d --ramp_time 1", "leave it out"),
+        ("--disk d --time_based=0", "--time_based"),
+        ("--disk d --rw trim", "--rw"),
+        ("--disk d --verify md5", "--verify"),
+        (
+            "--disk d --hipri-percent 5 --completion call",
+            "cannot be used with",
+        ),
+        ("--disk d --kick-lock held", "--share-queue"),
+        ("--disk d --sandbox on", "only `pollux serve`"),
+    ] {
+        let error = parse(line).unwrap_err();
+        assert!(error.contains(words), "{line}: {error}");
+    }
+}
+
+/// The nearest name may be one that writes.
+#[test]
+fn nobody_is_led_to_another_option() {
+    for line in [
+        "--rw randtrim",
+        "--rw randwrit",
+        "--io_size 1m",
+        "--redirect",
+    ] {
+        let error = parse(&format!("--disk d {line}")).unwrap_err();
+        assert!(!error.contains("similar"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn what_fio_says_in_other_words_is_understood() {
+    let args = parse(
+        "--disk d --readwrite=rw --blocksize=8k --rate_iops=9 --time_based --hipri_percent 5 --poll_max_us 9",
+    )
+    .unwrap();
+    assert_eq!((args.rw, args.bs), (Rw::Readwrite, Size(8192)));
+    assert_eq!(args.rate_iops, NonZeroU32::new(9));
+    assert_eq!(args.hipri_percent, Some(5));
+    assert_eq!(args.process.poll_max_us, Some(9));
+    assert_eq!(parse("--disk d --rw readwrite").unwrap().rw, Rw::Readwrite);
+}
+
+#[test]
+fn times_have_units() {
+    let table = [
+        ("500ms", Some(500)),
+        ("5", Some(5000)),
+        ("5s", Some(5000)),
+        ("2m", Some(120_000)),
+        ("1h", Some(3_600_000)),
+        ("0", None),
+        ("0s", None),
+        ("", None),
+        ("s", None),
+        ("-1s", None),
+        ("1.5s", None),
+        ("5 s", None),
+    ];
+    for (text, ms) in table {
+        assert_eq!(runtime(text).ok(), ms.map(Duration::from_millis), "{text}");
+    }
+}

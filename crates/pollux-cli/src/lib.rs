@@ -1,0 +1,28 @@
+//! The `pollux` program: `pollux serve` is a thin shell around [`pollux::disk`] and [`pollux::device`], and
+//! `pollux bench` a load for [`pollux::driver`].
+//!
+//! It is a library so that what reads its configuration can be called without it. Programs depend on [`pollux`].
+
+mod attach;
+mod bench;
+mod claim;
+mod cli;
+mod confine;
+mod cpus;
+mod export;
+mod file;
+mod inherited;
+mod log;
+mod passed;
+mod program;
+mod rights;
+mod serve;
+mod signals;
+mod socket;
+
+#[doc(hidden)]
+pub use program::main;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod plan;
