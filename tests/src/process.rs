@@ -44,14 +44,17 @@ impl Process {
         self.0
     }
 
-    /// Its open descriptors and its threads, but for those of the kernel's (`iou-…`), which come and go.
+    /// Its open descriptors and its threads, but for those of the kernel's (`iou-…`), which come and go, and those of a file's
+    /// pool, which start as they are needed, sixteen at most, and stay.
     pub fn holdings(self) -> io::Result<Holdings> {
         let fds = fs::read_dir(self.path("fd"))?.count();
         let names = self.threads()?.into_iter();
         // One that has ended meanwhile is none.
         let names =
             names.filter_map(|id| fs::read_to_string(self.path(&format!("task/{id}/comm"))).ok());
-        let threads = names.filter(|name| !name.starts_with("iou-")).count();
+        let comes_and_goes =
+            |name: &String| name.starts_with("iou-") || name.trim() == "pollux-file";
+        let threads = names.filter(|name| !comes_and_goes(name)).count();
         Ok(Holdings { fds, threads })
     }
 
