@@ -108,10 +108,7 @@ both on the client's processor. `suspended` is the policy by which calls are off
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let time = site.time;
-        let options = Options {
-            mixed: trial.mixed,
-            ..Options::default()
-        };
+        let options = Options::default().mixed(trial.mixed);
         let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let [polled, call] = match trial.owners {
             Owners::One => one_owner(&driver, trial, time)?,

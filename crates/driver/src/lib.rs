@@ -2,10 +2,10 @@
 //!
 //! ```no_run
 //! use pollux_disk::{Disk, Durability};
-//! use pollux_driver::{Completion, Driver, Options};
+//! use pollux_driver::{Completion, Driver};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let disk = Driver::connect("pollux.sock".as_ref(), &Options::default())?;
+//! let disk = Driver::builder("pollux.sock").connect()?;
 //! println!("{} bytes", disk.geometry().bytes);
 //! let queue = disk.queue(0)?; // shared by any number of threads and tasks
 //! let mut block = disk.allocate(4096)?; // memory that the server uses in place
@@ -136,7 +136,11 @@ pub use driver::Driver;
 #[cfg(not(loom))]
 pub use error::{ConnectError, Difference, Lost, Nonsense};
 pub use lock::LockTimes;
-pub use options::{Completion, KickLock, Mixed, Options, Reconnect};
+#[cfg(not(loom))]
+pub use options::Builder;
+pub use options::{Completion, Mixed, Options, Reconnect};
+#[doc(hidden)]
+pub use options::{Experiment, KickLock};
 #[cfg(not(loom))]
 pub use pending::Pending;
 #[cfg(not(loom))]

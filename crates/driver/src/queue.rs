@@ -76,8 +76,9 @@ impl Queue {
         let seat = CallSeat::new(&edge)?;
         let options = device.options();
         let ends = SharedEnds::new(core, sight);
-        let mut board = Switchboard::new(ends, seat, edge, options.mixed, options.kick_lock);
-        if options.record_lock {
+        let experiment = &options.experiment;
+        let mut board = Switchboard::new(ends, seat, edge, options.mixed, experiment.kick_lock);
+        if experiment.record_lock {
             board.record();
         }
         let polls = Mutex::new((Polls::new(), None));
@@ -195,8 +196,8 @@ impl Queue {
         self.0.counters()
     }
 
-    /// How long the queue's lock was held and waited for, where
-    /// [`record_lock`](crate::Options::record_lock) asked for it.
+    /// How long the queue's lock was held and waited for, where [`Experiment`](crate::Experiment) asks for it.
+    #[doc(hidden)]
     #[must_use]
     pub fn lock_times(&self) -> Option<LockTimes> {
         self.0.board.times()

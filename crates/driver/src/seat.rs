@@ -77,7 +77,7 @@ impl Edge {
                 let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
                 Some(Alarm { timer, after })
             }
-            Mixed::WhileNeeded | Mixed::Rfc2021 => None,
+            Mixed::WhileNeeded => None,
         };
         Ok(Self {
             place,
