@@ -185,7 +185,7 @@ pub trait Lend {
     fn request(&self, token: usize, offset: u64) -> Request;
 }
 
-/// What the last wait brought.
+/// What the last wait has found.
 struct Back {
     all: Vec<Done>,
     taken: usize,

@@ -2,7 +2,7 @@
 //!
 //! The client limits what can be seen of a server, so its loop does nothing that it need not: no
 //! allocation, no clock but once in 64 requests, a generator of a few instructions, buffers made
-//! before. What costs more (a look at the clock for each batch) has a phase of its own.
+//! before. What costs more (reading the clock for each batch) has a phase of its own.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct Load<R> {
     depth: usize,
 }
 
-/// Where requests go: the same places whoever asks.
+/// Where requests go: the same places for every client.
 pub struct Offsets {
     blocks: u64,
     block: u64,
@@ -182,8 +182,8 @@ impl<R: Requests> Load<R> {
         Ok(count)
     }
 
-    /// The same as [`Load::run_for`], and records how long each took: from the look that found its
-    /// buffer free until the look that found it back. One look at the clock serves a whole batch for
+    /// The same as [`Load::run_for`], and records how long each took: from the poll that found its
+    /// buffer free until the poll that found it back. One reading of the clock serves a whole batch for
     /// both.
     pub fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
         let mut timer = self.timer();

@@ -88,6 +88,7 @@ fn run(options: &Options) -> io::Result<()> {
     let everything = !options.prices && !options.instructions;
     if everything {
         comparison.check()?;
+        studies::check(&comparison)?;
     }
     let mut results = Results {
         setting: machine::Setting::here(&contenders, &folder),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arbitrary::{Arbitrary, Unstructured};
 use pollux_cli::plan::{Endpoint, Plan, plan};
-use pollux_device::bare::{Cache, Config, Rings, config_space};
+use pollux_device::fuzzing::{Cache, Config, Rings, config_space};
 use pollux_disk::{Access, Geometry, RangeLimits};
 
 const FILE: &str = "pollux.toml";

@@ -2,7 +2,7 @@
 //! so can be compared between two commits.
 //!
 //! A program is run twice, with N and with 2N requests; the difference is N requests without start and
-//! end. What depends on time is kept out: looking in vain costs as many instructions as it takes time.
+//! end. What depends on time is kept out: empty polls cost as many instructions as they take time.
 
 pub mod client;
 pub mod layer;
@@ -50,16 +50,16 @@ impl Instructions {
         let (server, client) = (server::table(&self.server), client::table(&self.client));
         format!(
             "## Instructions of our server\n\n\
-             By callgrind, which counts user space alone: medians of {TIMES} with the least and the greatest, in batches of\n\
-             {} that each find the server asleep. Where the worker hands requests to io_uring, they come back when the kernel\n\
-             pleases, and the number is not repeatable.\n\n{}\n\
+             By callgrind, which counts user space alone: medians of {TIMES} with the least and the greatest, in\n\
+             batches of {} that each find the server asleep. Where the worker hands requests to io_uring, they come\n\
+             back when the kernel pleases, and the number is not repeatable.\n\n{}\n\
              ## Instructions of the clients\n\n\
-             Those of crate `blkio` and of our driver, each polling on our null disk with the loop of the harness around it. They\n\
-             send a batch and find the one before it, which the server has answered before it was stopped: no look is in vain, and\n\
-             each batch has one kick.\n\n{}\n\
+             Those of crate `blkio` and of our driver, each polling on our null disk with the loop of the harness\n\
+             around it. They send a batch and find the one before it, which the server has answered before it was\n\
+             stopped: no poll is empty, and each batch has one kick.\n\n{}\n\
              ## What a stacked disk adds\n\n\
-             Reads of 4 KiB on a null disk that ends them at once, on a linear disk over one of it, and reads of 12 KiB on a striped disk over\n\
-             three that splits each in three.\n\n{}",
+             Reads of 4 KiB on a null disk that ends them at once, on a linear disk over one of it, and reads of\n\
+             12 KiB on a striped disk over three that splits each in three.\n\n{}",
             server::DEPTH,
             server.markdown(),
             client.markdown(),

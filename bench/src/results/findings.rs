@@ -7,7 +7,9 @@ use super::plot::Plot;
 use super::table::Table;
 use crate::pairing::{Group, State, Tagged, alike};
 use crate::statistics::{Estimate, median};
-use crate::studies::Finding;
+
+/// What a trial found of one thing: numbers, by the headings of their columns.
+pub type Finding = Vec<(&'static str, f64)>;
 
 /// A study.
 #[derive(Debug, Serialize)]

@@ -9,17 +9,18 @@ use pollux_driver::Waiting;
 
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Median, Study, count, only};
+use super::study::{Case, Median, Study, count, only};
 use crate::cell::Disk;
 use crate::client::Lend;
 use crate::load::microseconds;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 use crate::results::plot::{Line, Panel, Plot};
 
 /// The study.
 pub struct Curve;
 
-/// How the server looks for work.
+/// How the server polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Adaptive,
@@ -27,7 +28,7 @@ pub enum Mode {
     Never,
 }
 
-/// So many requests a second to a server that looks in this way.
+/// So many requests a second to a server that polls in this way.
 #[derive(Clone, Copy)]
 pub struct Trial {
     disk: Disk,
@@ -85,14 +86,17 @@ impl Study for Curve {
 
     const TITLE: &'static str = "Processor time and latency against load";
     const EXPLANATION: &'static str = "\
-An open loop: so many 4 KiB reads a second arrive at fixed times, whether or not those before them have ended, and latencies count from\n\
-the time that a request was due. The server looks for work for as long as that pays (`adaptive`), `always`, or `never`; *one / other*.\n\
-The client is our driver, polled, on a processor of its own: it looks for completions until the next request is due, and asks for no calls.\n\
-It sleeps only while nothing is in flight, and until 500 µs before a request is due; so neither its timer nor its being woken\n\
-is in what is measured, and the server pays for being kicked awake, not for waking the client: the stricter case for a server that\n\
-looks. At most 64 are in flight; what is due beyond waits, and that counts. *sent k/s* below the rate is a disk that cannot keep up: its\n\
-latencies are those of the queue before it. *server sleeps* are for each request: below 0.01 its sleep is not in the p99. Asked of `adaptive`: at 100 and 1000 a second at most 1.3 times the processor time of\n\
-`never`, from 50,000 on p50 and p99 at most 1.2 times those of `always`.\n";
+An open loop: so many 4 KiB reads a second arrive at fixed times, whether or not those before them have ended, and
+latencies count from the time that a request was due. The server polls for work for as long as that pays (`adaptive`),
+`always`, or `never`; *one / other*. The client is our driver, polled, on a processor of its own: it polls for
+completions until the next request is due, and asks for no calls. It sleeps only while nothing is in flight, and until
+500 µs before a request is due; so neither its timer nor its being woken is in what is measured, and the server pays
+for being kicked awake, not for waking the client: the stricter case for a server that polls. At most 64 are in flight;
+what is due beyond waits, and that counts. *sent k/s* below the rate is a disk that cannot keep up: its latencies are
+those of the queue before it. *server sleeps* are for each request: below 0.01 its sleep is not in the p99. Asked of
+`adaptive`: at 100 and 1000 a second at most 1.3 times the processor time of `never`, from 50,000 on p50 and p99 at
+most 1.2 times those of `always`.
+";
     const RATIOS: &'static [&'static str] = &[CPU, P50, P99];
     const SHARE_OF_RUNTIME: f64 = 1.5;
     const PINNED: bool = true;

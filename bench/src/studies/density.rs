@@ -8,12 +8,12 @@ use pollux_driver::{Waiter, Waiting};
 use super::curve::{self, AWAKE, CPU, P50, P99};
 use super::open_loop::{JOB, OpenLoop};
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
-use crate::cell::{BLOCK, Disk, Server as Which, Work};
+use super::study::{Case, Study, beside_all};
+use crate::cell::{BLOCK, Disk, Work};
 use crate::client::Job;
 use crate::load::{Load, Offsets, microseconds};
 use crate::measure::throughput;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 use crate::stripe;
 
 /// The study.
@@ -21,12 +21,6 @@ pub struct Density;
 
 const DISK: Disk = Disk::Null;
 const SERVERS: [u16; 4] = [1, 3, 8, 32];
-const OTHERS: [Rival; 3] = [
-    Rival::Never,
-    Rival::Other(Which::Peer),
-    Rival::Other(Which::StorageDaemon),
-];
-
 /// So many servers of one kind.
 #[derive(Clone, Copy)]
 pub struct Trial {
@@ -55,10 +49,12 @@ impl Study for Density {
 
     const TITLE: &'static str = "Many servers on one processor";
     const EXPLANATION: &'static str = "\
-One server or several of *null*, each a process of its own with one queue, all on one processor; one thread on the other reads 4 KiB at a time\n\
-from a disk striped over all of them, by our driver. Saturated: so many requests in flight on all of them together, by a client that sleeps whenever\n\
-nothing has ended. At a rate: an open loop of so many requests a second of each, by a client that looks for what has ended and sleeps only while\n\
-nothing is in flight, as in *Processor time and latency against load*. Processor time is that of all servers.\n";
+One server or several of *null*, each a process of its own with one queue, all on one processor; one thread on the
+other reads 4 KiB at a time from a disk striped over all of them, by our driver. Saturated: so many requests in flight
+on all of them together, by a client that sleeps whenever nothing has ended. At a rate: an open loop of so many
+requests a second of each, by a client that polls for what has ended and sleeps only while nothing is in flight, as in
+*Processor time and latency against load*. Processor time is that of all servers.
+";
     const RATIOS: &'static [&'static str] = &[SPEED, CPU, P50, P99];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;
@@ -76,7 +72,7 @@ nothing is in flight, as in *Processor time and latency against load*. Processor
                     rival,
                 };
                 let name = format!("density/{servers}/{name}");
-                cases.push(beside_all(trial, name, &OTHERS));
+                cases.push(beside_all(trial, name, Rival::WITHOUT_SPDK));
             }
         }
         cases

@@ -6,21 +6,15 @@ use std::io;
 use pollux_tests::client::Waiting;
 
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
-use crate::cell::{Disk, Server as Which, Work};
+use super::study::{Case, Study, beside_all};
+use crate::cell::{Disk, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 
 /// The study.
 pub struct Direct;
-
-const OTHERS: [Rival; 3] = [
-    Rival::Never,
-    Rival::Other(Which::Peer),
-    Rival::Other(Which::StorageDaemon),
-];
 
 /// A server under one queue of requests.
 #[derive(Clone, Copy)]
@@ -45,8 +39,10 @@ impl Study for Direct {
 
     const TITLE: &'static str = "A disk of its own, and large requests";
     const EXPLANATION: &'static str = "\
-Requests of 4 KiB to 1 MiB at random offsets of an O_DIRECT file, by crate `blkio` on one queue: what does the server spend of its processor on each,\n\
-and what does that bring? Below, requests of 64 KiB and 1 MiB of *memory* and *tmpfs*. A name is disk/client/requests/depth.\n";
+Requests of 4 KiB to 1 MiB at random offsets of an O_DIRECT file, by crate `blkio` on one queue: what does the server
+spend of its processor on each, and what does that bring? Below, requests of 64 KiB and 1 MiB of *memory* and *tmpfs*.
+A name is disk/client/requests/depth.
+";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER];
     const SHARE_OF_RUNTIME: f64 = 0.5;
     const PINNED: bool = true;
@@ -107,7 +103,7 @@ fn of_blocks(disk: Disk, blocks: &[usize], depths: &[u16]) -> Vec<Case<Trial>> {
                     };
                     let client = Client::Blkio(waiting).waiting();
                     let name = format!("direct/{disk}/{client}/{work}-{kib}k/{depth}");
-                    cases.push(beside_all(trial, name, &OTHERS));
+                    cases.push(beside_all(trial, name, Rival::WITHOUT_SPDK));
                 }
             }
         }

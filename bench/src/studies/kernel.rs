@@ -4,11 +4,11 @@ use std::fmt;
 use std::io;
 
 use super::site::{Rival, Setup, Site};
-use super::{Case, Finding, Study, beside_all};
+use super::study::{Case, Study, beside_all};
 use crate::cell::{BLOCK, Disk};
 use crate::contender::Exports;
 use crate::measure::Spent;
-use crate::results::findings::SPEED;
+use crate::results::findings::{Finding, SPEED};
 use crate::uml;
 
 /// The study.
@@ -37,9 +37,11 @@ impl Study for Kernel {
 
     const TITLE: &'static str = "Linux in front";
     const EXPLANATION: &'static str = "\
-A User-Mode Linux guest on the client's processor, booted for each measurement, with Linux's own `virtio_blk` (one default queue and one to poll);\n\
-inside its kernel a thread keeps 4 KiB random reads in flight and polls for them (`polled`), or sleeps until it is interrupted (`interrupts`). An interrupt\n\
-is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are those of the disk for each request, as the guest counts them.\n";
+A User-Mode Linux guest on the client's processor, booted for each measurement, with Linux's own `virtio_blk` (one
+default queue and one to poll); inside its kernel a thread keeps 4 KiB random reads in flight and polls for them
+(`polled`), or sleeps until it is interrupted (`interrupts`). An interrupt is a signal there, some 20 µs, and its
+clock steps by 256 ns. *interrupts* are those of the disk for each request, as the guest counts them.
+";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;
@@ -56,7 +58,7 @@ is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are 
                         rival,
                     };
                     let name = format!("kernel/{disk}/{way}/{depth}");
-                    cases.push(beside_all(trial, name, &Rival::ALL[1..]));
+                    cases.push(beside_all(trial, name, &Rival::OTHERS));
                 }
             }
         }

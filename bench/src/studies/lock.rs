@@ -9,10 +9,11 @@ use hdrhistogram::Histogram;
 use pollux_driver::{Completion, Driver, Experiment, KickLock, Options, Queue};
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, count, only};
+use super::study::{Case, Study, count, only};
 use crate::cell::{BLOCK, Disk};
 use crate::load::{Offsets, microseconds};
 use crate::quiet::own_cpu;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Lock;
@@ -44,10 +45,12 @@ impl Study for Lock {
 
     const TITLE: &'static str = "Kicks and the lock of a shared queue";
     const EXPLANATION: &'static str = "\
-Eight threads read through one queue, each one request at a time that it sleeps over; they run on all processors, the server on its\n\
-own. It sleeps whenever it has nothing to do and takes kicks between turns (`--poll never --kicks per-turn`). *one / other* are kicks\n\
-after the lock was released and while it is held; in the last row, a recorded lock and one that is not. Hold and wait are of one\n\
-taking, the total wait of one request; takings during which the thread was preempted are told apart, and in none of these.\n";
+Eight threads read through one queue, each one request at a time that it sleeps over; they run on all processors, the
+server on its own. It sleeps whenever it has nothing to do and takes kicks between turns (`--poll never --kicks
+per-turn`). *one / other* are kicks after the lock was released and while it is held; in the last row, a recorded lock
+and one that is not. Hold and wait are of one taking, the total wait of one request; takings during which the thread
+was preempted are told apart, and in none of these.
+";
     const RATIOS: &'static [&'static str] =
         &["hold p99.9 µs", "total wait µs", "k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 1.0;

@@ -8,12 +8,13 @@ use pollux_tests::client::Waiting;
 
 use super::queues::{Queues, together};
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::contender::Exports;
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Mechanisms;
@@ -58,7 +59,7 @@ impl fmt::Display for Trial {
 }
 
 impl Trial {
-    /// Its case's, whoever serves.
+    /// Its case's, whichever server it is.
     fn name(self) -> String {
         let Self {
             mechanism, disk, ..
@@ -140,14 +141,17 @@ impl Study for Mechanisms {
 
     const TITLE: &'static str = "Mechanisms of the server, on and off";
     const EXPLANATION: &'static str = "\
-Pollux with a mechanism beside Pollux without (`on:off`), and without beside the peer in the same cell (`off:peer`: is off an honest\n\
-program?), as *one / other*, under crate `blkio`. *m2* is completions first (off: `--signal after-submissions`): random writes, 16 in flight on\n\
-each of four queues, of an O_DIRECT file and of *delayed*, memory whose answers come 100, 30 or 10 µs late (the storage daemon's: `null-co` with\n\
-`latency-ns`, which copies nothing). *m5* is quiet while awake (off: `--kicks per-turn`): reads one after the other, 64 in flight on one queue,\n\
-sent as they come back, or four or one at a time (*by-4*, *by-1*; fio sends one at a time unless told otherwise). A\n\
-polling client looks at its queues in turn; a blocking one has a thread for each, all on one processor. Published for M2: bandwidth × 1.074,\n\
-mean latency × 0.932; for M5: IOPS × 1.25, kicks from tens of thousands a second to tens. Bandwidth is IOPS times 4 KiB. Kicks\n\
-and calls are those of a request, counted in a phase of its own, times the IOPS of the one in which nothing was counted.\n";
+Pollux with a mechanism beside Pollux without (`on:off`), and without beside the peer in the same cell (`off:peer`: is
+off an honest program?), as *one / other*, under crate `blkio`. *m2* is completions first (off: `--signal
+after-submissions`): random writes, 16 in flight on each of four queues, of an O_DIRECT file and of *delayed*, memory
+whose answers come 100, 30 or 10 µs late (the storage daemon's: `null-co` with `latency-ns`, which copies nothing).
+*m5* is quiet while awake (off: `--kicks per-turn`): reads one after the other, 64 in flight on one queue, sent as they
+come back, or four or one at a time (*by-4*, *by-1*; fio sends one at a time unless told otherwise). A polling client
+polls its queues in turn; a blocking one has a thread for each, all on one processor. Published for M2: bandwidth ×
+1.074, mean latency × 0.932; for M5: IOPS × 1.25, kicks from tens of thousands a second to tens. Bandwidth is IOPS
+times 4 KiB. Kicks and calls are those of a request, counted in a phase of its own, times the IOPS of the one in which
+nothing was counted.
+";
     const RATIOS: &'static [&'static str] = &["k IOPS", "mean µs"];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;

@@ -11,10 +11,11 @@ use pollux_driver::{Completion, Driver, Hybrid, Mixed, Options, Waiter, Waiting}
 use pollux_tests::random::Random;
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Place, Study, only};
+use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Job, Lend as _, on_its_way, token};
 use crate::load::{Latencies, Offsets, latencies, microseconds, record};
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Mix;
@@ -62,10 +63,11 @@ impl Study for Mix {
 
     const TITLE: &'static str = "Polled and call-driven requests on one queue";
     const EXPLANATION: &'static str = "\
-Each kind among both, beside a run of that kind alone at the same total depth, as *one / other*. *one* owner draws the kind of each\n\
-request, looks while it has a polled one in flight, and sleeps else; *two* threads share the queue, one polling and one sleeping,\n\
-both on the client's processor. `suspended` is the policy by which calls are off while polled requests are in flight, for at most\n\
-50 µs. Latencies are those of a look at the clock for each batch.\n";
+Each kind among both, beside a run of that kind alone at the same total depth, as *one / other*. *one* owner draws the
+kind of each request, polls while it has a polled one in flight, and sleeps else; *two* threads share the queue, one
+polling and one sleeping, both on the client's processor. `suspended` is the policy by which calls are off while polled
+requests are in flight, for at most 50 µs. The clock is read once for each batch.
+";
     const RATIOS: &'static [&'static str] = &["p99 µs"];
     const SHARE_OF_RUNTIME: f64 = 0.3;
     const PINNED: bool = true;

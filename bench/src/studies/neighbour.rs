@@ -1,4 +1,4 @@
-//! Somebody else on the server's processor: does a server that looks for work leave it to him?
+//! Another thread on the server's processor: does a server that polls leave the processor to it?
 
 use std::fmt;
 use std::hint;
@@ -15,16 +15,17 @@ use rustix::thread::{Pid, sched_getaffinity, sched_setaffinity};
 use super::curve::{self, Mode};
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::Disk;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Neighbour;
 
 const DISK: Disk = Disk::Null;
 
-/// So many requests a second to a server that looks in this way.
+/// So many requests a second to a server that polls in this way.
 #[derive(Clone, Copy)]
 pub struct Trial {
     rate: u32,
@@ -42,9 +43,11 @@ impl Study for Neighbour {
 
     const TITLE: &'static str = "Somebody else on the server's processor";
     const EXPLANATION: &'static str = "\
-An open loop of 4 KiB reads of *null* by our driver, polled, on a processor of its own; on the server's there is a thread that computes without end.\n\
-*neighbour CPU %* is what that gets of the processor; *one / other*. A server that looks on while somebody wants its processor takes half of it,\n\
-and answers late, as it waits for its turn like everybody else; one that sleeps is let run when it is woken.\n";
+An open loop of 4 KiB reads of *null* by our driver, polled, on a processor of its own; on the server's there is a
+thread that computes without end. *neighbour CPU %* is what that gets of the processor; *one / other*. A server that
+polls on while another thread wants its processor takes half of it, and answers late, as it waits for its turn like any
+other thread; one that sleeps runs when it is woken.
+";
     const RATIOS: &'static [&'static str] = &[ITS_CPU, "p50 µs", "p99 µs"];
     const SHARE_OF_RUNTIME: f64 = 3.0;
     const PINNED: bool = true;

@@ -1,5 +1,5 @@
 //! An open loop: requests arrive at fixed times, whether or not those before them have ended, and latencies count from
-//! the time that a request was due. Whoever stalls sees what it has cost everybody who came meanwhile.
+//! the time that a request was due. So a stall counts for all requests that came due in it.
 
 use std::hint;
 use std::io;
@@ -86,7 +86,7 @@ impl<C: pollux_disk::Channel, B: Lend> OpenLoop<C, B> {
             let request = self.buffers.request(free, self.offsets.next());
             on_its_way(self.channel.queue(request))?;
             self.channel.submit();
-            self.look()?; // whoever is late does not wait, and must see what has ended all the same
+            self.look()?; // a client that is late does not wait, and must see what has ended all the same
             due += self.period;
         }
         while self.is_busy() {

@@ -11,7 +11,7 @@ use crate::load::{Latencies, Load, latencies};
 
 /// The queues, and how their owner waits.
 ///
-/// A polling one looks at all of them in turn, from one thread. Whoever blocks sleeps over one queue: that takes a
+/// A polling owner polls all of them in turn, from one thread. A blocking one sleeps over one queue: that takes a
 /// thread for each, all on the processor of the client.
 pub struct Queues {
     loads: Vec<Load<Blkio>>,

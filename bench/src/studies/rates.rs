@@ -7,11 +7,12 @@ use pollux_driver::Waiting;
 
 use super::open_loop::OpenLoop;
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, count, only};
+use super::study::{Case, Study, count, only};
 use crate::cell::Disk;
 use crate::client::Client;
 use crate::load::microseconds;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Rates;
@@ -36,9 +37,10 @@ impl Study for Rates {
 
     const TITLE: &'static str = "The driver at low rates";
     const EXPLANATION: &'static str = "\
-`adaptive` beside `call`, as *one / other*: requests arrive at fixed times, whether or not those before them have ended (an open\n\
-loop), and the client sleeps until the next is due. Latencies count from the time that a request was due. Processor time is all\n\
-of the client's thread, its timer included.\n";
+`adaptive` beside `call`, as *one / other*: requests arrive at fixed times, whether or not those before them have ended
+(an open loop), and the client sleeps until the next is due. Latencies count from the time that a request was due.
+Processor time is all of the client's thread, its timer included.
+";
     const RATIOS: &'static [&'static str] = &["client µs"];
     const SHARE_OF_RUNTIME: f64 = 1.5;
     const PINNED: bool = true;

@@ -8,12 +8,13 @@ use pollux_tests::client::Waiting;
 
 use super::queues::Queues;
 use super::site::{Processor, Setup, Site};
-use super::{Case, Finding, Place, Study, only};
+use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Blkio, Client, Job, Requests};
 use crate::contender::Exports;
 use crate::load::{Load, microseconds};
 use crate::measure::throughput;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Sharing;
@@ -84,11 +85,14 @@ impl Study for Sharing {
 
     const TITLE: &'static str = "Sharing a worker, and a processor";
     const EXPLANATION: &'static str = "\
-4 KiB reads by crate `blkio`; *one / other*. `idle`: one busy queue of *null* with 127 idle queues of its session beside it, and the same without\n\
-them. `disks`: two busy disks in memory on one worker, so many in flight on one and on the other, polled in turn by one thread: the first\n\
-beside the second, and each beside itself alone; *share* is of the requests of both. Fair is that neither\n\
-waits behind more than 64 requests of the other for each turn: who has 4 in flight gets 4 of 68, and as much as the other with as many. `large`: one\n\
-request of 4 KiB at a time beside 64 of 4 MiB on another disk of the worker, and alone: what it waits for is one turn of the other's. `core`: server and client on one processor, the client blocking, adaptive beside `--poll never`: asked is 0.95.\n";
+4 KiB reads by crate `blkio`; *one / other*. `idle`: one busy queue of *null* with 127 idle queues of its session
+beside it, and the same without them. `disks`: two busy disks in memory on one worker, so many in flight on one and on
+the other, polled in turn by one thread: the first beside the second, and each beside itself alone; *share* is of the
+requests of both. Fair is that neither waits behind more than 64 requests of the other for each turn: 4 in flight get 4
+of 68, and as many as the other's get as much. `large`: one request of 4 KiB at a time beside 64 of 4 MiB on another
+disk of the worker, and alone: what it waits for is one turn of the other's. `core`: server and client on one
+processor, the client blocking, adaptive beside `--poll never`: asked is 0.95.
+";
     const RATIOS: &'static [&'static str] = &["k IOPS", "p99 µs"];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;

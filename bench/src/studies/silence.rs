@@ -9,11 +9,12 @@ use pollux_tests::client::Waiting;
 use pollux_tests::process::Process;
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::load::Load;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Silence;
@@ -46,9 +47,11 @@ impl Study for Silence {
 
     const TITLE: &'static str = "Idle";
     const EXPLANATION: &'static str = "\
-After a load of 4 KiB reads by crate `blkio`, 16 in flight, the client stays connected and asks for nothing more: how long after its last request was\n\
-answered any thread of the server ran or went to sleep for the last time (*quiet after ms*; looked at through `/proc`, a tenth of a millisecond for each\n\
-look), and what they do in a second later. *one / other*. Asked is silence after 10 ms at most, no wake-ups and no processor time.\n";
+After a load of 4 KiB reads by crate `blkio`, 16 in flight, the client stays connected and asks for nothing more: how
+long after its last request was answered any thread of the server ran or went to sleep for the last time (*quiet after
+ms*; read from `/proc`, a tenth of a millisecond for each reading), and what they do in a second later. *one / other*.
+Asked is silence after 10 ms at most, no wake-ups and no processor time.
+";
     const RATIOS: &'static [&'static str] = &[];
     const SHARE_OF_RUNTIME: f64 = 1.0;
     const PINNED: bool = true;

@@ -46,14 +46,16 @@ pub enum Rival {
 }
 
 impl Rival {
-    /// Each of them, and the rows that hold ours against each of the others.
-    pub const ALL: [Self; 5] = [
-        Self::Ours,
+    /// Each of those that stand beside ours.
+    pub const OTHERS: [Self; 4] = [
         Self::Never,
         Self::Other(Which::Peer),
         Self::Other(Which::StorageDaemon),
         Self::Other(Which::Spdk),
     ];
+
+    /// The same without SPDK.
+    pub const WITHOUT_SPDK: &[Self] = Self::OTHERS.split_at(3).0;
 
     /// For a trial with it.
     pub const fn setup(self, disk: Disk) -> Setup {

@@ -11,12 +11,13 @@ use pollux_disk::{Channel, Disk as _, PollScope, Stack, WaitPoint, linear, strip
 use pollux_driver::{Driver, Options, Waiter, Waiting};
 
 use super::site::{Setup, Site};
-use super::{Case, Finding, Study, only};
+use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::{Buffers, Client, Job, Lend as _, on_its_way, token};
 use crate::contender::Exports;
 use crate::load::Offsets;
 use crate::measure::Spent;
+use crate::results::findings::Finding;
 
 /// The study.
 pub struct Stacks;
@@ -79,10 +80,12 @@ impl Study for Stacks {
 
     const TITLE: &'static str = "Stacked disks over queues of the driver";
     const EXPLANATION: &'static str = "\
-One thread and one channel of a stacked disk, whose legs are queues of our driver to one server, each its own (three, or sixteen of which one is\n\
-used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4 KiB. `call` sleeps, as a driver\n\
-of interrupts does. `512:128` compares a polling client with as many in flight; `own:every` one that looks at the\n\
-legs with requests of its own with one that looks at all. Polls are looks at a leg, for each request.\n";
+One thread and one channel of a stacked disk, whose legs are queues of our driver to one server, each its own (three,
+or sixteen of which one is used); *one / other*. `linear` has requests of 4 KiB, `striped` of 12 KiB in chunks of 4
+KiB. `call` sleeps, as a driver of interrupts does. `512:128` compares a polling client with as many in flight;
+`own:every` one that polls the legs with requests of its own with one that polls all. Polls are those of a leg, for
+each request.
+";
     const RATIOS: &'static [&'static str] = &["k IOPS", "client µs"];
     const SHARE_OF_RUNTIME: f64 = 0.5;
     const PINNED: bool = true;
@@ -147,13 +150,13 @@ legs with requests of its own with one that looks at all. Polls are looks at a l
         let requests = client.run_for(time)?;
         let seconds = began.elapsed().as_secs_f64();
         let each = before.until(&Spent::by_this_thread()?, requests);
-        let [looks, in_vain] = [0, 1].map(|at| (client.polls()[at] - polls[at]) / requests);
+        let [all, empty] = [0, 1].map(|at| (client.polls()[at] - polls[at]) / requests);
         client.end()?;
         Ok(vec![vec![
             ("k IOPS", requests / seconds / 1000.0),
             ("client µs", each.cpu_us),
-            ("polls", looks),
-            ("in vain", in_vain),
+            ("polls", all),
+            ("empty", empty),
         ]])
     }
 }
@@ -207,7 +210,7 @@ impl Stacked {
         })
     }
 
-    /// Looks at legs, and those in vain, so far.
+    /// Polls of legs, and the empty ones, so far.
     #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
     fn polls(&self) -> [f64; 2] {
         let counters = self.stack.counters();

@@ -8,7 +8,7 @@ use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Disk, Quota};
 use pollux_stats::{QueueStats, Snapshot};
 
-use crate::lines::Lines;
+use crate::log_quotas::LogQuotas;
 
 /// How a disk is offered.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Device {
     disk: Arc<dyn Disk>,
     options: Options,
     stats: Vec<Arc<QueueStats>>,
-    lines: Arc<Lines>,
+    log_quotas: Arc<LogQuotas>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
 }
@@ -46,7 +46,7 @@ impl Device {
             disk,
             options,
             stats,
-            lines: Arc::default(),
+            log_quotas: Arc::default(),
             held: Mutex::default(),
         }
     }
@@ -72,11 +72,11 @@ impl Device {
     /// How many lines the log is told of frontends that were refused: what [`serve`](crate::serve) fails with.
     #[must_use]
     pub fn refusals(&self) -> &Quota {
-        &self.lines.refusals
+        &self.log_quotas.refusals
     }
 
-    pub(crate) fn lines(&self) -> &Arc<Lines> {
-        &self.lines
+    pub(crate) fn log_quotas(&self) -> &Arc<LogQuotas> {
+        &self.log_quotas
     }
 
     /// Turns frontends away for a while.

@@ -9,14 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use pollux_disk::{Disk, Effort, Events, Geometry, WaitPoint};
 use pollux_memory::Region;
 
-use crate::buffer::Buffer;
-use crate::channel::Channel;
 use crate::connection::Connection;
-use crate::device::{Device, Facts, Holder};
+use crate::device::Device;
+use crate::device::active_queue::ActiveQueue;
+use crate::device::facts::Facts;
+use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
+use crate::exclusive::channel::Channel;
+use crate::memory::buffer::Buffer;
 use crate::options::{Builder, Options};
-use crate::place::Place;
-use crate::queue::{Queue, Shared};
+use crate::shared::queue::Queue;
+use crate::shared::state::Shared;
 
 /// A vhost-user-blk disk, opened from this program.
 ///
@@ -27,8 +30,9 @@ use crate::queue::{Queue, Shared};
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
 /// has ended, so that nobody writes to memory that goes back to its owner. A server that hangs is waited for as long as
-/// [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then; what it may still write to is given up
-/// ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may block.
+/// [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then; what it
+/// may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may
+/// block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -166,12 +170,12 @@ impl Driver {
     /// queue cannot be started.
     pub fn channel(&self, wait: &WaitPoint) -> io::Result<Channel> {
         let device = self.device()?;
-        let place = device.take(0..device.queues()).ok_or_else(|| {
+        let place = device.holders().take(0..device.queues()).ok_or_else(|| {
             let queues = device.queues();
             let message = format!("all {queues} queues of the disk are in use; share one");
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
-        Channel::new(Place::start(device, place)?, wait)
+        Channel::new(ActiveQueue::start(device, place)?, wait)
     }
 
     /// Queue `index`, shared with everybody else who asks for it.
@@ -191,14 +195,14 @@ impl Driver {
             return Ok(Queue(shared));
         }
         // Nobody has a handle of it; whoever had the last one may still be stopping it.
-        device.take_shared(index).map_err(|holder| {
+        device.holders().take_shared(index).map_err(|holder| {
             let message = match holder {
                 Holder::Stuck => format!("queue {index} was given up, as the log says"),
                 _ => format!("queue {index} belongs to one channel; take another"),
             };
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
-        let queue = Queue::over(Place::start(device, index)?)?;
+        let queue = Queue::over(ActiveQueue::start(device, index)?)?;
         *place = Arc::downgrade(&queue.0);
         Ok(queue)
     }
@@ -251,8 +255,11 @@ impl Disk for Driver {
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
         let device = self.device()?;
         let last = device.queues() - 1;
-        if let Some(index) = device.take(0..last) {
-            return Ok(Box::new(Channel::new(Place::start(device, index)?, wait)?));
+        if let Some(index) = device.holders().take(0..last) {
+            return Ok(Box::new(Channel::new(
+                ActiveQueue::start(device, index)?,
+                wait,
+            )?));
         }
         Ok(Box::new(self.queue(last)?.channel(wait)?))
     }

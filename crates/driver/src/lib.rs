@@ -38,84 +38,24 @@
 )]
 
 #[cfg(not(loom))]
-mod arena;
-#[cfg(not(loom))]
-mod ask;
-#[cfg(not(loom))]
-mod bounce;
-#[cfg(not(loom))]
-mod buffer;
-#[cfg(not(loom))]
-mod channel;
-#[cfg(not(loom))]
 mod connection;
-#[cfg(not(loom))]
-mod control;
-#[cfg(not(loom))]
-mod core;
 mod counters;
 #[cfg(not(loom))]
-mod data;
-#[cfg(not(loom))]
 mod device;
-#[cfg(not(loom))]
-mod dial;
-mod doorbell;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(not(loom))]
 mod error;
-mod fd;
-#[cfg(test)]
-mod lies;
 #[cfg(not(loom))]
-mod limits;
-mod lock;
-#[cfg(not(loom))]
+mod exclusive;
 #[cfg(not(loom))]
 mod memory;
-#[cfg(not(loom))]
-mod negotiate;
-#[cfg(not(loom))]
-mod notice;
+mod notify;
 mod options;
 #[cfg(not(loom))]
-mod owner;
-#[cfg(not(loom))]
-mod patience;
-#[cfg(not(loom))]
-mod pending;
-#[cfg(not(loom))]
-mod place;
-mod polls;
-#[cfg(not(loom))]
-mod queue;
-#[cfg(not(loom))]
-mod readiness;
-#[cfg(not(loom))]
-mod reconnect;
-#[cfg(not(loom))]
-mod regions;
-#[cfg(not(loom))]
-mod rings;
-#[cfg(not(loom))]
-mod running;
-#[cfg(not(loom))]
-mod seat;
-#[cfg(not(loom))]
-mod session;
+mod requests;
 mod shared;
-#[cfg(not(loom))]
-mod shared_channel;
-#[cfg(not(loom))]
-mod sight;
-mod switch;
 mod sync;
-#[cfg(not(loom))]
-mod table;
-#[cfg(not(loom))]
-#[cfg(not(loom))]
-mod waiter;
 
 // The tests in here serve disks with what the others are served by.
 #[cfg(test)]
@@ -124,41 +64,48 @@ extern crate self as pollux_driver;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-#[cfg(not(loom))]
-pub use buffer::Buffer;
-#[cfg(not(loom))]
-pub use channel::{Channel, Hybrid};
 pub use counters::Counters;
-#[cfg(not(loom))]
-pub use data::Data;
 #[cfg(not(loom))]
 pub use driver::Driver;
 #[cfg(not(loom))]
 pub use error::{ConnectError, Difference, Lost, Nonsense};
-pub use lock::LockTimes;
+#[cfg(not(loom))]
+pub use exclusive::channel::Channel;
+#[cfg(not(loom))]
+pub use exclusive::waiter::{Waiter, Waiting};
+#[cfg(not(loom))]
+pub use memory::buffer::Buffer;
+#[cfg(not(loom))]
+pub use memory::data::Data;
 #[cfg(not(loom))]
 pub use options::Builder;
 pub use options::{Completion, Mixed, Options, Reconnect};
 #[doc(hidden)]
 pub use options::{Experiment, KickLock};
 #[cfg(not(loom))]
-pub use pending::Pending;
+pub use requests::hybrid::Hybrid;
 #[cfg(not(loom))]
-pub use queue::Queue;
+pub use shared::channel::SharedChannel;
+pub use shared::lock::LockTimes;
 #[cfg(not(loom))]
-pub use readiness::Readiness;
+pub use shared::pending::Pending;
 #[cfg(not(loom))]
-pub use shared_channel::SharedChannel;
+pub use shared::queue::Queue;
 #[cfg(not(loom))]
-pub use waiter::{Waiter, Waiting};
+pub use shared::readiness::Readiness;
 
 /// The shared queue without ring and descriptors, for loom to run.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod model {
     pub use crate::counters::Counts;
-    pub use crate::shared::{
-        Call, Ends, EventFd, Fate, Listener, Outside, Owner, Point, Seat, Switchboard, Turn, Wakes,
-    };
-    pub use crate::switch::Switch;
+    pub use crate::notify::call::{Call, EventFd};
+    pub use crate::notify::call_policy::CallPolicy;
+    pub use crate::shared::completion_state::CompletionState;
+    pub use crate::shared::listeners::{Listener, Point};
+    pub use crate::shared::parker::CallSleeper;
+    pub use crate::shared::parts::{Ends, Owner, Transport};
+    pub use crate::shared::room::Turn;
+    pub use crate::shared::switchboard::Switchboard;
+    pub use crate::shared::wakeups::Wakeups;
 }

@@ -152,6 +152,13 @@ impl DeviceEnd {
         self.available.disarm();
     }
 
+    /// Will the next chain bring a kick? See [`Reader::is_armed`].
+    #[inline]
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.available.is_armed()
+    }
+
     /// The index of the used element to be staged next; where the used ring stands, once all that was
     /// staged is published.
     #[inline]

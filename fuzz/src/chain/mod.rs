@@ -12,7 +12,7 @@ mod step;
 
 use arbitrary::{Arbitrary, Unstructured};
 use pollux_blk::SECTOR;
-use pollux_device::bare::{Bare, Plan};
+use pollux_device::fuzzing::{Plan, SingleQueue};
 use pollux_device::{Calls, Kicks, Signal, Tuning};
 use pollux_disk::{Access, Geometry, RangeLimits};
 use pollux_ring::Suppression;
@@ -104,7 +104,7 @@ impl Setup {
         }
     }
 
-    fn bare(self, rig: &Rig, disk: &Handle) -> Bare {
+    fn bare(self, rig: &Rig, disk: &Handle) -> SingleQueue {
         let plan = Plan {
             areas: rig.areas(self.size()),
             next: self.next,
@@ -123,7 +123,7 @@ impl Setup {
             writeback: self.writeback,
             serial: SERIAL.to_owned(),
         };
-        Bare::new(plan, disk.channel(), self.tuning()).expect("a queue can be made")
+        SingleQueue::new(plan, disk.channel(), self.tuning()).expect("a queue can be made")
     }
 }
 
@@ -139,7 +139,7 @@ struct Run<'a> {
     rig: &'a Rig,
     disk: Handle,
     model: Model,
-    bare: Bare,
+    bare: SingleQueue,
     seen: Vec<u8>,
 }
 

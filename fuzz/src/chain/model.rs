@@ -2,7 +2,7 @@
 //! 5.2.6) and from what DESIGN.md decides beyond it.
 
 use pollux_blk::Status;
-use pollux_device::bare::Bare;
+use pollux_device::fuzzing::SingleQueue;
 use pollux_disk::Failure;
 use pollux_ring::MAX_CHAIN;
 
@@ -154,7 +154,10 @@ impl Model {
         let least = most.min(self.size() - self.in_flight);
         self.work = 0;
         for number in 1..=taken {
-            assert!(self.work <= Bare::ENOUGH, "a chain beyond the turn's work");
+            assert!(
+                self.work <= SingleQueue::ENOUGH,
+                "a chain beyond the turn's work"
+            );
             assert!(self.in_flight < self.size(), "a chain without a place");
             let head = ring.entry(self.next % self.size());
             self.next = self.next.wrapping_add(1);
@@ -165,7 +168,7 @@ impl Model {
             };
             self.begin(head, chain);
         }
-        let enough = taken >= least || self.work > Bare::ENOUGH;
+        let enough = taken >= least || self.work > SingleQueue::ENOUGH;
         assert!(
             enough && taken <= most,
             "{taken} chains of {least} to {most}"
@@ -254,7 +257,7 @@ impl Model {
     fn begin(&mut self, head: u16, mut chain: Chain) {
         self.in_flight += 1;
         let spans = chain.readable.len() + chain.writable.len();
-        self.work += Bare::SPAN * spans as u64;
+        self.work += SingleQueue::SPAN * spans as u64;
         let status = chain.take_last_byte();
         let number = self.requests.len();
         self.requests.push(Request {
@@ -327,7 +330,7 @@ impl Model {
     /// Where on the disk data lies, and its length.
     fn data(&self, pieces: &[Piece], cuts: usize, sector: u64) -> Result<(usize, u32), Status> {
         let segments = pieces.len().saturating_sub(cuts);
-        let most = self.setup.seg_max().unwrap_or(Bare::SEG_MAX);
+        let most = self.setup.seg_max().unwrap_or(SingleQueue::SEG_MAX);
         if segments > most as usize {
             return Err(Status::IoErr);
         }
@@ -375,7 +378,7 @@ impl Model {
                 return Err(Status::Unsupp);
             }
             let (at, len) = (sector * 512, sectors * 512);
-            let most = Bare::MAX_RANGES as usize;
+            let most = SingleQueue::MAX_RANGES as usize;
             if work.len() == most || len > u128::from(RANGE) || at + len > u128::from(DISK) {
                 return Err(Status::IoErr);
             }

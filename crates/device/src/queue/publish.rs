@@ -1,16 +1,16 @@
 //! How completions go out.
 //!
 //! A driver that looks is shown them a few at a time, which costs a store. One that sleeps is called while as much
-//! is left to do as it needs to wake up ([`Lead`]), so that neither waits for the other; sooner where much has ended
+//! is left to do as it needs to wake up ([`LeadTime`]), so that neither waits for the other; sooner where much has ended
 //! already.
 
 use std::time::Instant;
 
 use pollux_ring::{DeviceEnd, Notify};
 
-use super::lead::Lead;
+use super::lead_time::LeadTime;
 use super::{Queue, Setup};
-use crate::call::Call;
+use crate::notify::Call;
 use crate::tuning::Calls;
 
 /// How many requests that ended at once are staged before the driver sees them: it works on these
@@ -40,7 +40,7 @@ impl Unpublished {
 
 /// Is a driver to be called with so many chains left to do?
 #[inline]
-fn is_time_to_call(left: u16, lead: &Lead, worth: u64) -> bool {
+fn is_time_to_call(left: u16, lead: &LeadTime, worth: u64) -> bool {
     left <= lead.requests() || worth >= WORTH_A_CALL
 }
 
@@ -52,14 +52,14 @@ impl Queue {
         if !self.shows || self.unpublished.hidden < SHOW_EVERY {
             return;
         }
-        if is_time_to_call(left, &self.lead, self.unpublished.worth) {
+        if is_time_to_call(left, &self.lead_time, self.unpublished.worth) {
             self.publish();
         } else {
             self.show(DeviceEnd::show);
         }
     }
 
-    /// Shows the driver what is staged, and calls it if it asked for that, at once or when it is quiet ([`Hold`](super::hold)).
+    /// Shows the driver what is staged, and calls it if it asked for that, at once or when it is quiet ([`Deferral`](super::deferral)).
     #[inline]
     pub fn publish(&mut self) {
         if !self.staged() {
@@ -69,15 +69,16 @@ impl Queue {
         let Some(notify) = self.show(DeviceEnd::publish) else {
             return;
         };
-        if self.hold.holds() {
-            self.held_worth += worth;
-            if self.held_worth >= WORTH_A_CALL || self.hold.is_over(Instant::now(), true) {
+        if self.deferral.defers() {
+            self.deferred_worth += worth;
+            if self.deferred_worth >= WORTH_A_CALL || self.deferral.is_over(Instant::now(), true) {
                 self.release();
             }
         } else if notify == Notify::Needed && self.setup.call.is_some() {
-            self.held_worth = worth;
+            self.deferred_worth = worth;
             // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a wait.
-            if self.calls == Calls::AtOnce || self.armed || self.hold.is_made(Instant::now()) {
+            let kicks = self.setup.ring.is_armed();
+            if self.calls == Calls::AtOnce || kicks || self.deferral.is_made(Instant::now()) {
                 self.call();
             }
         } else {
@@ -88,14 +89,14 @@ impl Queue {
     /// Makes the call that waits, if there is one.
     #[inline]
     pub fn release(&mut self) {
-        if self.hold.release() {
+        if self.deferral.release() {
             self.call();
         }
     }
 
     fn call(&mut self) {
         if let Some(call) = &self.setup.call {
-            self.lead.call();
+            self.lead_time.call();
             call.call();
             self.setup.stats.calls_sent.add(1);
         }
@@ -133,7 +134,7 @@ impl Queue {
         let hidden = std::mem::take(&mut self.unpublished.hidden);
         let together = &self.setup.stats.completions_per_publish;
         together.record(hidden.into());
-        self.hold.shown(hidden);
+        self.deferral.shown(hidden);
         Some(answer)
     }
 
@@ -143,14 +144,14 @@ impl Queue {
         self.setup.stats.turns_idle.add(1);
         self.call_in_time(false);
         if self.free.len() == self.slots.len() {
-            self.lead.ran_dry();
+            self.lead_time.ran_dry();
         }
     }
 
     /// Makes the call that waits, if its time has come after a poll that has found `chains`, or none.
     #[inline]
     pub(super) fn call_in_time(&mut self, chains: bool) {
-        if self.hold.holds() && self.hold.is_over(Instant::now(), chains) {
+        if self.deferral.defers() && self.deferral.is_over(Instant::now(), chains) {
             self.release();
         }
     }
@@ -177,31 +178,9 @@ impl Queue {
             self.setup.stats.calls_sent.add(1);
         }
         self.setup.call = call;
-        self.hold.release();
+        self.deferral.release();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_turn_is_one_call_and_one_of_large_requests_more() {
-        for (data, expected) in [(0, 1), (4096, 1), (128 << 10, 8)] {
-            let (mut unpublished, mut calls) = (Unpublished::default(), 0);
-            let mut left = crate::queue::BUDGET;
-            let mut armed = true;
-            while left > 0 {
-                (0..SHOW_EVERY).for_each(|_| unpublished.add(data));
-                left -= SHOW_EVERY;
-                if is_time_to_call(left, &Lead::default(), unpublished.worth) {
-                    unpublished.worth = 0;
-                    // Small requests are many before the driver runs; large ones it waits for one by one.
-                    calls += u32::from(armed);
-                    armed = data > 4096;
-                }
-            }
-            assert_eq!(calls, expected, "{data} bytes each");
-        }
-    }
-}
+mod tests;

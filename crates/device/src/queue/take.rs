@@ -2,7 +2,8 @@
 
 use pollux_disk::Channel;
 
-use super::{Budget, Queue, SLICE, State};
+use super::budget::{Budget, SLICE};
+use super::{Queue, State};
 use crate::inflight::Record;
 
 impl Queue {
@@ -69,7 +70,7 @@ impl Queue {
             self.found_none();
             return 0;
         }
-        if self.armed {
+        if self.setup.ring.is_armed() {
             self.disarm();
         }
         for done in 0..batch {

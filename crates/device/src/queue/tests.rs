@@ -9,17 +9,20 @@ mod slices;
 
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use pollux_blk::{RangeSegment, RequestHeader, SECTOR};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::wait::Window;
-use pollux_disk::{Access, Disk, Geometry, RangeLimits};
+use pollux_disk::{
+    Access, Channel, Disk, Durability, Failure, Geometry, Op, Queued, RangeLimits, Request, Ticket,
+};
 use pollux_memory::Region;
 use pollux_ring::{Areas, Buffer, DriverEnd, Layout, RingIndex, Suppression};
 
 use super::*;
-use crate::config::MAX_RANGES;
 use crate::poll::{Bounds, Polling};
+use crate::session::config::MAX_RANGES;
 use crate::tuning::Kicks;
 
 /// Calls at once, whatever that makes of the requests a second.
@@ -185,7 +188,7 @@ fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Set
         writeback: Arc::new(AtomicBool::new(writeback)),
         dirty: None,
         stats: Arc::default(),
-        lines: Arc::default(),
+        log_quotas: Arc::default(),
     }
 }
 

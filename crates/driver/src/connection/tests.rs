@@ -13,13 +13,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use super::*;
-use crate::arena::Pool;
-use crate::control::{Control, Told};
-use crate::memory::memfd_region;
+use crate::connection::backoff::Failed;
+use crate::connection::monitor::{Monitor, Observer};
+use crate::device::rings::Rings;
+use crate::memory::known_regions::RegionView;
+use crate::memory::memfd::memfd_region;
+use crate::memory::pool::Pool;
 use crate::options::Experiment;
-use crate::reconnect::Failed;
-use crate::rings::Rings;
-use crate::table::View;
 
 const QUEUES: u16 = 3;
 
@@ -89,7 +89,7 @@ fn fds() -> QueueFds {
 fn holds(connection: &Connection, region: &Region) -> bool {
     // SAFETY: nobody touches what it names.
     let span = unsafe { region.span() };
-    View::default().of(connection.known()).holds(span)
+    RegionView::default().of(connection.known()).holds(span)
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_server_out_of_slots_is_an_error_of_its_own() {
 /// One that hears of loss alone.
 struct Hears<F>(F);
 
-impl<F: Fn(Lost) + Send + Sync> Told for Hears<F> {
+impl<F: Fn(Lost) + Send + Sync> Observer for Hears<F> {
     fn changed(&self, _config: &Config) {}
 
     fn lost(&self, why: Lost) {
@@ -244,13 +244,13 @@ fn loss_is_told_once_and_ends_whatever_is_asked_later() {
     let connection = server.connect(&never());
     let (tell, told) = mpsc::channel();
     let hears = Arc::new(Hears(move |lost| tell.send(lost).unwrap()));
-    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
+    let monitor = Monitor::start(Arc::clone(&connection), Arc::downgrade(&hears));
     server.hang_up();
     assert_eq!(told.recv(), Ok(Lost::Closed));
     assert_eq!(connection.lost(), Some(Lost::Closed));
     let refused = connection.reread_config().unwrap_err();
     assert!(matches!(refused, Refusal::Lost(Lost::Closed)));
-    drop((control.unwrap(), hears));
+    drop((monitor.unwrap(), hears));
     told.recv().unwrap_err();
     server.join();
 }
@@ -261,12 +261,12 @@ fn the_reason_that_is_found_first_is_the_one_that_is_told() {
     let connection = server.connect(&Options::default());
     let (tell, told) = mpsc::channel();
     let hears = Arc::new(Hears(move |lost| tell.send(lost).unwrap()));
-    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
+    let monitor = Monitor::start(Arc::clone(&connection), Arc::downgrade(&hears));
     let fault = pollux_ring::PeerFault::IndexJump { jump: 9, size: 8 };
     let lost = Lost::Ring { queue: 1, fault };
     connection.lose(lost.clone());
     assert_eq!(told.recv(), Ok(lost));
-    drop(control);
+    drop(monitor);
     server.join();
 }
 
@@ -275,17 +275,17 @@ fn a_control_thread_ends_with_its_owner_even_from_within() {
     let server = Server::start();
     let connection = server.connect(&never());
     let quiet = Arc::new(Hears(|lost| panic!("nothing was {lost}")));
-    drop(Control::start(Arc::clone(&connection), Arc::downgrade(&quiet)).unwrap());
+    drop(Monitor::start(Arc::clone(&connection), Arc::downgrade(&quiet)).unwrap());
 
-    let (give, given) = mpsc::channel::<Control>();
+    let (give, given) = mpsc::channel::<Monitor>();
     let (tell, told) = mpsc::channel();
     let given = Mutex::new(given);
     let hears = Arc::new(Hears(move |_| {
         drop(given.lock().unwrap().recv().unwrap());
         tell.send(()).unwrap();
     }));
-    let control = Control::start(Arc::clone(&connection), Arc::downgrade(&hears));
-    give.send(control.unwrap()).unwrap();
+    let monitor = Monitor::start(Arc::clone(&connection), Arc::downgrade(&hears));
+    give.send(monitor.unwrap()).unwrap();
     server.hang_up();
     told.recv().unwrap();
     server.join();

@@ -16,7 +16,7 @@ use loom::thread;
 use model::{
     Board, Channel, Device, Request, go_off, queue, submit, submit_as_task, submit_blocking, wait,
 };
-use pollux_driver::model::{EventFd, Outside, Owner};
+use pollux_driver::model::{EventFd, Owner, Transport};
 use pollux_driver::{Completion, KickLock, Mixed};
 use pollux_ring::Suppression;
 
@@ -128,9 +128,9 @@ fn what_a_reap_hands_over_wakes_the_device() {
         let (board, device) = usual(1, suppression);
         let device = thread::spawn(move || device.serve(2));
         let [first, second] = [Call, Polled].map(Request::new);
-        board.submit_all(|ends, switch| {
+        board.submit_all(|ends, policy| {
             for request in [&first, &second] {
-                switch.begin(request.completion());
+                policy.begin(request.completion());
                 ends.accept(request.clone());
             }
         });
@@ -202,12 +202,12 @@ fn a_waiter_for_room_that_leaves_passes_the_room_on() {
 fn a_call_driven_request_calls_whoever_hears_calls() {
     explore(None, |suppression| {
         let (board, device) = usual(1, suppression);
-        let seat = Arc::clone(device.seat());
+        let sleeper = Arc::clone(device.sleeper());
         let device = thread::spawn(move || device.serve(1));
         let request = flying(&board, Call);
         // An event loop: it has not asked for anything but this.
         while !request.0.has_ended() {
-            seat.hear();
+            sleeper.hear();
             board.woken();
         }
         device.join().unwrap();
@@ -245,15 +245,15 @@ enum Bound {
 fn a_poller_stops(bound: Bound, suppression: Suppression) {
     let mixed = Mixed::SuspendedFor(Duration::from_millis(1));
     let (board, device) = queue(2, suppression, mixed, KickLock::Released);
-    let (alarm, seat) = (
-        Arc::clone(&board.outside().alarm),
-        Arc::clone(device.seat()),
+    let (timer, sleeper) = (
+        Arc::clone(&board.transport().timer),
+        Arc::clone(device.sleeper()),
     );
-    let clock = (bound == Bound::Clock).then(|| thread::spawn(move || go_off(&alarm, &seat)));
+    let clock = (bound == Bound::Clock).then(|| thread::spawn(move || go_off(&timer, &sleeper)));
     let device = thread::spawn(move || device.serve(2));
     let _unwatched = flying(&board, Polled);
     wait(&board, &flying(&board, Call));
-    board.outside().alarm.set.signal();
+    board.transport().timer.set.signal();
     if let Some(clock) = clock {
         clock.join().unwrap();
     }
@@ -338,7 +338,7 @@ mod apart {
             let device = thread::spawn(move || device.serve(1));
             let request = flying(&board, Call);
             let other = Arc::clone(&board);
-            let reader = thread::spawn(move || other.outside().call().fd().read());
+            let reader = thread::spawn(move || other.transport().call().fd().read());
             wait(&board, &request);
             reader.join().unwrap();
             device.join().unwrap();
@@ -353,7 +353,7 @@ mod apart {
             let device = thread::spawn(move || device.serve(1));
             let request = flying(&board, Call);
             let other = Arc::clone(&board);
-            let reader = thread::spawn(move || drop(other.outside().call().hear()));
+            let reader = thread::spawn(move || drop(other.transport().call().hear()));
             wait(&board, &request);
             reader.join().unwrap();
             device.join().unwrap();

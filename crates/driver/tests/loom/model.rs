@@ -11,7 +11,8 @@ use loom::sync::{Condvar, Mutex};
 use pollux_disk::Failure;
 use pollux_disk::wait::Flag;
 use pollux_driver::model::{
-    Call, Ends, EventFd, Fate, Listener, Outside, Owner, Seat, Switch, Switchboard, Turn, Wakes,
+    Call, CallPolicy, CallSleeper, CompletionState, Ends, EventFd, Listener, Owner, Switchboard,
+    Transport, Turn, Wakeups,
 };
 use pollux_driver::{Completion, KickLock, Mixed};
 use pollux_ring::{
@@ -168,7 +169,7 @@ impl Point {
 
 impl Wake for Point {
     fn wake(self: Arc<Self>) {
-        Bed::ring(&self);
+        ModelSleeper::wake(&self);
     }
 }
 
@@ -178,7 +179,7 @@ pub struct Handle(Arc<Point>);
 
 impl pollux_driver::model::Point for Handle {
     fn wake(&self) {
-        Bed::ring(&self.0);
+        ModelSleeper::wake(&self.0);
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -186,13 +187,13 @@ impl pollux_driver::model::Point for Handle {
     }
 }
 
-/// The seat at it.
-pub struct Bed(Arc<Point>);
+/// The sleep at it that calls end.
+pub struct ModelSleeper(Arc<Point>);
 
-impl Seat for Bed {
-    type Bell = Arc<Point>;
+impl CallSleeper for ModelSleeper {
+    type Handle = Arc<Point>;
 
-    fn bell(&self) -> Arc<Point> {
+    fn handle(&self) -> Arc<Point> {
         Arc::clone(&self.0)
     }
 
@@ -205,20 +206,20 @@ impl Seat for Bed {
         self.0.flag.disarm();
     }
 
-    fn ring(bell: &Arc<Point>) {
-        if bell.flag.take() {
-            bell.event.signal();
+    fn wake(handle: &Arc<Point>) {
+        if handle.flag.take() {
+            handle.event.signal();
         }
     }
 }
 
 /// A request, as far as a shared queue knows it.
 #[derive(Clone, Debug)]
-pub struct Request(pub Arc<Fate>, Option<Arc<Point>>);
+pub struct Request(pub Arc<CompletionState>, Option<Arc<Point>>);
 
 impl Request {
     pub fn new(completion: Completion) -> Self {
-        Self(Arc::new(Fate::new(completion)), None)
+        Self(Arc::new(CompletionState::new(completion)), None)
     }
 }
 
@@ -227,7 +228,7 @@ impl Owner for Request {
         self.0.completion()
     }
 
-    fn end(self, result: Result<(), Failure>, wakes: &mut Wakes) {
+    fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups) {
         self.0.end(result, wakes);
         if let Some(channel) = self.1 {
             wakes.wake(Waker::from(channel));
@@ -330,22 +331,22 @@ impl Ends for DriverEnd {
 
 /// When a suspended call comes back: told by a thread of its own, at any moment after it was set.
 #[derive(Debug, Default)]
-pub struct Alarm {
+pub struct CallTimer {
     pub set: Event,
     fired: Mutex<bool>,
 }
 
 /// What is outside the lock.
-pub struct Edge {
+pub struct ModelTransport {
     glance: Glance<UsedElem>,
     epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
     call: Arc<Call<CallFd>>,
-    pub alarm: Arc<Alarm>,
+    pub timer: Arc<CallTimer>,
     _rings: Arc<Rings>,
 }
 
-impl Outside for Edge {
+impl Transport for ModelTransport {
     type EventFd = CallFd;
     type Point = Handle;
 
@@ -370,12 +371,12 @@ impl Outside for Edge {
         self.kick.signal();
     }
 
-    fn set_alarm(&self) {
-        self.alarm.set.signal();
+    fn start_timer(&self) {
+        self.timer.set.signal();
     }
 
-    fn alarm(&self) -> bool {
-        std::mem::take(&mut *self.alarm.fired.lock().unwrap())
+    fn timer(&self) -> bool {
+        std::mem::take(&mut *self.timer.fired.lock().unwrap())
     }
 
     fn looked(&self, _chains: u16) {}
@@ -383,7 +384,7 @@ impl Outside for Edge {
     fn slept(&self) {}
 }
 
-pub type Board = Switchboard<DriverEnd, Bed, Edge>;
+pub type Board = Switchboard<DriverEnd, ModelSleeper, ModelTransport>;
 
 /// What a device needs, in a thread of its own.
 pub struct Device {
@@ -392,7 +393,7 @@ pub struct Device {
     epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
     call: Arc<Call<CallFd>>,
-    seat: Arc<Point>,
+    sleeper: Arc<Point>,
 }
 
 /// A queue with room for so many requests in flight.
@@ -413,14 +414,14 @@ pub fn queue(
     let used = Reader::new(rings.used.lane(suppression), START);
     let kick = Arc::new(Event::default());
     let call = Arc::new(Call::new(CallFd::default(), Arc::default()));
-    let seat = Arc::new(Point::default());
-    call.fd().watched_by(&seat);
-    let edge = Edge {
+    let sleeper = Arc::new(Point::default());
+    call.fd().watched_by(&sleeper);
+    let transport = ModelTransport {
         glance: used.glance(),
         epoch: Arc::clone(&epoch),
         kick: Arc::clone(&kick),
         call: Arc::clone(&call),
-        alarm: Arc::default(),
+        timer: Arc::default(),
         _rings: Arc::clone(&rings),
     };
     let ends = DriverEnd {
@@ -434,23 +435,23 @@ pub fn queue(
         fresh: Arc::clone(&fresh),
         _rings: Arc::clone(&rings),
     };
-    let bed = Bed(Arc::clone(&seat));
-    let board = Switchboard::new(ends, bed, edge, mixed, kick_lock);
+    let bed = ModelSleeper(Arc::clone(&sleeper));
+    let board = Switchboard::new(ends, bed, transport, mixed, kick_lock);
     let device = Device {
         rings,
         fresh,
         epoch,
         kick,
         call,
-        seat,
+        sleeper,
     };
     (Arc::new(board), device)
 }
 
 impl Device {
-    /// The wait point of the seat.
-    pub fn seat(&self) -> &Arc<Point> {
-        &self.seat
+    /// The wait point where calls are heard.
+    pub fn sleeper(&self) -> &Arc<Point> {
+        &self.sleeper
     }
 
     /// It is gone. Another one is there instead, which has been told of everything; those who use the queue
@@ -493,8 +494,8 @@ impl Device {
 
 /// Hands `request` over, if there is room.
 pub fn submit(board: &Board, turn: &mut Option<Turn>, request: &Request) -> bool {
-    board.submit(turn, |ends: &mut DriverEnd, switch: &mut Switch| {
-        switch.begin(request.completion());
+    board.submit(turn, |ends: &mut DriverEnd, policy: &mut CallPolicy| {
+        policy.begin(request.completion());
         ends.accept(request.clone());
     })
 }
@@ -532,11 +533,11 @@ pub fn wait(board: &Board, request: &Request) {
     assert_eq!(result, Ok(()));
 }
 
-/// An alarm goes off once, after it was set, at the wait point of the seat.
-pub fn go_off(alarm: &Alarm, seat: &Point) {
-    alarm.set.sleep();
-    *alarm.fired.lock().unwrap() = true;
-    seat.event.signal();
+/// A timer goes off once, after it was set, at the wait point where calls are heard.
+pub fn go_off(timer: &CallTimer, sleeper: &Point) {
+    timer.set.sleep();
+    *timer.fired.lock().unwrap() = true;
+    sleeper.event.signal();
 }
 
 /// A channel into the queue, in the steps of the driver's own: its requests arrive at a wait point of its own.
@@ -562,8 +563,8 @@ impl Channel {
     pub fn flying(&self, completion: Completion) -> Request {
         let mut request = Request::new(completion);
         request.1 = Some(Arc::clone(&self.point));
-        self.board.submit_all(|ends, switch| {
-            switch.begin(completion);
+        self.board.submit_all(|ends, policy| {
+            policy.begin(completion);
             ends.accept(request.clone());
         });
         request

@@ -10,7 +10,7 @@ use pollux_memory::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::share::Share;
+use crate::worker::SessionQueues;
 use crate::worker::{Command, SessionId, Worker};
 
 /// As many reads of `sectors` as the ring holds, and what they are called for by.
@@ -104,8 +104,10 @@ fn a_small_batch_is_shown_and_called_for_as_soon_as_it_has_ended() {
 fn what_ended_is_called_for_at_the_end_of_the_turn_at_the_latest() {
     let mut batch = Batch::new(1);
     let Rig { queue, channel, .. } = &mut batch.rig;
-    let mut three = Budget::default();
-    three.chains = 3;
+    let mut three = Budget {
+        chains: 3,
+        ..Budget::default()
+    };
     assert_eq!(queue.take(0, &mut three, &mut **channel), 3);
     assert_eq!(batch.calls(), 0);
     assert_eq!(batch.rig.driver.look(), Ok(0));
@@ -125,9 +127,9 @@ fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() 
             }
             batch.send(1);
         });
-        batch.rig.queue.lead.requests()
+        batch.rig.queue.lead_time.requests()
     };
-    let at_first = Lead::default().requests();
+    let at_first = LeadTime::default().requests();
     let later = lead(true);
     assert!(later < at_first, "{later} left, of {at_first}");
     let sooner = lead(false);
@@ -138,7 +140,7 @@ fn a_driver_that_was_back_in_time_is_called_later_and_one_that_was_not_sooner() 
 fn held() -> Batch {
     let mut batch = Batch::new(1);
     batch.rig.queue.calls = Calls::WhenQuiet;
-    batch.rig.queue.hold = Hold::waiting(Instant::now());
+    batch.rig.queue.deferral = Deferral::waiting(Instant::now());
     assert_eq!(batch.take(), RING / 2);
     batch.rig.queue.publish();
     assert_eq!(batch.rig.driver.look(), Ok(RING / 2), "a poll sees them");
@@ -149,7 +151,7 @@ fn held() -> Batch {
 #[test]
 fn a_call_that_waits_is_made_once_the_driver_sends_nothing_more() {
     let mut batch = held();
-    while batch.rig.queue.hold.holds() {
+    while batch.rig.queue.deferral.defers() {
         assert_eq!(batch.take(), 0);
     }
     assert_eq!(batch.calls(), 1);
@@ -176,12 +178,12 @@ fn a_call_that_waits_is_made_by_a_queue_that_stops_or_breaks() {
 fn the_call_of_a_queue_that_sleeps_leave_alone_does_not_wait() {
     let mut batch = Batch::new(1);
     batch.rig.queue.calls = Calls::WhenQuiet;
-    batch.rig.queue.hold = Hold::waiting(Instant::now());
+    batch.rig.queue.deferral = Deferral::waiting(Instant::now());
     // Nothing is shown, and no call decided, before it is armed.
     batch.rig.queue.shows = false;
     assert_eq!(batch.take(), RING / 2);
     // As a dormant one, whose disk takes its time.
-    batch.rig.queue.armed = true;
+    assert_eq!(batch.rig.queue.setup.ring.arm(), Ok(Armed::Idle));
     batch.rig.queue.publish();
     assert_eq!(batch.calls(), 1);
 }
@@ -190,7 +192,7 @@ fn the_call_of_a_queue_that_sleeps_leave_alone_does_not_wait() {
 fn a_call_that_waits_for_a_driver_that_goes_on_is_made_once_much_has_ended() {
     let mut batch = held();
     let mut ended = u64::from(RING / 2);
-    while batch.rig.queue.hold.holds() {
+    while batch.rig.queue.deferral.defers() {
         batch.driver_takes(RING / 2);
         batch.send(1);
         ended += u64::from(batch.take());
@@ -254,13 +256,13 @@ fn a_call_that_waits_is_made_before_the_worker_sleeps_however_long_the_disk_took
         queue.setup.kick = Some(Arc::new(kick));
         queue.calls = Calls::WhenQuiet;
         // Its block does not end.
-        queue.hold = Hold::waiting(Instant::now() + Duration::from_secs(3600));
+        queue.deferral = Deferral::waiting(Instant::now() + Duration::from_secs(3600));
         let ends = Arc::<AtomicBool>::default();
         let disk = Later {
             given: vec![],
             ends: Arc::clone(&ends),
         };
-        let mut share = Share::new(SessionId(0), Box::new(disk));
+        let mut share = SessionQueues::new(SessionId(0), Box::new(disk));
         share.start(Box::new(queue));
         let tuning = Tuning {
             signal,
@@ -296,7 +298,7 @@ fn a_call_that_waits_is_made_before_the_worker_gives_way() {
     } = Batch::new(1);
     queue.calls = Calls::WhenQuiet;
     // Neither does its block end, nor is it quiet before that.
-    queue.hold = Hold::waiting(Instant::now() + Duration::from_secs(3600));
+    queue.deferral = Deferral::waiting(Instant::now() + Duration::from_secs(3600));
     let (commands, receiver) = crossbeam_channel::unbounded();
     let mut worker = Worker::new(receiver, Tuning::default()).unwrap();
     let session = SessionId(0);

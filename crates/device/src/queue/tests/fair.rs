@@ -3,8 +3,8 @@
 use crossbeam_channel::unbounded;
 
 use super::*;
-use crate::share::Share;
 use crate::tuning::Tuning;
+use crate::worker::SessionQueues;
 use crate::worker::{Command, SessionId, Worker};
 
 /// A flush has a header and a status, and so each takes two descriptors.
@@ -15,7 +15,7 @@ fn a_turn_takes_so_many_chains_and_nobody_waits_for_more_than_the_turn_of_others
     let sleeper = Sleeper::new().unwrap();
     let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
     let channel = disk.open_channel(sleeper.point()).unwrap();
-    let mut share = Share::new(SessionId(0), channel);
+    let mut share = SessionQueues::new(SessionId(0), channel);
     // Twice as much as a turn takes.
     let queues = 2 * BUDGET / FLUSHES;
     let mut drivers = vec![];
@@ -59,9 +59,10 @@ struct Client {
 }
 
 impl Client {
-    /// On a ring that holds no more than `depth`.
+    /// On a ring as small as holds so many.
     fn new(depth: u16) -> (Self, Queue) {
-        let mut rig = Rig::sized(depth.max(2), Geometry::plain(DISK), true);
+        let entries = depth.max(2).next_power_of_two();
+        let mut rig = Rig::sized(entries, Geometry::plain(DISK), true);
         let flush = RequestHeader {
             kind: Kind::Flush,
             sector: 0,
@@ -155,4 +156,20 @@ fn a_request_waits_for_less_than_two_turns_of_a_deep_queue_of_its_session() {
         most = most.max(before);
     }
     assert_eq!(most, 2 * BUDGET - 1, "one of the second turn was its own");
+}
+
+#[test]
+fn a_queue_beside_one_that_nearly_fills_a_turn_gets_as_much() {
+    let (mut deep, of_deep) = Client::new(DEEP);
+    let (mut other, of_other) = Client::new(BUDGET - 1);
+    let mut worker = worker(vec![vec![of_deep, of_other]]);
+    let mut back = [0, 0];
+    for _ in 0..100 {
+        deep.send();
+        other.send();
+        assert_eq!(worker.turn().chains, BUDGET);
+        back[0] += deep.back();
+        back[1] += other.back();
+    }
+    assert!(back[0].abs_diff(back[1]) <= 3 * BUDGET, "{back:?}");
 }

@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::pipe::pipe;
 
 use super::*;
-use crate::share::{Share, kicked, watch_of};
 use crate::worker::{Command, SessionId, Worker};
+use crate::worker::{SessionQueues, kicked, watch_of};
 
 const SESSION: SessionId = SessionId(0);
 
@@ -54,7 +54,7 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
-fn become_idle(share: &mut Share) {
+fn become_idle(share: &mut SessionQueues) {
     while !share.is_idle() {
         assert!(!share.turn(Tuning::default()).any());
     }
@@ -69,7 +69,7 @@ fn a_kick_through_a_pipe_that_is_emptied_meanwhile_is_heard() {
     let kick = queue.kick().unwrap().as_fd();
     sleeper.point().watch(kick, name).unwrap();
     let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
-    let mut share = Share::new(SESSION, disk.open_channel(sleeper.point()).unwrap());
+    let mut share = SessionQueues::new(SESSION, disk.open_channel(sleeper.point()).unwrap());
     share.start(queue);
     become_idle(&mut share);
     assert!(client.send(), "it was asked for kicks");
@@ -120,7 +120,7 @@ unsafe impl Channel for Restarted {
 fn a_channel_that_has_something_is_reaped_though_all_queues_are_idle() {
     let (_client, queue) = Client::new(Some(event()));
     // What the worker does, over and over, while there is nothing but that.
-    let rests = |share: &mut Share| {
+    let rests = |share: &mut SessionQueues| {
         let armed = share.arm();
         share.slept();
         if !share.is_idle() {
@@ -128,7 +128,7 @@ fn a_channel_that_has_something_is_reaped_though_all_queues_are_idle() {
         }
         armed
     };
-    let mut share = Share::new(SESSION, Box::new(Restarted { is_seen: false }));
+    let mut share = SessionQueues::new(SESSION, Box::new(Restarted { is_seen: false }));
     share.start(queue);
     // So that it sleeps over an idle queue: nobody turns it.
     for _ in 0..8 {

@@ -10,9 +10,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::resume::Kept;
 use super::*;
-use crate::config::SEG_MAX;
-use crate::share::Share;
+use crate::session::config::SEG_MAX;
 use crate::tuning::Tuning;
+use crate::worker::SessionQueues;
 use crate::worker::{Command, SessionId, Worker};
 
 const MIB: u64 = 1 << 20;
@@ -424,12 +424,12 @@ fn a_call_waits_no_longer_for_a_large_request_beside_others_that_leave_little_of
     let call = Call::new(call, &rig.queue.setup.alarm).unwrap();
     rig.queue.set_call(Some(call));
     rig.queue.calls = Calls::WhenQuiet;
-    rig.queue.hold = Hold::waiting(Instant::now() + Duration::from_secs(3600));
+    rig.queue.deferral = Deferral::waiting(Instant::now() + Duration::from_secs(3600));
     let data = rig.buffer(&zeroes(SECTOR));
     offer(&mut rig, Kind::In, 0, &[data]);
     assert_eq!(rig.driver.arm(), Ok(Armed::Idle));
     turn(&mut rig);
-    assert!(rig.queue.hold.holds());
+    assert!(rig.queue.deferral.defers());
     let data = rig.buffer(&zeroes(MIB));
     offer(&mut rig, Kind::In, 0, &[data]);
     let mut slow = Slow::default();
@@ -443,7 +443,7 @@ fn a_call_waits_no_longer_for_a_large_request_beside_others_that_leave_little_of
         rig.queue.publish();
     }
     assert!(
-        !rig.queue.hold.holds(),
+        !rig.queue.deferral.defers(),
         "a driver that sleeps is not called"
     );
 }
@@ -454,7 +454,7 @@ fn a_small_request_does_not_wait_for_the_end_of_large_ones_beside_a_queue_that_l
     let (mut busy, mut mixed) = (rig(), rig());
     let disk = pollux_disk::Memory::new(Geometry::plain(16 * MIB)).unwrap();
     let sleeper = Sleeper::new().unwrap();
-    let mut share = Share::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
+    let mut share = SessionQueues::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
     let data = busy.buffer(&zeroes(SLICE));
     let two = |busy: &mut Rig| {
         busy.next = 8 * MIB;

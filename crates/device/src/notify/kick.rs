@@ -1,0 +1,100 @@
+//! The descriptor of the frontend's through which the driver kicks a queue.
+//!
+//! An eventfd is watched and not read: each write to it is an edge of its own for every worker that watches it. A frontend
+//! may give one to several queues, which may be served by several workers; who read it would take the others' kicks away
+//! before these have seen them. (2^64 kicks are never made.) It is read when its queue stops, as the frontend may use it itself
+//! from then on; whoever else it may have kicked is told to look (`Command::Look`). A pipe must be
+//! emptied, or its writer waits, so it belongs to one queue.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use pollux_memory::{Alarm, Misdeed};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::call::non_blocking;
+use super::watchdog::watched;
+
+/// At most so many bytes of a pipe are read at once: as many as it holds, unless somebody made it larger. One who fills it
+/// meanwhile has more read after the next kick.
+const MOST: usize = 64 << 10;
+
+/// The descriptor through which the driver kicks one queue.
+#[derive(Debug)]
+pub struct KickFd {
+    fd: OwnedFd,
+    /// Which pipe it is, if it is one: the numbers of its file system and of its inode.
+    pipe: Option<(u64, u64)>,
+    /// The session's.
+    alarm: Arc<Alarm>,
+}
+
+impl KickFd {
+    /// Takes the frontend's descriptor, which ends the session by `alarm` if it ever blocks.
+    pub fn new(fd: OwnedFd, alarm: &Arc<Alarm>) -> io::Result<Self> {
+        let status = fstat(&fd)?;
+        let is_pipe = FileType::from_raw_mode(status.st_mode) == FileType::Fifo;
+        Ok(Self {
+            fd: non_blocking(fd, OFlags::RDONLY)?,
+            pipe: is_pipe.then_some((status.st_dev, status.st_ino)),
+            alarm: Arc::clone(alarm),
+        })
+    }
+
+    /// Is this the same pipe as `other`?
+    pub fn is_pipe_of(&self, other: &Self) -> bool {
+        self.pipe.is_some() && self.pipe == other.pipe
+    }
+
+    /// There may have been a kick: makes room for more, if that is needed. Was there one, as far as can be told?
+    pub fn heard(&self) -> bool {
+        !self.is_pipe() || self.empty()
+    }
+
+    /// Must it be read, lest its writer waits?
+    pub fn is_pipe(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// Reads off what there is, if there is anything.
+    pub fn empty(&self) -> bool {
+        let mut some = [0; 4096];
+        let mut left = MOST;
+        while left > 0 {
+            match self.read(&mut some) {
+                Ok(read @ 1..) => left = left.saturating_sub(read),
+                _ => break,
+            }
+        }
+        left < MOST
+    }
+
+    fn read(&self, into: &mut [u8]) -> rustix::io::Result<usize> {
+        if self.alarm.rung().is_some() {
+            return Ok(0);
+        }
+        // `NOWAIT` whatever the flags say; the position is that of what has none. Kernels that cannot do it have the
+        // watchdog.
+        let parts = &mut [IoSliceMut::new(into)];
+        match preadv2(&self.fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => watched(|| rustix::io::read(&self.fd, into))
+                .inspect_err(|error| {
+                    if *error == Errno::INTR {
+                        self.alarm.ring(Misdeed::DescriptorBlocks);
+                    }
+                }),
+            read => read,
+        }
+    }
+}
+
+impl AsFd for KickFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+use rustix::io::Errno;
+
+use super::*;
+
+#[test]
+fn whoever_is_held_is_let_go_again_and_again() {
+    start().unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    let read = watched(|| rustix::io::read(&reader, &mut [0; 1]));
+                    assert_eq!(read, Err(Errno::INTR));
+                }
+            });
+        }
+    });
+    // After a rest as well.
+    while !RESTING.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    let read = watched(|| rustix::io::read(&reader, &mut [0; 1]));
+    assert_eq!(read, Err(Errno::INTR));
+}

@@ -1,0 +1,55 @@
+//! The log of dirty pages that a frontend gives while it migrates its guest, and where queues log in it ([`Dirty`]).
+
+use std::fs::File;
+use std::sync::Arc;
+
+use pollux_blk::feature;
+use pollux_memory::{Alarm, DirtyPages, Memory};
+use vhost::vhost_user::message::VhostUserLog;
+
+use super::refusal::Refusal;
+use crate::queue::{Dirty, UsedRing};
+
+/// The log that a session was given, if any.
+#[derive(Debug, Default)]
+pub struct Log(Option<Arc<DirtyPages>>);
+
+impl Log {
+    /// What `SET_LOG_BASE` brings. To lose its memory rings `alarm`.
+    pub fn map(message: &VhostUserLog, file: File, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
+        let pages = DirtyPages::map(file, message.mmap_offset, message.mmap_size);
+        let pages = pages.map_err(Refusal::Log)?;
+        Ok(Self(Some(Arc::new(pages.with_alarm(Arc::clone(alarm))))))
+    }
+
+    /// Where queues log what they write to `memory`, while `LOG_ALL` is among the accepted `features`.
+    ///
+    /// A frontend may accept it and have no log yet: nobody copies its guest's memory then.
+    pub fn wanted(
+        &self,
+        features: u64,
+        memory: &Memory,
+    ) -> Result<Option<&Arc<DirtyPages>>, Refusal> {
+        let pages = self.0.as_ref();
+        let pages = pages.filter(|_| features & feature::LOG_ALL != 0);
+        pages.map_or(Ok(()), |pages| covers(pages, memory.end()))?;
+        Ok(pages)
+    }
+}
+
+/// A queue that logs in `pages`, and what it writes to its used ring there.
+pub fn of_queue(pages: &Arc<DirtyPages>, used_ring: Option<UsedRing>) -> Result<Dirty, Refusal> {
+    used_ring.map_or(Ok(()), |ring| covers(pages, ring.end()))?;
+    Ok(Dirty::new(Arc::clone(pages), used_ring))
+}
+
+/// Fails unless `pages` have a bit for all that lies before `end`: what is not logged would be missing from
+/// the copy of the guest, and nobody would know.
+fn covers(pages: &DirtyPages, end: u64) -> Result<(), Refusal> {
+    let covered = pages.end();
+    if end <= covered {
+        Ok(())
+    } else {
+        Err(Refusal::ShortLog { covered, end })
+    }
+}

@@ -1,0 +1,284 @@
+//! One frontend's session: its messages, one after the other, on a thread of their own.
+//!
+//! The protocol itself is the crate `vhost`'s. Here is what the messages mean: memory comes and goes,
+//! queues are described, started and stopped. A queue belongs to its worker while it runs; to change
+//! what it stands on (addresses, removed memory) it is stopped, which ends what it has in flight, and
+//! started again.
+
+mod cache;
+pub mod config;
+mod dirty;
+mod framing;
+mod mem_table;
+mod messages;
+mod notifier;
+mod refusal;
+mod server;
+mod vring;
+
+use std::fs::File;
+use std::sync::{Arc, Mutex};
+
+use pollux_blk::{Config, feature};
+use pollux_disk::Admitted;
+use pollux_memory::{Alarm, Memory, Region};
+use vhost::vhost_user::Backend;
+use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserProtocolFeatures};
+
+use crate::device::Device;
+use crate::inflight::Inflight;
+use crate::tuning::Tuning;
+use crate::worker::{Command, Handle, SessionId, Workers};
+use cache::{CacheMode, Rings};
+use dirty::Log;
+use vring::{Context, Vring};
+
+pub use refusal::Refusal;
+pub use server::serve;
+
+/// How many memory regions a frontend may share: what other back ends allow, and QEMU uses at most.
+const MAX_REGIONS: usize = 509;
+
+/// The state of one session.
+pub struct Session {
+    id: SessionId,
+    device: Arc<Device>,
+    workers: Arc<Workers>,
+    tuning: Tuning,
+    memory: Arc<Memory>,
+    log: Log,
+    vrings: Vec<Vring>,
+    features: u64,
+    cache: CacheMode,
+    /// Rung by what the frontend does to us without a message.
+    alarm: Arc<Alarm>,
+    /// Which workers have a share of this session.
+    shares: Vec<bool>,
+    /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
+    backend: Option<Backend>,
+    inflight: Option<Inflight>,
+    /// Those of the protocol that the frontend has accepted.
+    protocol: u64,
+}
+
+impl Session {
+    pub fn new(
+        device: Arc<Device>,
+        workers: Arc<Workers>,
+        tuning: Tuning,
+        alarm: Arc<Alarm>,
+    ) -> Mutex<Self> {
+        let vring = |index| Vring::new(index, &alarm);
+        Mutex::new(Self {
+            id: workers.new_session(),
+            vrings: (0..device.options().num_queues).map(vring).collect(),
+            shares: vec![false; workers.count()],
+            device,
+            workers,
+            tuning,
+            memory: Arc::default(),
+            log: Log::default(),
+            features: 0,
+            cache: CacheMode::default(),
+            alarm,
+            backend: None,
+            inflight: None,
+            protocol: 0,
+        })
+    }
+
+    /// The queue and its worker.
+    fn vring(&mut self, index: u32) -> Result<(&mut Vring, &Handle), Refusal> {
+        let queues = self.device.options().num_queues;
+        let number = u16::try_from(index).ok().filter(|index| *index < queues);
+        let number = number.ok_or(Refusal::NoQueue { index, queues })?;
+        let worker = self.workers.get(self.workers.number_for(self.id, number));
+        Ok((&mut self.vrings[usize::from(number)], worker))
+    }
+
+    /// Starts queue `index` if all that it needs is there.
+    fn start(&mut self, index: u32) -> Result<(), Refusal> {
+        let features = self.features;
+        let (vring, _) = self.vring(index)?;
+        if !vring.can_start(features) {
+            return Ok(());
+        }
+        self.device.disk().acquire().map_err(Refusal::InUse)?;
+        let index = u16::try_from(index).expect("checked by `vring`");
+        let number = self.workers.number_for(self.id, index);
+        self.open_share(number)?;
+        self.settle_cache();
+        let context = Context {
+            session: self.id,
+            device: &self.device,
+            memory: &self.memory,
+            features: self.features,
+            cache: &self.cache,
+            log: self.log.wanted(self.features, &self.memory)?,
+            tuning: self.tuning,
+            inflight: self.inflight.as_ref(),
+        };
+        self.vrings[usize::from(index)].start(self.workers.get(number), &context)
+    }
+
+    /// Has the cache mode known before a queue runs, if the driver can switch it.
+    fn settle_cache(&mut self) {
+        if self.features & feature::CONFIG_WCE == 0 {
+            return;
+        }
+        let begin = self.vrings.iter().all(|vring| vring.base == 0);
+        let rings = if begin { Rings::Begin } else { Rings::GoOn };
+        if self.cache.settle(self.inflight.as_ref(), rings)
+            && let Some(Admitted { withheld }) = self.device.log_quotas().cache.admits()
+        {
+            tracing::info!(
+                disk = self.device.options().name,
+                withheld,
+                "this driver was told its cache mode by somebody else: write-through, until it switches"
+            );
+        }
+    }
+
+    /// Gives worker `number` a channel into the disk, once.
+    fn open_share(&mut self, number: usize) -> Result<(), Refusal> {
+        if self.shares[number] {
+            return Ok(());
+        }
+        let worker = self.workers.get(number);
+        let channel = self
+            .device
+            .disk()
+            .open_channel(worker.point())
+            .map_err(|source| Refusal::Machine {
+                doing: "open a channel into the disk",
+                source,
+            })?;
+        worker.send(Command::Open {
+            session: self.id,
+            channel,
+        });
+        self.shares[number] = true;
+        Ok(())
+    }
+
+    /// Stops queue `index`, if it runs.
+    fn stop(&mut self, index: u32) -> Result<(), Refusal> {
+        let id = self.id;
+        let (vring, worker) = self.vring(index)?;
+        vring.stop(worker, id);
+        if self.vrings.iter().any(Vring::running) {
+            for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
+                self.workers.get(number).send(Command::Look { session: id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops queue `index`, if it runs, until the frontend starts it again. With the last one the disk is let
+    /// go: a guest that has migrated uses it elsewhere.
+    fn retire(&mut self, index: u32) -> Result<(), Refusal> {
+        self.stop(index)?;
+        if self.vrings.iter().any(Vring::running) {
+            return Ok(());
+        }
+        let failed = |source| Refusal::Machine {
+            doing: "let go of the disk",
+            source,
+        };
+        self.device.disk().release().map_err(failed)
+    }
+
+    /// Changes what queues stand on: stops those that run, changes, and starts them again.
+    fn at_rest(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let all = 0u32..;
+        let ran: Vec<u32> = all
+            .zip(&self.vrings)
+            .filter(|(_, vring)| vring.running())
+            .map(|(at, _)| at)
+            .collect();
+        for index in &ran {
+            self.stop(*index)?;
+        }
+        // One that fails ends the session: nothing is to be started again.
+        change(self)?;
+        ran.into_iter().try_for_each(|index| self.start(index))
+    }
+
+    fn add_region(
+        &self,
+        memory: &Memory,
+        region: &VhostUserMemoryRegion,
+        file: File,
+    ) -> Result<Memory, Refusal> {
+        if memory.regions().len() == MAX_REGIONS {
+            return Err(Refusal::TooManyRegions(MAX_REGIONS));
+        }
+        let (offset, guest, user, len) = (
+            region.mmap_offset,
+            region.guest_phys_addr,
+            region.user_addr,
+            region.memory_size,
+        );
+        let region = Region::map(file, offset, guest, user, len)?;
+        let region = Arc::new(region.with_alarm(Arc::clone(&self.alarm)));
+        let memory = memory.with(Arc::clone(&region))?;
+        self.log.wanted(self.features, &memory)?;
+        let failed = |source| Refusal::Machine {
+            doing: "announce a memory region to the disk",
+            source,
+        };
+        self.device.disk().map(&region).map_err(failed)?;
+        Ok(memory)
+    }
+
+    fn forget_regions<'a>(&self, regions: impl IntoIterator<Item = &'a Arc<Region>>) {
+        for region in regions {
+            self.device.disk().unmap(region);
+        }
+    }
+
+    /// Are messages acknowledged that ask for it?
+    pub fn acknowledges(&self) -> bool {
+        self.protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    }
+
+    /// Ends the session: everything in flight has ended, and nothing of it is left, when this returns.
+    pub fn end(&mut self) {
+        for index in 0..self.vrings.len() {
+            let index = u32::try_from(index).expect("queues have small numbers");
+            self.stop(index).expect("these queues exist");
+        }
+        if let Err(error) = self.device.disk().release() {
+            tracing::error!(disk = self.device.options().name, %error, "the disk is kept: nobody else may use it");
+        }
+        for (number, open) in self.shares.iter_mut().enumerate() {
+            if std::mem::take(open) {
+                let (done, is_done) = crossbeam_channel::bounded(1);
+                self.workers.get(number).send(Command::Close {
+                    session: self.id,
+                    done,
+                });
+                // Disconnected only when the worker is gone, and its channels with it.
+                let _ = is_done.recv();
+            }
+        }
+        let memory = std::mem::take(&mut self.memory);
+        self.forget_regions(memory.regions());
+    }
+
+    fn config(&self) -> Config {
+        let direct = self.features != 0 && self.features & feature::INDIRECT_DESC == 0;
+        let smallest = || self.vrings.iter().filter_map(|vring| vring.size).min();
+        let options = self.device.options();
+        let context = config::Context {
+            num_queues: options.num_queues,
+            queue_size: options.queue_size,
+            smallest_direct_ring: direct.then(smallest).flatten(),
+            cache: self.cache.shown(),
+        };
+        config::config(&self.device.disk().geometry(), &context)
+    }
+}

@@ -1,0 +1,182 @@
+//! Why a frontend's message is refused. Each ends its session, never the process.
+
+use pollux_memory::{MapError, Misdeed, TableError};
+use pollux_ring::AreaError;
+
+use crate::inflight::RecordError;
+
+/// The frontend asked for something that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// A queue that was never offered.
+    #[error(
+        "there is no queue {index}: the device has {queues}; start pollux with a larger --num-queues"
+    )]
+    NoQueue {
+        /// The queue's number.
+        index: u32,
+        /// How many there are.
+        queues: u16,
+    },
+    /// A ring size that no ring can have, or that this device does not take.
+    #[error(
+        "queue {index} cannot have {size} entries; it takes a power of two up to {most} (--queue-size)"
+    )]
+    RingSize {
+        /// The queue's number.
+        index: u16,
+        /// The size asked for.
+        size: u32,
+        /// The largest one.
+        most: u16,
+    },
+    /// A running queue must be stopped first.
+    #[error("queue {index} runs; its {what} cannot change before GET_VRING_BASE stops it")]
+    Running {
+        /// The queue's number.
+        index: u16,
+        /// What was to change.
+        what: &'static str,
+    },
+    /// A queue is started before it is described.
+    #[error("queue {index} is started, but {what} is missing")]
+    Incomplete {
+        /// The queue's number.
+        index: u16,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A part of a ring is not in the shared memory.
+    #[error(
+        "the {area} area of queue {index} at {address:#x} is not in the shared memory; share the memory of the virtual \
+         machine, in QEMU by a memory backend with share=on"
+    )]
+    RingOutside {
+        /// The queue's number.
+        index: u16,
+        /// Which part.
+        area: &'static str,
+        /// Where it was said to be, in the frontend's address space.
+        address: u64,
+    },
+    /// The parts of a ring do not fit its size.
+    #[error("queue {index} has no valid ring")]
+    Ring {
+        /// The queue's number.
+        index: u16,
+        /// What is wrong.
+        source: AreaError,
+    },
+    /// A feature that was not offered.
+    #[error("the frontend accepts features {0:#x}, which were not offered")]
+    Features(u64),
+    /// A configuration field that cannot be written, or not to this value.
+    #[error(
+        "the frontend writes {bytes:?} at offset {offset} of the configuration; only the cache byte can be written"
+    )]
+    Config {
+        /// Where.
+        offset: u32,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A region that cannot be mapped.
+    #[error("a memory region is refused")]
+    Map(#[from] MapError),
+    /// A region that does not fit among the others, or is not there.
+    #[error("a memory region is refused")]
+    Table(#[from] TableError),
+    /// An in-flight record that cannot be this device's.
+    #[error("the in-flight record is refused")]
+    Inflight(#[from] RecordError),
+    /// More regions than were offered.
+    #[error("the frontend shares more than {0} memory regions")]
+    TooManyRegions(usize),
+    /// The log of dirty pages that cannot be mapped.
+    #[error("the log of dirty pages is refused")]
+    Log(#[source] MapError),
+    /// The log of dirty pages has no bit for some of the memory it is for.
+    #[error(
+        "the log of dirty pages is for guest memory below {covered:#x}, but there is memory up to {end:#x}"
+    )]
+    ShortLog {
+        /// One past the last address that it has a bit for.
+        covered: u64,
+        /// One past the last address that needs one.
+        end: u64,
+    },
+    /// Somebody else uses the disk.
+    #[error("the disk cannot be used now")]
+    InUse(#[source] std::io::Error),
+    /// A message began and did not go on.
+    #[error("the frontend sent half a message, and no more of it for {0:?}")]
+    HalfMessage(std::time::Duration),
+    /// More descriptors than any message has.
+    #[error("the frontend sent more than {0} file descriptors with one message")]
+    TooManyDescriptors(usize),
+    /// Descriptors in the middle of a header.
+    #[error("the frontend sent file descriptors with a part of a message's header")]
+    TornHeader,
+    /// A descriptor that nobody can be told through.
+    #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd or a pipe")]
+    NotifierKind {
+        /// The queue's number.
+        index: u8,
+        /// What it was to be used for.
+        what: &'static str,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// A pipe is read by whoever is kicked, so others would miss what was for them.
+    #[error(
+        "queues {other} and {index} are kicked through the same pipe; give each its own, or an eventfd"
+    )]
+    SharedPipe {
+        /// The queue's number.
+        index: u8,
+        /// The other one's.
+        other: u8,
+    },
+    /// A descriptor of which nobody can be told that there are kicks.
+    #[error("the kicks of queue {index} cannot be waited for")]
+    Kicks {
+        /// The queue's number.
+        index: u16,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The machine failed.
+    #[error("cannot {doing}")]
+    Machine {
+        /// What we were doing.
+        doing: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// What no message told.
+    #[error("{}", told(*.0))]
+    Misdeed(Misdeed),
+    /// A request of the protocol that was not offered.
+    #[error("the frontend asks for {0}, which was not offered")]
+    NotOffered(&'static str),
+}
+
+fn told(misdeed: Misdeed) -> &'static str {
+    match misdeed {
+        Misdeed::MemoryLost => {
+            "memory that the frontend shares is gone: its file was truncated, or has no room for one of its pages"
+        }
+        Misdeed::DescriptorBlocks => {
+            "a kick or call descriptor of the frontend blocks, which holds a worker; it must stay non-blocking"
+        }
+    }
+}
+
+impl From<Refusal> for vhost::vhost_user::Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::ReqHandlerError(std::io::Error::other(refusal))
+    }
+}
+
+#[cfg(test)]
+mod tests;

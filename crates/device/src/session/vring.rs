@@ -1,0 +1,301 @@
+//! What a frontend has said about one queue, and the start and stop of that queue on its worker.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pollux_blk::feature;
+use pollux_disk::Admitted;
+use pollux_memory::{Alarm, DirtyPages, Memory};
+use pollux_ring::{Areas, DeviceEnd, Layout, RingIndex, Suppression};
+
+use super::cache::CacheMode;
+use super::config;
+use super::dirty;
+use super::refusal::Refusal;
+use crate::device::Device;
+use crate::inflight::{Inflight, Record};
+use crate::notify::{Call, KickFd};
+use crate::queue::{Dirty, Pace, Queue, Rules, Setup, UsedRing};
+use crate::tuning::Tuning;
+use crate::worker::{Command, Handle, SessionId, watch_of};
+
+/// Where the frontend says a ring is, in its own address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    pub descriptors: u64,
+    pub driver: u64,
+    pub device: u64,
+    /// Where changes of the used ring are to be logged: its guest-physical address.
+    pub log: Option<u64>,
+}
+
+/// How a queue is kicked.
+#[derive(Debug)]
+pub enum Kick {
+    /// Through this descriptor.
+    Fd(Arc<KickFd>),
+    /// Not at all: the device is to look.
+    Poll,
+}
+
+impl Kick {
+    fn fd(&self) -> Option<&Arc<KickFd>> {
+        match self {
+            Self::Fd(fd) => Some(fd),
+            Self::Poll => None,
+        }
+    }
+
+    pub fn new(file: Option<File>, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
+        let Some(file) = file else {
+            return Ok(Self::Poll);
+        };
+        let kick = KickFd::new(file.into(), alarm).map_err(|source| Refusal::Machine {
+            doing: "use the kick descriptor",
+            source,
+        })?;
+        Ok(Self::Fd(Arc::new(kick)))
+    }
+}
+
+/// What a queue shares with its session.
+pub struct Context<'a> {
+    pub session: SessionId,
+    pub device: &'a Device,
+    pub memory: &'a Arc<Memory>,
+    pub features: u64,
+    pub cache: &'a CacheMode,
+    /// Where queues log what they write to guest memory, if they are to.
+    pub log: Option<&'a Arc<DirtyPages>>,
+    pub tuning: Tuning,
+    /// `None`: the frontend keeps no record of what is in flight.
+    pub inflight: Option<&'a Inflight>,
+}
+
+/// One queue as the frontend describes it.
+#[derive(Debug)]
+pub struct Vring {
+    index: u16,
+    pub size: Option<u16>,
+    pub addresses: Option<Addresses>,
+    /// The next available index.
+    pub base: u16,
+    pub kick: Option<Kick>,
+    pub call: Option<File>,
+    pub error: Option<File>,
+    pub enabled: bool,
+    running: bool,
+    /// The session's, for descriptors that block.
+    alarm: Arc<Alarm>,
+}
+
+impl Vring {
+    pub fn new(index: u16, alarm: &Arc<Alarm>) -> Self {
+        Self {
+            index,
+            size: None,
+            addresses: None,
+            base: 0,
+            kick: None,
+            call: None,
+            error: None,
+            enabled: false,
+            running: false,
+            alarm: Arc::clone(alarm),
+        }
+    }
+
+    /// Is the queue kicked through the same pipe as `kick` says?
+    pub fn shares_pipe(&self, kick: &Kick) -> bool {
+        let own = self.kick.as_ref().and_then(Kick::fd);
+        own.zip(kick.fd())
+            .is_some_and(|(own, other)| own.is_pipe_of(other))
+    }
+
+    pub fn running(&self) -> bool {
+        self.running
+    }
+
+    /// Fails while the queue runs, for what cannot change then.
+    pub fn must_rest(&self, what: &'static str) -> Result<(), Refusal> {
+        if self.running {
+            Err(Refusal::Running {
+                index: self.index,
+                what,
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Is it enabled, was given a kick, and does not run yet?
+    pub fn can_start(&self, features: u64) -> bool {
+        let enabled = self.enabled || features & feature::PROTOCOL_FEATURES == 0;
+        enabled && self.kick.is_some() && !self.running
+    }
+
+    /// Runs the queue on `worker`, if it can start.
+    pub fn start(&mut self, worker: &Handle, context: &Context<'_>) -> Result<(), Refusal> {
+        let can_start = self.can_start(context.features);
+        let Some(kick) = self.kick.as_ref().filter(|_| can_start) else {
+            return Ok(());
+        };
+        let kick = kick.fd().cloned();
+        let geometry = context.device.disk().geometry();
+        let queue_size = context.device.options().queue_size;
+        let accepted = |bit: u64| context.features & bit != 0;
+        let mut ring = self.device_end(context)?;
+        let record = context
+            .inflight
+            .map(|inflight| inflight.record(self.index, &mut ring))
+            .transpose()?;
+        let requests = record.as_ref().map_or(0, Record::left);
+        if requests > 0
+            && let Some(Admitted { withheld }) = context.device.log_quotas().resumed.admits()
+        {
+            let queue = self.index;
+            tracing::info!(
+                queue,
+                requests,
+                withheld,
+                "submitting again what was in flight"
+            );
+        }
+        let setup = Setup {
+            index: self.index,
+            ring,
+            record,
+            memory: Arc::clone(context.memory),
+            alarm: Arc::clone(&self.alarm),
+            kick: kick.clone(),
+            call: self.call()?,
+            error: self.call_through(self.error.as_ref())?,
+            rules: Rules {
+                geometry,
+                size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
+                seg_max: config::seg_max(queue_size),
+                max_ranges: config::MAX_RANGES,
+                pace: Pace::of(context.device.disk().effort()),
+            },
+            serial: context.device.serial(),
+            flush: accepted(feature::FLUSH),
+            writeback: context.cache.for_queue(context.features),
+            dirty: context.log.map(|log| self.dirty(log)).transpose()?,
+            stats: Arc::clone(context.device.stats(self.index)),
+            log_quotas: Arc::clone(context.device.log_quotas()),
+        };
+        if let Some(kick) = kick {
+            // Last, as only a queue that runs is stopped. What it reports until then is looked for when the queue starts.
+            let watch = watch_of(context.session, self.index);
+            let watched = worker.point().watch(kick.as_fd(), watch);
+            watched.map_err(|source| Refusal::Kicks {
+                index: self.index,
+                source,
+            })?;
+        }
+        let queue = Box::new(Queue::new(setup, context.tuning));
+        worker.send(Command::Start {
+            session: context.session,
+            queue,
+        });
+        self.running = true;
+        Ok(())
+    }
+
+    /// The call descriptor as a running queue takes it.
+    pub fn call(&self) -> Result<Option<Call>, Refusal> {
+        self.call_through(self.call.as_ref())
+    }
+
+    fn call_through(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
+        let failed = |source| Refusal::Machine {
+            doing: "use the call descriptor",
+            source,
+        };
+        file.map(|file| Call::new(file.try_clone()?, &self.alarm))
+            .transpose()
+            .map_err(failed)
+    }
+
+    fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {
+        let index = self.index;
+        let missing = |what| Refusal::Incomplete { index, what };
+        let size = self.size.ok_or(missing("its size (SET_VRING_NUM)"))?;
+        let at = self
+            .addresses
+            .ok_or(missing("its addresses (SET_VRING_ADDR)"))?;
+        let layout = Layout::of(size);
+        let area = |area, address, len: usize| {
+            let outside = Refusal::RingOutside {
+                index,
+                area,
+                address,
+            };
+            // SAFETY: the queue that is made of this keeps the table, or one that holds all of its regions
+            // (`Queue::set_memory`), for as long as it has the ring.
+            unsafe { context.memory.user_span(address, len as u64) }.ok_or(outside)
+        };
+        let descriptors = area("descriptor", at.descriptors, layout.descriptor)?;
+        let driver = area("driver", at.driver, layout.driver)?;
+        let device = area("device", at.device, layout.device)?;
+        let areas = Areas::new(u32::from(size), descriptors, driver, device)
+            .map_err(|source| Refusal::Ring { index, source })?;
+        let suppression = if context.features & feature::EVENT_IDX != 0 {
+            Suppression::EventIdx
+        } else {
+            Suppression::Flags
+        };
+        let indirect = context.features & feature::INDIRECT_DESC != 0;
+        Ok(DeviceEnd::new(
+            &areas,
+            RingIndex(self.base),
+            suppression,
+            indirect,
+        ))
+    }
+
+    fn dirty(&self, log: &Arc<DirtyPages>) -> Result<Dirty, Refusal> {
+        let used_ring = self.addresses.and_then(|addresses| addresses.log);
+        let used_ring =
+            used_ring.map(|address| UsedRing::new(address, self.size.unwrap_or_default()));
+        dirty::of_queue(log, used_ring)
+    }
+
+    /// Stops the queue, if it runs: it takes nothing more, and what it has taken has ended, and is in
+    /// the used ring, when this returns.
+    pub fn stop(&mut self, worker: &Handle, session: SessionId) {
+        if !std::mem::take(&mut self.running) {
+            return;
+        }
+        if let Some(kick) = self.kick.as_ref().and_then(Kick::fd) {
+            // The descriptor is open, and was watched when the queue started.
+            let _ = worker.point().unwatch(kick.as_fd());
+        }
+        let (stopped, is_stopped) = crossbeam_channel::bounded(1);
+        worker.send(Command::Stop {
+            session,
+            index: self.index,
+            stopped,
+        });
+        loop {
+            match is_stopped.recv_timeout(Duration::from_secs(10)) {
+                Ok(next) => {
+                    self.base = next;
+                    return;
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Timeout) => {
+                    tracing::warn!(
+                        queue = self.index,
+                        "still waiting for the disk to end the requests in flight"
+                    );
+                }
+                Err(crossbeam_channel::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+use std::os::unix::net::UnixStream;
+
+use pollux_disk::{Geometry, Null};
+use pollux_memory::Region;
+
+use super::*;
+use crate::device::Options;
+use crate::tuning::Tuning;
+use crate::worker::Workers;
+
+#[test]
+fn a_queue_whose_kicks_nobody_hears_is_refused() {
+    let options = Options {
+        name: "test".to_owned(),
+        num_queues: 1,
+        queue_size: 16,
+        serial: String::new(),
+    };
+    let device = Device::new(Arc::new(Null::new(Geometry::plain(1 << 20))), options);
+    let workers = Workers::start(1, &[], Tuning::default()).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(0x1_0000).unwrap();
+    let region = Region::map(file, 0, 0, 0, 0x1_0000).unwrap();
+    let memory = Arc::new(Memory::default().with(Arc::new(region)).unwrap());
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let alarm = Arc::new(Alarm::new(ours.into()));
+    let mut vring = Vring::new(0, &alarm);
+    vring.size = Some(16);
+    vring.addresses = Some(Addresses {
+        descriptors: 0,
+        driver: 0x4000,
+        device: 0x8000,
+        log: None,
+    });
+    // Of a file `epoll` says what it says of too many watches: no.
+    vring.kick = Some(Kick::new(Some(tempfile::tempfile().unwrap()), &alarm).unwrap());
+    let context = Context {
+        session: SessionId(0),
+        device: &device,
+        memory: &memory,
+        features: 0,
+        cache: &CacheMode::default(),
+        log: None,
+        tuning: Tuning::default(),
+        inflight: None,
+    };
+    let refusal = vring.start(workers.get(0), &context).unwrap_err();
+    assert!(
+        matches!(refusal, Refusal::Kicks { index: 0, .. }),
+        "{refusal}"
+    );
+    assert!(!vring.running());
+}

@@ -1,0 +1,64 @@
+//! What a session asks of a worker, and how the two name what they speak of.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use pollux_disk::Channel;
+use pollux_disk::wait::Watch;
+use pollux_memory::Memory;
+
+use crate::notify::Call;
+use crate::queue::Queue;
+
+/// Names one session's share of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionId(pub u32);
+
+/// What a session asks of a worker.
+pub enum Command {
+    /// Queues of this session follow; their requests go through this channel.
+    Open {
+        session: SessionId,
+        channel: Box<dyn Channel>,
+    },
+    /// Run this queue: look at it without waiting for a kick.
+    Start {
+        session: SessionId,
+        queue: Box<Queue>,
+    },
+    /// Take nothing more from queue `index`, and answer with the next available index once all that
+    /// was taken has ended.
+    Stop {
+        session: SessionId,
+        index: u16,
+        stopped: Sender<u16>,
+    },
+    /// Call the driver of queue `index` through this from now on. Answered once nobody calls through
+    /// the old one any more.
+    SetCall {
+        session: SessionId,
+        index: u16,
+        call: Option<Call>,
+        done: Sender<()>,
+    },
+    /// Memory was added. Answered once no queue resolves by the old table any more.
+    SetMemory {
+        session: SessionId,
+        memory: Arc<Memory>,
+        done: Sender<()>,
+    },
+    /// A kick of this session's may have been read that was not only for the queue that has stopped: look at all.
+    Look { session: SessionId },
+    /// All queues of this session have stopped: answer once its channel is closed.
+    Close {
+        session: SessionId,
+        done: Sender<()>,
+    },
+    /// End the thread.
+    End,
+}
+
+/// What the kicks of queue `index` are called at its worker's wait point.
+pub fn watch_of(session: SessionId, index: u16) -> Watch {
+    Watch(u64::from(session.0) << 16 | u64::from(index))
+}

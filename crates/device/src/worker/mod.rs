@@ -1,0 +1,238 @@
+//! One thread that serves any number of queues.
+//!
+//! A turn, in this order: reap what the disks have finished, show it to the drivers, take new chains,
+//! submit them, show what finished at once. The worker sleeps only when a whole turn found nothing
+//! and the polling policy has had enough; kicks are turned on at that one place, right before the
+//! sleep, and everything is looked at once more after it.
+
+mod active;
+mod command;
+mod session_queues;
+mod workers;
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
+
+use crate::poll::{Policy, Progress, Wait};
+use crate::tuning::Tuning;
+
+pub use command::{Command, SessionId, watch_of};
+pub use session_queues::{SessionQueues, kicked};
+pub use workers::{Handle, Workers};
+
+/// The loop's state.
+pub struct Worker {
+    commands: Receiver<Command>,
+    sleeper: Sleeper,
+    shares: Vec<SessionQueues>,
+    /// Whose idle queues are polled next.
+    idle: usize,
+    policy: Policy,
+    tuning: Tuning,
+    epoch: Instant,
+    turns: u32,
+    /// Turns that have found something since the last sleep, or since kicks were listened for.
+    busy: u32,
+    ended: bool,
+}
+
+/// Commands are looked for in every turn without progress, and in every so many with; so often pipes are emptied.
+const COMMANDS_EVERY: u32 = 32;
+
+/// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
+const IDLE_EVERY: u32 = 4;
+
+/// After so many turns that have found something a worker listens for the kicks of those that are idle, as if it slept: polled
+/// one by one, many of them wait for long behind turns of few large requests.
+const HEARS_EVERY: u32 = 32;
+
+impl Worker {
+    pub fn new(commands: Receiver<Command>, tuning: Tuning) -> std::io::Result<Self> {
+        Ok(Self {
+            commands,
+            sleeper: Sleeper::new()?,
+            shares: Vec::new(),
+            idle: 0,
+            policy: Policy::new(tuning.polling, tuning.poll_bounds),
+            tuning,
+            epoch: Instant::now(),
+            turns: 0,
+            busy: 0,
+            ended: false,
+        })
+    }
+
+    pub fn point(&self) -> &WaitPoint {
+        self.sleeper.point()
+    }
+
+    /// Turns until it is told to end.
+    pub fn run(mut self) {
+        let epoch = self.epoch;
+        loop {
+            let progress = self.turn();
+            if self.ended {
+                return;
+            }
+            let in_flight = || self.shares.iter().map(SessionQueues::in_flight).sum();
+            match self
+                .policy
+                .after_turn(progress, || epoch.elapsed(), in_flight)
+            {
+                _ if self.shares.is_empty() => self.rest(),
+                Wait::Block => self.rest(),
+                Wait::Yield => self.give_way(),
+                Wait::Spin if progress.any() => {}
+                Wait::Spin => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// One turn. What did it bring?
+    pub fn turn(&mut self) -> Progress {
+        let mut progress = Progress::NONE;
+        for share in self.shares.iter_mut().filter(|share| !share.is_idle()) {
+            progress = progress | share.turn(self.tuning);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(IDLE_EVERY) {
+            self.poll_idle();
+        }
+        self.busy += u32::from(progress.any());
+        if self.busy >= HEARS_EVERY {
+            self.hear();
+        }
+        if self.turns.is_multiple_of(COMMANDS_EVERY) {
+            self.shares.iter_mut().for_each(SessionQueues::empty_pipes);
+        }
+        if !progress.any() || self.turns.is_multiple_of(COMMANDS_EVERY) {
+            progress.commands = self.obey();
+        }
+        progress
+    }
+
+    /// Polls the next of the queues that are idle.
+    fn poll_idle(&mut self) {
+        self.idle = (self.idle + 1) % self.shares.len().max(1);
+        if let Some(share) = self.shares.get_mut(self.idle) {
+            share.poll_idle();
+        }
+    }
+
+    /// Makes those active again that have kicked while the worker was awake.
+    #[cold]
+    fn hear(&mut self) {
+        self.busy = 0;
+        let shares = &mut self.shares;
+        if shares.iter().any(SessionQueues::has_idle)
+            && let Err(error) = self.sleeper.hear(|watch| kicked(shares, watch))
+        {
+            tracing::error!(%error, "the wait point failed");
+        }
+    }
+
+    /// Does what it is told. Was it told anything?
+    fn obey(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(command) = self.commands.try_recv() {
+            any = true;
+            self.carry_out(command);
+        }
+        any
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Open { session, channel } => {
+                self.shares.push(SessionQueues::new(session, channel));
+            }
+            Command::Start { session, queue } => self.share(session).start(queue),
+            Command::Stop {
+                session,
+                index,
+                stopped,
+            } => self.share(session).stop(index, stopped),
+            Command::SetCall {
+                session,
+                index,
+                call,
+                done,
+            } => {
+                self.share(session).set_call(index, call);
+                let _ = done.send(());
+            }
+            Command::SetMemory {
+                session,
+                memory,
+                done,
+            } => {
+                self.share(session).set_memory(&memory);
+                let _ = done.send(());
+            }
+            Command::Look { session } => self.share(session).look(),
+            Command::Close { session, done } => {
+                self.shares.retain(|share| share.session() != session);
+                let _ = done.send(());
+            }
+            Command::End => self.ended = true,
+        }
+    }
+
+    fn share(&mut self, session: SessionId) -> &mut SessionQueues {
+        let share = self
+            .shares
+            .iter_mut()
+            .find(|share| share.session() == session);
+        share.expect("a session opens its share first and closes it last")
+    }
+
+    /// Lets others run who wait for this processor: for as long as they like, so no call waits for that.
+    pub fn give_way(&mut self) {
+        self.shares
+            .iter_mut()
+            .for_each(SessionQueues::release_calls);
+        let preemptions = give_way();
+        self.policy.gave_way(self.epoch.elapsed(), preemptions);
+    }
+
+    /// Turns the kicks on, looks once more, and sleeps unless that look found something.
+    pub fn rest(&mut self) {
+        self.sleeper.arm();
+        let mut idle = self.commands.is_empty();
+        for share in &mut self.shares {
+            idle &= share.arm();
+        }
+        if idle {
+            self.sleep();
+            self.shares.iter_mut().for_each(SessionQueues::slept);
+        } else {
+            self.sleeper.disarm();
+            self.shares.iter_mut().for_each(SessionQueues::disarm);
+        }
+    }
+
+    fn sleep(&mut self) {
+        self.busy = 0;
+        let before = self.epoch.elapsed();
+        let shares = &mut self.shares;
+        let slept = self.sleeper.sleep(None, |watch| kicked(shares, watch));
+        if let Err(error) = slept {
+            tracing::error!(%error, "the wait point failed");
+        }
+        let now = self.epoch.elapsed();
+        self.policy.woke(now);
+        for queue in self.shares.iter().flat_map(SessionQueues::active_queues) {
+            queue.stats().sleeps.add(1);
+            queue
+                .stats()
+                .asleep_ns
+                .add(nanoseconds(now.saturating_sub(before)));
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,337 @@
+//! One session's share of a worker: a channel into its disk, and those of its queues that run here.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+use pollux_disk::wait::Watch;
+use pollux_disk::{Armed, Channel, Completion};
+use pollux_memory::Memory;
+
+use super::active::Active;
+use super::command::SessionId;
+use crate::notify::Call;
+use crate::poll::{Polling, Progress};
+use crate::queue::{Budget, Queue};
+use crate::tuning::{Kicks, Signal, Tuning};
+
+/// A session's share.
+pub struct SessionQueues {
+    session: SessionId,
+    channel: Box<dyn Channel>,
+    /// By position, which tickets carry; a stopped queue leaves its place to the next.
+    queues: Vec<Option<Box<Queue>>>,
+    /// Those that each turn polls.
+    active: Active,
+    /// Positions of queues that are kicked through pipes.
+    piped: Vec<u16>,
+    /// Positions with completions that are staged and not published.
+    touched: Vec<u16>,
+    /// Positions of queues that are to stop, and who waits for it.
+    stopping: Vec<(u16, Sender<u16>)>,
+    /// The channel wants to be reaped, whatever is in flight: another server has taken the place of the disk's, say.
+    is_called: bool,
+}
+
+impl SessionQueues {
+    pub fn new(session: SessionId, channel: Box<dyn Channel>) -> Self {
+        Self {
+            session,
+            channel,
+            queues: Vec::new(),
+            active: Active::default(),
+            piped: Vec::new(),
+            touched: Vec::new(),
+            stopping: Vec::new(),
+            is_called: false,
+        }
+    }
+
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The queues that a sleep concerns: not those that are idle.
+    pub fn active_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.active
+            .iter()
+            .filter_map(|position| self.queues[usize::from(position)].as_deref())
+    }
+
+    fn for_active_queues(&mut self, mut what: impl FnMut(&mut Queue)) {
+        for position in self.active.iter() {
+            if let Some(queue) = &mut self.queues[usize::from(position)] {
+                what(queue);
+            }
+        }
+    }
+
+    /// Is there nothing that a turn could find?
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.stopping.is_empty() && !self.is_called
+    }
+
+    /// Is one of its queues idle?
+    pub fn has_idle(&self) -> bool {
+        self.active.has_idle()
+    }
+
+    /// How many requests of its drivers have not ended.
+    pub fn in_flight(&self) -> u32 {
+        let queues = self.queues.iter().flatten();
+        queues.map(|queue| u32::from(queue.in_flight())).sum()
+    }
+
+    /// One turn: completions first, then new chains.
+    pub fn turn(&mut self, tuning: Tuning) -> Progress {
+        let early = tuning.signal == Signal::CompletionsFirst;
+        self.is_called = false;
+        let completions = self.reap();
+        if early {
+            self.publish_touched();
+        }
+        if tuning.kicks == Kicks::PerTurn {
+            self.disarm();
+        }
+        let (chains, slices, is_due) = self.take(early);
+        // A worker that never sleeps asks for no kicks.
+        if is_due && tuning.polling != Polling::Always {
+            self.leave();
+        }
+        // Even where nothing was taken: what was reaped may have a sequel.
+        self.channel.submit();
+        if !early {
+            self.publish_all();
+        }
+        if tuning.kicks == Kicks::PerTurn {
+            // What arming finds is found by the next turn as well.
+            let _ = self.arm();
+        }
+        if !self.stopping.is_empty() {
+            self.finish_stopping();
+        }
+        Progress {
+            chains,
+            completions: completions.saturating_add(slices),
+            commands: false,
+        }
+    }
+
+    /// Takes new chains and goes on with large requests, as far as the turn allows; shows what has ended of a queue
+    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, and slices begun, and whether
+    /// any queue was empty for long.
+    fn take(&mut self, early: bool) -> (u16, u16, bool) {
+        let (queues, channel) = (&mut self.queues, &mut *self.channel);
+        let (mut chains, mut left) = (0, Budget::default());
+        let is_due = self.active.turn(&mut left, |position, left| {
+            let queue = queues[usize::from(position)].as_mut();
+            let queue = queue.expect("the place of an active queue is taken");
+            let slices = left.slices;
+            let taken = queue.take(position, left, channel);
+            chains += taken;
+            if early {
+                queue.publish();
+            }
+            taken.saturating_add(left.slices - slices)
+        });
+        (chains, left.slices, is_due)
+    }
+
+    /// Tells the queues what the disk has finished. How much was there?
+    fn reap(&mut self) -> u16 {
+        let mut reaped = 0_u16;
+        let (queues, touched) = (&mut self.queues, &mut self.touched);
+        self.channel.reap(&mut |Completion { ticket, result }| {
+            reaped = reaped.saturating_add(1);
+            let (position, slot) = Queue::of_ticket(ticket);
+            let queue = queues[usize::from(position)]
+                .as_mut()
+                .expect("a queue stays until nothing is in flight");
+            if !queue.staged() {
+                touched.push(position);
+            }
+            queue.complete(slot, result);
+        });
+        reaped
+    }
+
+    fn publish_touched(&mut self) {
+        while let Some(position) = self.touched.pop() {
+            self.publish(position);
+        }
+    }
+
+    fn publish_all(&mut self) {
+        self.touched.clear();
+        for (position, _) in (0u16..).zip(0..self.queues.len()) {
+            self.publish(position);
+        }
+    }
+
+    fn publish(&mut self, position: u16) {
+        if let Some(queue) = &mut self.queues[usize::from(position)] {
+            queue.publish();
+        }
+    }
+
+    /// Turns the kicks of all queues on, and polls them and the channel once more; not those that are idle, whose kicks
+    /// are on. Is there nothing?
+    pub fn arm(&mut self) -> bool {
+        let mut idle = true;
+        self.for_active_queues(|queue| idle &= queue.arm() == pollux_ring::Armed::Idle);
+        // Queues that stop wait for their last completion, which the channel announces.
+        self.is_called = self.channel.arm() != Armed::Idle;
+        idle && !self.is_called
+    }
+
+    /// Makes the calls that wait. Those of queues that are idle do not.
+    pub fn release_calls(&mut self) {
+        self.for_active_queues(Queue::release);
+    }
+
+    /// Queues that were empty for long become idle, once they are armed and nothing has come before that.
+    fn leave(&mut self) {
+        let queues = &mut self.queues;
+        self.active.leave(|position| {
+            let queue = queues[usize::from(position)].as_mut();
+            queue.is_some_and(|queue| queue.becomes_idle())
+        });
+    }
+
+    /// Polls the next of the queues that are idle: what is there is taken in the next turn.
+    pub fn poll_idle(&mut self) {
+        let queues = &mut self.queues;
+        self.active.poll_idle(|position| {
+            let queue = queues[usize::from(position)].as_mut();
+            queue.is_some_and(|queue| queue.ends_idleness())
+        });
+    }
+
+    /// Empties the pipes that carry kicks. A driver may kick a worker that is awake, and one that writes to a pipe must not
+    /// have to wait until it sleeps.
+    pub fn empty_pipes(&mut self) {
+        for position in &self.piped {
+            if let Some(queue) = &self.queues[usize::from(*position)]
+                && queue.kicked()
+            {
+                // No sleep will hear of it any more.
+                self.active.kicked(*position);
+            }
+        }
+    }
+
+    /// Polls all queues in the next turn, as if each had kicked.
+    pub fn look(&mut self) {
+        for (position, _) in (0u16..)
+            .zip(&self.queues)
+            .filter(|(_, queue)| queue.is_some())
+        {
+            self.active.kicked(position);
+        }
+    }
+
+    /// Queue `index` has kicked. One that has stopped, or does not run yet, is looked at when it starts.
+    fn kicked(&mut self, index: u16) {
+        let places = (0u16..).zip(&self.queues);
+        let running = places.filter_map(|(position, queue)| Some((position, queue.as_ref()?)));
+        if let Some((position, queue)) = { running }.find(|(_, queue)| queue.index() == index) {
+            queue.kicked();
+            self.active.kicked(position);
+        }
+    }
+
+    /// A sleep is over: turns the kicks of all queues off but for those that have brought nothing for long.
+    pub fn slept(&mut self) {
+        self.active.slept();
+        self.leave();
+        self.disarm();
+    }
+
+    /// Turns the kicks of all queues off, but for those that are idle.
+    pub fn disarm(&mut self) {
+        self.for_active_queues(Queue::disarm);
+    }
+
+    /// Runs `queue`. It is polled in the next turn, whether it was kicked or not.
+    pub fn start(&mut self, queue: Box<Queue>) {
+        let position = self
+            .queues
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.queues.push(None);
+                self.queues.len() - 1
+            });
+        let piped = queue.kick().is_some_and(|kick| kick.is_pipe());
+        self.queues[position] = Some(queue);
+        let position =
+            u16::try_from(position).expect("a session has no more queues than a u16 counts");
+        if piped {
+            self.piped.push(position);
+        }
+        self.active.add(position);
+    }
+
+    /// Lets queue `index` end what it has taken; tells `stopped` the index of the next chain then.
+    pub fn stop(&mut self, index: u16, stopped: Sender<u16>) {
+        for (position, queue) in (0u16..).zip(&mut self.queues) {
+            if let Some(queue) = queue.as_mut().filter(|queue| queue.index() == index) {
+                queue.drain();
+                self.stopping.push((position, stopped));
+                break;
+            }
+        }
+        self.finish_stopping();
+    }
+
+    fn finish_stopping(&mut self) {
+        let (queues, active, piped) = (&mut self.queues, &mut self.active, &mut self.piped);
+        self.stopping.retain(|(position, stopped)| {
+            let place = &mut queues[usize::from(*position)];
+            let queue = place
+                .as_mut()
+                .expect("a queue that stops is there until it has stopped");
+            let Some(next) = queue.drained() else {
+                return true;
+            };
+            queue.publish();
+            queue.release();
+            if let Some(kick) = queue.kick() {
+                kick.empty();
+            }
+            *place = None;
+            piped.retain(|piped| piped != position);
+            active.remove(*position);
+            // A session that has gone does not wait for the answer.
+            let _ = stopped.send(next);
+            false
+        });
+    }
+
+    pub fn set_call(&mut self, index: u16, call: Option<Call>) {
+        if let Some(queue) = self
+            .queues
+            .iter_mut()
+            .flatten()
+            .find(|queue| queue.index() == index)
+        {
+            queue.set_call(call);
+        }
+    }
+
+    pub fn set_memory(&mut self, memory: &Arc<Memory>) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.set_memory(Arc::clone(memory));
+        }
+    }
+}
+
+/// The queue has kicked whose kicks are called `watch`.
+pub fn kicked(shares: &mut [SessionQueues], watch: Watch) {
+    let share = shares
+        .iter_mut()
+        .find(|share| u64::from(share.session.0) == watch.0 >> 16);
+    if let (Some(share), Ok(index)) = (share, u16::try_from(watch.0 & 0xffff)) {
+        share.kicked(index);
+    }
+}

@@ -1,0 +1,92 @@
+//! A queue that runs: its memory, its descriptors, its number at the device. It stops when it is dropped.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::connection::QueueFds;
+use crate::counters::Counts;
+use crate::device::Device;
+use crate::device::holders::Holder;
+use crate::device::rings::Rings;
+use crate::notify::call::Call;
+use crate::notify::doorbell::Doorbell;
+
+/// A running queue of a device.
+#[derive(Debug)]
+pub struct ActiveQueue {
+    device: Arc<Device>,
+    index: u16,
+    doorbell: Doorbell,
+    call: Arc<Call<OwnedFd>>,
+    counts: Arc<Counts>,
+}
+
+impl ActiveQueue {
+    /// Starts queue `index`, which the caller has taken and nobody else has.
+    ///
+    /// # Errors
+    ///
+    /// When the machine lacks something: then others may take it again. When the server refuses: who
+    /// knows how far it has come, so nobody uses the queue any more.
+    pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
+        let prepared = Self::prepare(device, index);
+        let (rings, fds) =
+            prepared.inspect_err(|_| device.holders().give_back(index, Holder::Nobody))?;
+        let started = device.start(index, &fds, Arc::new(rings));
+        started.inspect_err(|_| device.holders().give_back(index, Holder::Stuck))?;
+        let counts = Arc::clone(device.counts(index));
+        Ok(Self {
+            device: Arc::clone(device),
+            index,
+            doorbell: Doorbell::new(fds.kick, Arc::clone(&counts)),
+            call: fds.call,
+            counts,
+        })
+    }
+
+    /// The memory and the descriptors of a queue.
+    fn prepare(device: &Device, index: u16) -> io::Result<(Rings, QueueFds)> {
+        let fd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let kick = Arc::new(fd()?);
+        let call = Arc::new(Call::new(fd()?, Arc::clone(device.counts(index))));
+        Ok((device.new_rings()?, QueueFds { kick, call }))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its number.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// What kicks it.
+    pub fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
+    }
+
+    /// What the device calls.
+    pub fn call(&self) -> &Call<OwnedFd> {
+        &self.call
+    }
+
+    /// What is counted into.
+    #[inline]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+impl Drop for ActiveQueue {
+    fn drop(&mut self) {
+        // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
+        // to the memory of a request that nobody waits for any more.
+        let stopped = self.device.stop(self.index);
+        self.device.holders().give_back(self.index, stopped);
+    }
+}

@@ -1,0 +1,81 @@
+//! Who has which queue of a device.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Who has a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It may be taken.
+    Nobody,
+    /// A channel of its own.
+    Channel,
+    /// All who share it, until the last of them has let go and it has stopped.
+    Everybody,
+    /// It could not be started or stopped, so nobody knows what the device does with it.
+    Stuck,
+}
+
+/// Who has which queue.
+#[derive(Debug)]
+pub struct Holders {
+    by_queue: Mutex<Box<[Holder]>>,
+    /// A queue has stopped.
+    stopped: Condvar,
+}
+
+impl Holders {
+    /// Of so many queues, which nobody has yet.
+    pub fn of(queues: u16) -> Self {
+        Self {
+            by_queue: Mutex::new(vec![Holder::Nobody; usize::from(queues)].into()),
+            stopped: Condvar::new(),
+        }
+    }
+
+    /// Has anybody a queue?
+    pub fn have_any(&self) -> bool {
+        let holders = self.lock();
+        holders.iter().any(|holder| *holder != Holder::Nobody)
+    }
+
+    /// Takes the first queue of those that nobody has, for a channel.
+    pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
+        let mut holders = self.lock();
+        let free = within
+            .into_iter()
+            .find(|index| holders[usize::from(*index)] == Holder::Nobody)?;
+        holders[usize::from(free)] = Holder::Channel;
+        Some(free)
+    }
+
+    /// Takes queue `index` for all who share it, of whom the caller is the first. The last of those before
+    /// may just have let go: then this waits until the queue has stopped.
+    ///
+    /// # Errors
+    ///
+    /// Who has it otherwise.
+    pub fn take_shared(&self, index: u16) -> Result<(), Holder> {
+        let index = usize::from(index);
+        let stops = |holders: &mut Box<[Holder]>| holders[index] == Holder::Everybody;
+        let holders = self.stopped.wait_while(self.lock(), stops);
+        let mut holders = holders.unwrap_or_else(PoisonError::into_inner);
+        match holders[index] {
+            Holder::Nobody => {
+                holders[index] = Holder::Everybody;
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    /// Takes [`Holders::take`] back, or [`Holders::take_shared`]: `to` have queue `index` now.
+    pub fn give_back(&self, index: u16, to: Holder) {
+        self.lock()[usize::from(index)] = to;
+        self.stopped.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<[Holder]>> {
+        let holders = self.by_queue.lock();
+        holders.unwrap_or_else(PoisonError::into_inner)
+    }
+}

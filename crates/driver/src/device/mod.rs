@@ -1,0 +1,325 @@
+//! What all queues of one connection share: the device as they see it, and whether it is still there.
+
+pub mod active_queue;
+pub mod facts;
+pub mod holders;
+pub mod limits;
+pub mod queue_record;
+pub mod rings;
+mod server_events;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pollux_blk::feature;
+use pollux_disk::Events;
+use pollux_memory::Region;
+use pollux_ring::Suppression;
+
+use crate::connection::monitor::Monitor;
+use crate::connection::{Connection, QueueFds};
+use crate::counters::{Counters, Counts};
+use crate::device::facts::Facts;
+use crate::device::holders::{Holder, Holders};
+use crate::device::limits::FRAME;
+use crate::device::queue_record::QueueRecord;
+use crate::device::rings::Rings;
+use crate::error::{Lost, Refusal};
+use crate::memory::known_regions::KnownRegions;
+use crate::memory::pool::Pool;
+use crate::options::Options;
+
+/// The device.
+#[derive(Debug)]
+pub struct Device {
+    connection: Arc<Connection>,
+    options: Options,
+    pool: Pool,
+    facts: Mutex<Arc<Facts>>,
+    generation: AtomicU64,
+    /// Counts the servers that there have been, or says that there will be no other: for looking at on the
+    /// hot path. [`LOST`] is set after `why`.
+    epoch: AtomicU64,
+    why: OnceLock<Lost>,
+    reconnects: AtomicU64,
+    running: Mutex<Vec<QueueRecord>>,
+    /// Held while the server is told of queues: one that it is told to start or stop is not at the same
+    /// time started by the control thread at a server that has come back.
+    turnover: Mutex<()>,
+    events: Events,
+    /// By queue, for as long as the device is there.
+    counts: Box<[Arc<Counts>]>,
+    /// Who has which queue.
+    holders: Holders,
+    /// The thread that notices what the server does unasked. It ends with the device.
+    monitor: OnceLock<Monitor>,
+}
+
+/// The epoch of a device that is gone.
+const LOST: u64 = u64::MAX;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device {
+    /// The device at the other end of `connection`.
+    ///
+    /// # Errors
+    ///
+    /// When the machine lacks a thread or descriptors.
+    pub fn new(connection: Connection, facts: Facts, options: Options) -> io::Result<Arc<Self>> {
+        let connection = Arc::new(connection);
+        let queues = connection.queues();
+        let registers = Arc::clone(&connection);
+        // A server that takes its memory all anew would lose what is in flight with the old: such a one
+        // gets a large arena before its queues start, and no other. It is sparse, and costs nothing.
+        let pool = if connection.replaces_memory() {
+            Pool::of_one(Box::new(move |region| Ok(registers.add_region(region)?)))?
+        } else {
+            Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)))
+        };
+        let device = Arc::new(Self {
+            connection,
+            options,
+            pool,
+            facts: Mutex::new(Arc::new(facts)),
+            generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            why: OnceLock::new(),
+            reconnects: AtomicU64::new(0),
+            running: Mutex::default(),
+            turnover: Mutex::default(),
+            events: Events::default(),
+            counts: (0..queues).map(|_| Arc::default()).collect(),
+            holders: Holders::of(queues),
+            monitor: OnceLock::new(),
+        });
+        let observer = Arc::downgrade(&device);
+        let monitor = Monitor::start(Arc::clone(&device.connection), observer)?;
+        let set = device.monitor.set(monitor);
+        debug_assert!(set.is_ok(), "it is set once");
+        Ok(device)
+    }
+
+    /// How many queues may be used.
+    pub fn queues(&self) -> u16 {
+        u16::try_from(self.counts.len()).expect("made of a u16")
+    }
+
+    /// What queue `index` counts.
+    pub fn counts(&self, index: u16) -> &Arc<Counts> {
+        &self.counts[usize::from(index)]
+    }
+
+    /// Who has which queue.
+    pub fn holders(&self) -> &Holders {
+        &self.holders
+    }
+
+    /// The protocol with the server.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Buffers that the device knows.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Which memory the device knows.
+    #[inline]
+    pub fn known(&self) -> &KnownRegions {
+        self.connection.known()
+    }
+
+    /// Who is told when the disk changes.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// What the device says of itself now.
+    pub fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&lock(&self.facts))
+    }
+
+    /// Which version of the facts is the current one.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Shares memory of the user's with the device.
+    ///
+    /// # Errors
+    ///
+    /// When the server takes no more, or is one that takes its memory all anew and has queues that run.
+    pub fn share(&self, region: &Arc<Region>) -> Result<(), Refusal> {
+        if !self.can_change_memory() {
+            let message = "to share more memory while queues run";
+            return Err(Refusal::Refused { message });
+        }
+        self.connection.add_region(region)
+    }
+
+    /// May memory of the user's come and go? Not while queues run, if the server takes it all anew.
+    pub fn can_change_memory(&self) -> bool {
+        !(self.holders.have_any() && self.connection.replaces_memory())
+    }
+
+    /// What all queues have counted.
+    pub fn counters(&self) -> Counters {
+        let all = self.counts.iter().map(|counts| counts.snapshot());
+        all.fold(Counters::default(), Counters::plus)
+    }
+
+    /// Every queue hears of `facts` before its next request.
+    fn set_facts(&self, facts: Facts) {
+        let mut current = lock(&self.facts);
+        self.generation.store(facts.generation, Ordering::Release);
+        *current = Arc::new(facts);
+    }
+
+    /// Is the device gone?
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.epoch() == LOST
+    }
+
+    /// Which server it is by now. Whoever finds another than it knew is either lost, or
+    /// [claims](Self::claim) its queue's rings.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// How many servers have taken the place of another.
+    pub fn reconnects(&self) -> u64 {
+        self.reconnects.load(Ordering::Relaxed)
+    }
+
+    /// Why it is gone, once it is.
+    pub fn why(&self) -> Option<&Lost> {
+        self.why.get()
+    }
+
+    /// The device is gone. Only the first reason counts. Never waits, and may be called under any lock:
+    /// the connection is closed, upon which the control thread tells everybody.
+    pub fn lose(&self, why: Lost) {
+        let _ = self.why.set(why.clone());
+        // Before anybody hears of it, and gives memory back that the device may still write to.
+        self.pool.give_up();
+        self.epoch.store(LOST, Ordering::SeqCst);
+        self.connection.lose(why);
+    }
+
+    /// Wakes all who sleep over a queue, after the epoch has changed: each looks at it.
+    fn signal(&self) {
+        lock(&self.running).iter().for_each(QueueRecord::signal);
+    }
+
+    /// Fresh memory for a queue.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or the process is out of descriptors.
+    pub fn new_rings(&self) -> io::Result<Rings> {
+        let has = |bit| self.connection.features() & bit != 0;
+        let suppression = if has(feature::EVENT_IDX) {
+            Suppression::EventIdx
+        } else {
+            Suppression::Flags
+        };
+        let size = self.options.queue_size;
+        // Room in a table for the largest request, and no more than a chain may have.
+        let most = self.facts().limits.buffers + FRAME;
+        let entries = u16::try_from(most).unwrap_or(size).min(size);
+        let tables = has(feature::INDIRECT_DESC).then_some(entries);
+        Rings::new(&self.pool, size, suppression, tables)
+    }
+
+    /// Starts queue `index`, to be woken by `fds`. While the server is away nobody answers: it is started
+    /// once it is back.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses, or the machine lacks something.
+    pub fn start(&self, index: u16, fds: &QueueFds, rings: Arc<Rings>) -> Result<(), Refusal> {
+        let _turnover = lock(&self.turnover);
+        let (at, size) = (rings.addresses(), rings.size());
+        lock(&self.running).push(QueueRecord::new(index, fds.clone(), rings, self.epoch()));
+        let started = self.connection.start_queue(index, fds, &at, size);
+        match started {
+            Ok(()) => self.with(index, QueueRecord::has_started),
+            Err(refusal) if self.connection.is_away(&refusal) => {}
+            Err(refusal) => {
+                self.forget(index);
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops queue `index`; who has it then?
+    pub fn stop(&self, index: u16) -> Holder {
+        let _turnover = lock(&self.turnover);
+        let running = self.forget(index);
+        if self.is_lost() {
+            return Holder::Stuck;
+        }
+        match self.connection.stop_queue(index) {
+            Ok(next) => {
+                running.rings.stopped(next);
+                return Holder::Nobody;
+            }
+            // The next server has never heard of it.
+            Err(refusal) if self.connection.is_away(&refusal) => return Holder::Nobody,
+            Err(Refusal::Lost(why)) => self.lose(why),
+            Err(refusal) => {
+                tracing::warn!(%refusal, queue = index, "a queue was not stopped, and is not used again");
+            }
+        }
+        Holder::Stuck
+    }
+
+    /// Fresh rings of queue `index`, for the next server.
+    fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
+        // Not under the list's lock: whoever looks at a queue may want that.
+        let spare = self.with(index, QueueRecord::take_spare);
+        let rings = match spare {
+            // A server that was gone soon may have written to them.
+            Some(rings) => {
+                rings.clear();
+                rings
+            }
+            None => Arc::new(self.new_rings()?),
+        };
+        Ok(self.with(index, |one| {
+            one.put_spare(Arc::clone(&rings));
+            (one.fds.clone(), rings)
+        }))
+    }
+
+    fn forget(&self, index: u16) -> QueueRecord {
+        let mut running = lock(&self.running);
+        let at = running.iter().position(|one| one.index == index);
+        running.swap_remove(at.expect("it runs"))
+    }
+
+    fn with<T>(&self, index: u16, what: impl FnOnce(&mut QueueRecord) -> T) -> T {
+        let mut running = lock(&self.running);
+        let one = running.iter_mut().find(|one| one.index == index);
+        what(one.expect("it runs"))
+    }
+
+    /// The rings on which the owner of queue `index` goes on from now on, and which epoch that is.
+    pub fn claim(&self, index: u16) -> (u64, Arc<Rings>) {
+        self.with(index, QueueRecord::claim)
+    }
+}

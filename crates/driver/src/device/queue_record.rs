@@ -1,0 +1,95 @@
+//! The queues that run, as the control thread sees them: what it takes to start each at a server that has
+//! come back, and to wake whoever sleeps over it.
+//!
+//! A queue is started anew on *fresh rings*, of which nobody but the new server knows; meanwhile its owner
+//! still works on those of before, where nobody answers. Once all queues have been started the *epoch*
+//! of the device moves on. Every look compares it with the owner's own, and who is behind
+//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So nobody who has requests ever talks to a server about
+//! it, waits for one that is away, or locks more than this list.
+
+use std::sync::Arc;
+
+use crate::connection::QueueFds;
+use crate::device::rings::Rings;
+
+/// A server that closes the connection so often over a queue that has never run does not take it.
+const TRIES: u32 = 3;
+
+/// A queue that runs.
+#[derive(Debug)]
+pub struct QueueRecord {
+    /// Its number.
+    pub index: u16,
+    /// The same at every server: a stray signal is harmless.
+    pub fds: QueueFds,
+    /// What the server of `epoch` knows it by.
+    pub rings: Arc<Rings>,
+    /// Which server that is.
+    pub epoch: u64,
+    /// Has its owner taken these rings over from those of before?
+    claimed: bool,
+    /// For the next server.
+    spare: Option<Arc<Rings>>,
+    /// How often it could not be started, if it never was.
+    tries: Option<u32>,
+}
+
+impl QueueRecord {
+    /// A queue whose owner works on `rings`, and which no server has started yet.
+    pub fn new(index: u16, fds: QueueFds, rings: Arc<Rings>, epoch: u64) -> Self {
+        Self {
+            index,
+            fds,
+            rings,
+            epoch,
+            claimed: true,
+            spare: None,
+            tries: Some(0),
+        }
+    }
+
+    /// Its owner goes on with these rings.
+    pub fn claim(&mut self) -> (u64, Arc<Rings>) {
+        self.claimed = true;
+        (self.epoch, Arc::clone(&self.rings))
+    }
+
+    /// The rings for the next server, if there are some.
+    pub fn take_spare(&mut self) -> Option<Arc<Rings>> {
+        self.spare.take()
+    }
+
+    /// The next server knows it by these.
+    pub fn put_spare(&mut self, fresh: Arc<Rings>) {
+        self.spare = Some(fresh);
+    }
+
+    /// It has been started once.
+    pub fn has_started(&mut self) {
+        self.tries = None;
+    }
+
+    /// The server has closed the connection instead of starting it: is it this queue that it does not take?
+    pub fn is_refused(&mut self) -> bool {
+        self.tries.as_mut().is_some_and(|tries| {
+            *tries += 1;
+            *tries >= TRIES
+        })
+    }
+
+    /// What was prepared is what the server of `epoch` knows.
+    pub fn advance(&mut self, epoch: u64) {
+        let fresh = self.spare.take().expect("prepared before");
+        let old = std::mem::replace(&mut self.rings, fresh);
+        if !self.claimed {
+            // No request was ever in them.
+            self.spare = Some(old);
+        }
+        (self.epoch, self.claimed) = (epoch, false);
+    }
+
+    /// Wakes whoever sleeps over it.
+    pub fn signal(&self) {
+        self.fds.call.signal();
+    }
+}

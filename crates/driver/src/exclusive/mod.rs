@@ -1,0 +1,4 @@
+//! A queue with one owner, and how that owner waits.
+
+pub mod channel;
+pub mod waiter;

@@ -1,0 +1,8 @@
+//! The memory that the device reads and writes, and who has which piece of it.
+
+pub mod arena;
+pub mod buffer;
+pub mod data;
+pub mod known_regions;
+pub mod memfd;
+pub mod pool;

@@ -1,0 +1,107 @@
+//! The call descriptor of a queue, and the look that every call read from it stands for.
+//!
+//! All sleepers of a queue watch this one descriptor, and `epoll` reports it only while it is readable: reading it
+//! takes the event from a sleeper that has not run yet. So it can be read only here, and what was read is a
+//! [`Heard`], which signals the descriptor anew when it is dropped without a look at the ring: on an early return,
+//! on an error, in a panic. Reading without looking cannot lose a wake-up, then; it costs one.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::counters::Counts;
+use crate::sync::model_has_ended;
+
+/// An eventfd, which does not block; loom has one of its own.
+pub trait EventFd: Send + Sync {
+    /// Reads it: how often it was signalled, or 0.
+    fn read(&self) -> u64;
+
+    /// Signals it so often.
+    fn signal(&self, times: u64);
+}
+
+impl EventFd for OwnedFd {
+    fn read(&self) -> u64 {
+        let mut calls = [0; 8];
+        match rustix::io::read(self, &mut calls) {
+            Ok(_) => u64::from_ne_bytes(calls),
+            Err(_) => 0,
+        }
+    }
+
+    fn signal(&self, times: u64) {
+        // It can fail only by `EAGAIN`, when it is signalled already.
+        let _ = rustix::io::write(self, &times.to_ne_bytes());
+    }
+}
+
+/// What the device calls.
+#[derive(Debug)]
+pub struct Call<F> {
+    fd: F,
+    counts: Arc<Counts>,
+}
+
+impl<F: EventFd> Call<F> {
+    /// Calls come by `fd`, and are counted in `counts` once they were looked after.
+    pub fn new(fd: F, counts: Arc<Counts>) -> Self {
+        Self { fd, counts }
+    }
+
+    /// The descriptor, for the device to signal and for sleepers to watch. **Not to be read.**
+    pub fn fd(&self) -> &F {
+        &self.fd
+    }
+
+    /// Wakes all sleepers, as the device does.
+    pub fn signal(&self) {
+        self.fd.signal(1);
+    }
+
+    /// Reads the calls that have come.
+    pub fn hear(&self) -> Heard<'_, F> {
+        Heard {
+            call: self,
+            calls: self.fd.read(),
+        }
+    }
+}
+
+/// Calls that were read. Sleepers may not have seen them: a look at the ring, which completes whatever they were
+/// about, stands in for that; without one they come again.
+#[must_use = "a look at the ring is owed to those who sleep over these calls"]
+pub struct Heard<'a, F: EventFd> {
+    call: &'a Call<F>,
+    calls: u64,
+}
+
+impl<F: EventFd> Heard<'_, F> {
+    /// All that was in the ring after these calls were read was reaped, for everybody.
+    pub fn looked_after(mut self) {
+        let calls = std::mem::take(&mut self.calls);
+        self.call.counts.calls.add_shared(calls);
+    }
+
+    /// For an owner who reaps at another time: `pending` looks whether there is something to reap. If so, the calls
+    /// come again.
+    pub fn unless(self, pending: impl FnOnce() -> bool) {
+        if !pending() {
+            self.looked_after();
+        }
+    }
+}
+
+impl<F: EventFd> Drop for Heard<'_, F> {
+    fn drop(&mut self) {
+        if self.calls > 0 && !model_has_ended() {
+            self.call.fd.signal(self.calls);
+        }
+    }
+}
+
+impl<F: EventFd> fmt::Debug for Heard<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Heard").field(&self.calls).finish()
+    }
+}

@@ -1,0 +1,61 @@
+//! Another server has taken the place of one that is gone: it is handed what that one has not ended.
+
+use pollux_disk::Op;
+
+use super::Core;
+use crate::requests::command::{Command, all};
+use crate::requests::flight::{Flight, Job};
+
+impl<T> Core<T> {
+    /// Another server has come back, and runs the queue on fresh rings: it is handed what the one before has
+    /// not ended, all of it: flushes last, then what has waited for room.
+    ///
+    /// Nothing depends on the order beside that: no request in flight may rely on another one (VIRTIO 1.3,
+    /// 5.2.6.2: a flush covers writes that were completed before it was submitted). The requests are as they
+    /// were asked for, never as the device may have left them in the rings.
+    #[cold]
+    pub(super) fn follow(&mut self) {
+        let (epoch, rings) = self.device.claim(self.index);
+        if epoch == self.epoch {
+            // Lost since then, and that for good.
+            return;
+        }
+        let mut again = self.unstage();
+        again.sort_by_key(|job| matches!(job.command, Command::Op(Op::Flush)));
+        let count = again.len();
+        self.device.counts(self.index).restarted(count);
+        if count > 0 {
+            let queue = self.index;
+            tracing::info!(queue, requests = count, "handed to the server that is back");
+        }
+        self.ring = rings.driver_end();
+        let old = std::mem::replace(&mut self.rings, rings);
+        if let Some(older) = self.outlived.replace(old) {
+            older.outlived();
+        }
+        self.epoch = epoch;
+        again.extend(self.backlog.drain(..));
+        self.backlog = again.into();
+        self.refill();
+    }
+
+    /// Everything that is in flight, as it was before it was staged.
+    fn unstage(&mut self) -> Vec<Job<T>> {
+        let flights = self.flights.iter_mut().zip(&self.commands);
+        let flying = flights.filter_map(|(flight, command)| Some((flight.take()?, *command)));
+        flying
+            .map(|(Flight { whose, cut }, command)| {
+                let (part, bounce) = match cut {
+                    Some(cut) => (cut.part, cut.bounce),
+                    None => (all(&command), None),
+                };
+                Job {
+                    command,
+                    part,
+                    whose,
+                    bounce,
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! What a queue keeps of a request until it has ended.
+
+use pollux_blk::Status;
+use pollux_disk::Failure;
+use rustix::io::Errno;
+
+use crate::device::limits::Part;
+use crate::requests::bounce::Bounce;
+use crate::requests::command::Command;
+
+/// Who is told when a chain has come back.
+#[derive(Debug)]
+pub enum Whose<T> {
+    /// The owner of the request, which it was all of.
+    Sole(T),
+    /// A request of several chains, by its key.
+    Part(usize),
+}
+
+/// A chain in flight.
+#[derive(Debug)]
+pub struct Flight<T> {
+    pub whose: Whose<T>,
+    /// None: it is all of the request, in place.
+    pub cut: Option<Box<Cut>>,
+}
+
+/// A chain that is not simply all of its request.
+#[derive(Debug)]
+pub struct Cut {
+    pub part: Part,
+    pub bounce: Option<Bounce>,
+}
+
+/// A request of several chains.
+#[derive(Debug)]
+pub struct Whole<T> {
+    pub owner: T,
+    pub parts: usize,
+    pub failure: Option<Failure>,
+    /// A flush follows: the write is to be on stable storage.
+    pub flush: bool,
+}
+
+/// A chain that is to be staged.
+#[derive(Debug)]
+pub struct Job<T> {
+    pub command: Command,
+    pub part: Part,
+    pub whose: Whose<T>,
+    /// Of one that was staged before, at a server that is gone.
+    pub bounce: Option<Bounce>,
+}
+
+/// How a request with that status ended. A device that has written none, or nonsense, has failed it.
+#[inline]
+pub fn result(status: u8) -> Result<(), Failure> {
+    if status == Status::Ok.wire() {
+        Ok(())
+    } else {
+        Err(failure(status))
+    }
+}
+
+#[cold]
+fn failure(status: u8) -> Failure {
+    match Status::parse(status) {
+        Some(Status::Unsupp) => Failure::Unsupported,
+        _ => Failure::Io(Errno::IO),
+    }
+}

@@ -1,0 +1,314 @@
+//! One request on a shared queue, to be waited for, awaited or looked at.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use pollux_disk::Failure;
+use pollux_disk::wait::give_way;
+use pollux_memory::Spans;
+use rustix::io::Errno;
+
+use crate::memory::data::{Data, Direction};
+use crate::notify::polling::{Next, Polling};
+use crate::options::Completion;
+use crate::requests::command::Command;
+use crate::shared::completion_state::CompletionState;
+use crate::shared::owner::{Held, Waits};
+use crate::shared::room::Turn;
+use crate::shared::state::Shared;
+use crate::sync::{Mutex, lock};
+
+/// A request that is on its way, with the memory that was lent with it.
+///
+/// It was handed to the device when it was made, or waits for room in the queue: then it is handed over
+/// when it is looked at, waited for or awaited. Three ways to its end, all of which mix on one queue:
+///
+/// - [`Pending::is_done`] looks, and never sleeps;
+/// - [`Pending::wait`] looks for as long as looking has paid lately on this queue, then sleeps;
+/// - `.await` in a task, while something [drives](crate::Readiness) the queue.
+///
+/// Dropping it abandons the request, not the memory: that stays lent until the request has ended.
+#[must_use = "the request is on its way, and nobody learns how it ends"]
+pub struct Pending<D: Data> {
+    shared: Arc<Shared>,
+    progress: Progress<D>,
+    direction: Direction,
+}
+
+enum Progress<D: Data> {
+    /// How it ends was known before the device was asked.
+    Foreseen(Option<Arc<Lent<D>>>, Result<(), Failure>),
+    /// There is no room for it.
+    Waiting(Arc<Lent<D>>, Option<Turn>),
+    /// The device has it.
+    InFlight(Arc<Lent<D>>),
+    /// Its end was told.
+    Over,
+}
+
+/// A request and what was lent with it. The queue has one reference while it is in flight.
+struct Lent<D: Data> {
+    state: CompletionState,
+    /// But for its memory, which is `spans`.
+    command: Command,
+    completion: Completion,
+    data: Mutex<Option<D::Lent>>,
+    /// Neither moves nor changes: it is lent in place.
+    spans: D::Spans,
+}
+
+impl<D: Data> Held for Lent<D> {
+    fn state(&self) -> &CompletionState {
+        &self.state
+    }
+
+    fn retire(&self) {
+        if let Some(lent) = lock(&self.data).take() {
+            D::retire(lent);
+        }
+    }
+}
+
+impl<D: Data> Lent<D> {
+    /// What it asks for.
+    ///
+    /// # Safety
+    ///
+    /// One who uses what this returns has a reference to this until the request has ended.
+    unsafe fn command(self: &Arc<Self>) -> Command {
+        // SAFETY: nobody changes the list, and it is where it is until the last reference is gone.
+        self.command
+            .with_data(unsafe { Spans::new(self.spans.as_ref()) })
+    }
+}
+
+impl<D: Data> fmt::Debug for Lent<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent")
+            .field("ask", &self.command)
+            .field("fate", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Data> Pending<D> {
+    /// A request with `data`; `command` says what to do with that, and names no memory.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        data: D,
+        direction: Direction,
+        completion: Completion,
+        command: Command,
+    ) -> Self {
+        let shared = Arc::clone(shared);
+        let pool = shared.board.transport().queue().device().pool();
+        let lent = match data.lend(pool, direction) {
+            Ok(lent) => lent,
+            Err(error) => {
+                tracing::debug!(%error, "no memory for a copy");
+                let progress = Progress::Foreseen(None, Err(Failure::Io(Errno::NOMEM)));
+                return Self {
+                    shared,
+                    progress,
+                    direction,
+                };
+            }
+        };
+        // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
+        // has ended: `Pending::end`. Where it is retired, nobody asks for the memory any more.
+        let spans = unsafe { D::spans(&lent) };
+        let lent = Arc::new(Lent {
+            state: CompletionState::new(completion),
+            command,
+            completion,
+            data: Mutex::new(Some(lent)),
+            spans,
+        });
+        let mut pending = Self {
+            shared,
+            progress: Progress::Waiting(lent, None),
+            direction,
+        };
+        pending.submit();
+        pending
+    }
+
+    /// Hands a request that waits for room to the device, if there is some.
+    fn submit(&mut self) {
+        let Progress::Waiting(lent, turn) = &mut self.progress else {
+            return;
+        };
+        let mut foreseen = None;
+        let room = self.shared.board.submit(turn, |ends, policy| {
+            let held: Arc<dyn Held> = Arc::<Lent<D>>::clone(lent);
+            // SAFETY: the queue has `held` until the request has ended, and a request that is not accepted has.
+            let command = unsafe { lent.command() };
+            match ends.core.accept(command, Waits::Handle(held)) {
+                Ok(()) => policy.begin(lent.completion),
+                Err((_, result)) => foreseen = Some(result),
+            }
+        });
+        if !room {
+            return;
+        }
+        let lent = Arc::clone(lent);
+        self.progress = match foreseen {
+            Some(result) => Progress::Foreseen(Some(lent), result),
+            None => Progress::InFlight(lent),
+        };
+    }
+
+    /// Looks once, and completes for everybody what the device has finished: has this request ended? It
+    /// never sleeps.
+    pub fn is_done(&mut self) -> bool {
+        self.submit();
+        match &self.progress {
+            Progress::Foreseen(..) | Progress::Over => true,
+            Progress::Waiting(..) => {
+                self.shared.board.poll();
+                false
+            }
+            Progress::InFlight(lent) => {
+                lent.state.has_ended() || {
+                    self.shared.board.poll();
+                    lent.state.has_ended()
+                }
+            }
+        }
+    }
+
+    /// Waits until the request has ended: polls for as long as that has paid lately on this queue, then
+    /// asks for a call and sleeps. One that is call-driven sleeps at once.
+    ///
+    /// # Errors
+    ///
+    /// How the request failed; [`Failure::Lost`] when the device is gone
+    /// ([`Driver::lost`](crate::Driver::lost) says why).
+    pub fn wait(mut self) -> Result<D, Failure> {
+        if self.is_done() {
+            return self.end();
+        }
+        if self.completion() == Some(Completion::Call) {
+            return self.sleep();
+        }
+        let shared = Arc::clone(&self.shared);
+        let clock = || shared.started.elapsed();
+        let mut polls = shared.polling.begin();
+        if self.polls(&mut polls) {
+            shared.polling.end(polls, clock);
+            return self.end();
+        }
+        let slept = shared.polling.sleep(polls);
+        let result = self.sleep();
+        shared.polling.wake(slept, clock);
+        result
+    }
+
+    /// Polls for as long as that pays: has it ended?
+    fn polls(&mut self, polls: &mut Polling) -> bool {
+        let started = self.shared.started;
+        loop {
+            match polls.empty(started.elapsed()) {
+                Next::Poll => std::hint::spin_loop(),
+                Next::Yield => {
+                    let preemptions = give_way();
+                    polls.gave_way(started.elapsed(), preemptions);
+                }
+                Next::Sleep => return false,
+            }
+            if self.is_done() {
+                return true;
+            }
+        }
+    }
+
+    fn sleep(mut self) -> Result<D, Failure> {
+        let shared = Arc::clone(&self.shared);
+        shared.board.block(|waker| self.poll_with(waker))
+    }
+
+    fn completion(&self) -> Option<Completion> {
+        match &self.progress {
+            Progress::Waiting(lent, _) | Progress::InFlight(lent) => Some(lent.completion),
+            Progress::Foreseen(..) | Progress::Over => None,
+        }
+    }
+
+    fn poll_with(&mut self, waker: &Waker) -> Poll<Result<D, Failure>> {
+        loop {
+            if self.is_done() {
+                return Poll::Ready(self.end());
+            }
+            match &mut self.progress {
+                Progress::Waiting(_, turn) => {
+                    if self.shared.board.poll_room(turn, waker).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                Progress::InFlight(lent) => {
+                    if self.shared.board.poll_end(&lent.state, waker).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                Progress::Foreseen(..) | Progress::Over => {}
+            }
+        }
+    }
+
+    /// How it has ended, with its memory.
+    fn end(&mut self) -> Result<D, Failure> {
+        let (lent, result) = match std::mem::replace(&mut self.progress, Progress::Over) {
+            Progress::Foreseen(lent, result) => (lent, result),
+            Progress::InFlight(lent) => {
+                let result = lent.state.result().expect("asked when it has ended");
+                (Some(lent), result)
+            }
+            Progress::Waiting(..) | Progress::Over => {
+                panic!("a request is not waited for after its end")
+            }
+        };
+        result?;
+        let data = lent.and_then(|lent| lock(&lent.data).take());
+        let data = data.expect("only what failed has lost its memory");
+        Ok(D::take_back(data, self.direction))
+    }
+}
+
+impl<D: Data> Future for Pending<D> {
+    type Output = Result<D, Failure>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.get_mut().poll_with(context.waker())
+    }
+}
+
+impl<D: Data> Unpin for Pending<D> {}
+
+impl<D: Data> Drop for Pending<D> {
+    fn drop(&mut self) {
+        match &self.progress {
+            Progress::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
+            Progress::InFlight(lent) if !lent.state.has_ended() => {
+                self.shared.board.forsake(&lent.state);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<D: Data> fmt::Debug for Pending<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let progress = match &self.progress {
+            Progress::Foreseen(_, result) => {
+                return f.debug_tuple("Foreseen").field(result).finish();
+            }
+            Progress::Waiting(lent, _) => ("Waiting", lent),
+            Progress::InFlight(lent) => ("InFlight", lent),
+            Progress::Over => return f.write_str("Over"),
+        };
+        f.debug_tuple(progress.0).field(progress.1).finish()
+    }
+}

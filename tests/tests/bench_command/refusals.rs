@@ -1,0 +1,75 @@
+//! What it refuses, what it warns of, and what ends a run.
+
+use pollux_tests::server::Server;
+use tempfile::TempDir;
+
+use super::{bench, count, fails, json};
+
+#[test]
+fn a_request_that_fails_ends_the_run_by_name() {
+    let disk = "fault:error=EIO,op=write,after=100,on=memory:size=64M";
+    let said = fails(&["--disk", disk, "--rw", "write"]);
+    assert!(said.contains("a write of 4096 bytes at offset"), "{said}");
+}
+
+#[test]
+fn a_file_with_holes_is_no_measure_of_its_storage() {
+    let folder = TempDir::new().unwrap();
+    let image = folder.path().join("disk.img");
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let disk = format!("file:path={},cache=none", image.display());
+    for (rw, warned) in [("read", true), ("write", false), ("read", false)] {
+        let output = bench(&["--disk", &disk, "--rw", rw, "--runtime", "300ms"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("this file has holes"), warned, "{rw}: {said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_name() {
+    let cases: [(&[&str], &str); 14] = [
+        (&["--socket", "/nowhere/disk.sock"], "/nowhere/disk.sock"),
+        (&["--disk", "mem:size=1M"], "--disk"),
+        (&["--disk", "memory:size=1M", "--size", "2M"], "--size"),
+        (&["--disk", "memory:size=1M", "--bs", "1000"], "--bs"),
+        (&["--disk", "memory:size=1M", "--bs", "2m"], "--bs"),
+        (&["--disk", "memory:size=1M", "--iodepth", "0"], "--iodepth"),
+        (&["--disk", "memory:size=1M", "--cpus", "x"], "--cpus"),
+        (&["--disk", "memory:size=1M", "--cpus", "4000"], "--cpus"),
+        (
+            &["--disk", "memory:size=1M", "--kick-lock", "held"],
+            "--share-queue",
+        ),
+        (&["--disk", "memory:size=1M", "--socket", "s"], "--socket"),
+        (&["--socket", "s", "--poll", "never"], "--poll"),
+        (&["--socket", "s", "--poll-cpu", "25%"], "--poll-cpu"),
+        (&["--socket", "s", "--threads", "2"], "--threads"),
+        (
+            &["--disk", "memory:size=1M", "--sandbox", "on"],
+            "--sandbox",
+        ),
+    ];
+    for (args, words) in cases {
+        let said = fails(args);
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_read_only_disk_is_read_and_not_written() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=1M", "--read-only"]).unwrap();
+    let socket = server.socket().to_str().unwrap();
+    let report = json(&["--socket", socket, "--runtime", "200ms"]);
+    assert!(count(&report["jobs"][0]["read"]["total_ios"]) > 0);
+    for args in [["--rw", "write"], ["--verify", "crc32c"]] {
+        let said = fails(&[&["--socket", socket][..], &args].concat());
+        assert!(
+            said.contains("read-only") && said.contains(args[0]),
+            "{said}"
+        );
+    }
+}
