@@ -194,10 +194,7 @@ struct Back {
 impl Own {
     /// Connects to `socket`.
     pub fn connect(socket: &Path, waiter: Waiter, job: Job) -> io::Result<Self> {
-        let options = Options {
-            queue_size: job.queue_size(),
-            ..Options::default()
-        };
+        let options = Options::default().queue_size(job.queue_size());
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
         let channel = driver.channel(waiter.point())?;
         Ok(Self::new(channel, waiter, Buffers::new(&driver, job)?))

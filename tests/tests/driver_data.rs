@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use driver_cases::{Case, patiently, registered};
 use pollux_disk::Durability;
-use pollux_driver::{Buffer, Completion, Driver, Mixed, Options, Queue, Waiting};
+use pollux_driver::{Buffer, Completion, Driver, Experiment, Mixed, Options, Queue, Waiting};
 use pollux_tests::backend::{self, Backend, Calls, Conduct, Plan, protocol};
 use pollux_tests::drive::{Mode, SHARED_MODES, run_tasks};
 use pollux_tests::peers;
@@ -36,10 +36,7 @@ fn every_way(socket: &Path) {
         (4, [&SHARED_MODES[..], &own].concat()),
     ] {
         let case = Case {
-            options: Options {
-                queues: Some(queues),
-                ..Options::default()
-            },
+            options: Options::default().queues(queues),
             modes,
             ..Case::new(Duration::from_secs(10))
         };
@@ -170,12 +167,13 @@ fn the_smallest_queues_carry_everything() {
             Mixed::WhileNeeded,
             Mixed::SuspendedFor(Duration::from_millis(1)),
         ] {
-            let options = Options {
-                queue_size,
-                mixed,
-                without,
-                ..Options::default()
-            };
+            let options = Options::default()
+                .queue_size(queue_size)
+                .mixed(mixed)
+                .experiment(Experiment {
+                    without,
+                    ..Experiment::default()
+                });
             let plan = Plan {
                 sectors: 1 << 15,
                 ..Plan::default()
@@ -199,10 +197,7 @@ fn stray_calls_are_harmless() {
                 calls,
                 ..Plan::default()
             };
-            let options = Options {
-                mixed,
-                ..Options::default()
-            };
+            let options = Options::default().mixed(mixed);
             by_hand(plan, LATE, options);
         }
     }
@@ -215,10 +210,7 @@ fn a_server_that_sleeps_whenever_it_can_is_woken() {
     let subject = Subject::start(Disk::memory(SIZE, 2), &sleepy).unwrap();
     patiently(move || {
         let case = Case {
-            options: Options {
-                queues: Some(2),
-                ..Options::default()
-            },
+            options: Options::default().queues(2),
             modes: SHARED_MODES.to_vec(),
             ..Case::new(Duration::from_secs(4))
         };

@@ -114,10 +114,7 @@ fn qemu_storage_daemon_is_killed_under_load() {
 fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static) -> Lost {
     let backend = holding(plan);
     patiently(move || {
-        let options = Options {
-            patience: Duration::from_millis(300),
-            ..never()
-        };
+        let options = never().patience(Duration::from_millis(300));
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let count = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -228,10 +225,7 @@ fn a_device_that_does_not_answer_while_it_is_brought_up_is_an_error() {
             patiently(move || {
                 let backend = Backend::start(Plan::default()).unwrap();
                 backend.fall_silent(code, silence);
-                let options = Options {
-                    patience: Duration::from_millis(100),
-                    ..never()
-                };
+                let options = never().patience(Duration::from_millis(100));
                 let begin = Instant::now();
                 let error: Box<dyn std::error::Error> =
                     match Driver::connect(backend.socket(), &options) {
@@ -259,10 +253,7 @@ fn a_device_that_does_not_stop_a_queue_is_left_all_the_same() {
     for silence in [Silence::Mute, Silence::Half, Silence::HangUp] {
         patiently(move || {
             let backend = holding(Plan::default());
-            let options = Options {
-                patience: Duration::from_millis(100),
-                ..never()
-            };
+            let options = never().patience(Duration::from_millis(100));
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let queue = driver.queue(0).unwrap();
             let read = queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Polled);
@@ -367,10 +358,7 @@ fn limits_that_change_change_nothing() {
                     config: vec![(at, u32::to_le_bytes(first).to_vec())],
                     ..Plan::default()
                 });
-                let options = Options {
-                    queue_size,
-                    ..Options::default()
-                };
+                let options = Options::default().queue_size(queue_size);
                 let driver = Driver::connect(backend.socket(), &options).unwrap();
                 let (told, events) = channel();
                 let _subscription = driver.events().subscribe(move |event| {
@@ -421,10 +409,7 @@ fn limits_that_change_change_nothing() {
 fn a_queue_size_that_cannot_be_is_refused() {
     let backend = Backend::start(Plan::default()).unwrap();
     for queue_size in [0, 1, 2, 3, 6, 1000, 4, 8, 1024, 1 << 15, u16::MAX] {
-        let options = Options {
-            queue_size,
-            ..Options::default()
-        };
+        let options = Options::default().queue_size(queue_size);
         let used = Driver::connect(backend.socket(), &options).map_err(|error| error.to_string());
         let used = used.and_then(|driver| {
             let queue = driver.queue(0).map_err(|error| error.to_string())?;

@@ -15,7 +15,8 @@ use driver_cases::asleep::{Asleep, asleep};
 use driver_cases::patiently;
 use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Hybrid, Mixed, Options, Pending, Queue, Reconnect, Waiter, Waiting,
+    Buffer, Completion, Driver, Experiment, Hybrid, Mixed, Options, Pending, Queue, Reconnect,
+    Waiter, Waiting,
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Plan, feature};
@@ -25,7 +26,7 @@ use pollux_tests::server::{Ready, Server, pollux_command};
 const BLOCK: usize = 4096;
 /// Long enough for a poller to be missed, and for the test to see who waits for it.
 const BOUND: Mixed = Mixed::SuspendedFor(Duration::from_millis(20));
-/// So long that nobody waits for its end.
+/// So long that nobody waits for its end: in effect the rule of the Linux RFC of 2021.
 const FOR_EVER: Mixed = Mixed::SuspendedFor(Duration::from_secs(24 * 3600));
 
 /// A device that ends nothing yet, and our driver on its only queue.
@@ -43,11 +44,7 @@ impl Stage {
         })
         .unwrap();
         backend.conduct(Conduct::Held);
-        let options = Options {
-            mixed,
-            queue_size,
-            ..Options::default()
-        };
+        let options = Options::default().mixed(mixed).queue_size(queue_size);
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let queue = driver.queue(0).unwrap();
         Self {
@@ -109,7 +106,7 @@ fn a_poller_that_has_stopped_holds_up_nobody() {
 #[test]
 fn under_the_rule_of_the_rfc_it_holds_up_everybody() {
     for without in [0, feature::EVENT_IDX] {
-        let (stage, polled, sleeper) = park(Mixed::Rfc2021, without);
+        let (stage, polled, sleeper) = park(FOR_EVER, without);
         stage.backend.wait_until(|seen| seen.ended == 4);
         let seen = stage.backend.settle();
         assert_eq!(seen.calls, 0, "it was not asked for");
@@ -176,7 +173,7 @@ fn a_sleeper_that_leaves_hands_the_call_descriptor_on() {
 /// A request that was to be polled, over which its owner goes to sleep.
 #[test]
 fn who_goes_to_sleep_over_a_polled_request_is_called() {
-    for mixed in [Mixed::WhileNeeded, BOUND, Mixed::Rfc2021] {
+    for mixed in [Mixed::WhileNeeded, BOUND, FOR_EVER] {
         let stage = Stage::new(mixed, 0, 64);
         let sleeper = stage.sleeper(Completion::Polled);
         stage.backend.wait_for_held(1);
@@ -239,14 +236,11 @@ fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind:
 /// A channel of its own has the same rule: its owner sleeps over polled requests and is called.
 #[test]
 fn the_owner_of_a_queue_is_called_when_it_sleeps() {
-    for mixed in [Mixed::WhileNeeded, BOUND, Mixed::Rfc2021] {
+    for mixed in [Mixed::WhileNeeded, BOUND, FOR_EVER] {
         for kind in [Completion::Polled, Completion::Call] {
             let backend = Backend::start(Plan::default()).unwrap();
             backend.conduct(Conduct::Held);
-            let options = Options {
-                mixed,
-                ..Options::default()
-            };
+            let options = Options::default().mixed(mixed);
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let owner = asleep(move || {
                 let mut waiter = Waiter::new(Waiting::Adaptive).unwrap();
@@ -389,13 +383,14 @@ fn parked(mixed: Mixed, bound: Duration, beside: Beside) -> Meanwhile {
             // A chain is three entries: there is room for two.
             Beside::WaitersForRoom => (1, 2, 8, feature::INDIRECT_DESC),
         };
-        let options = Options {
-            mixed,
-            queue_size,
-            without,
-            reconnect: Reconnect::Never,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .mixed(mixed)
+            .queue_size(queue_size)
+            .reconnect(Reconnect::Never)
+            .experiment(Experiment {
+                without,
+                ..Experiment::default()
+            });
         let driver = Driver::connect(&socket, &options).unwrap();
         let queue = driver.queue(0).unwrap();
         let poller = Poller::park(&driver, &queue, many);
@@ -440,15 +435,13 @@ fn a_parked_poller_holds_up_nobody_on_a_queue_of_pollux() {
     }
 }
 
-/// That the test above can fail: the rule of the RFC is caught by it, and so is a bound that is none, so
-/// where calls are suspended it is the bound that ends the wait.
+/// That the test above can fail: a bound that is none is caught by it, so where calls are suspended it is the
+/// bound that ends the wait.
 #[test]
 fn a_parked_poller_holds_up_everybody_under_the_rule_of_the_rfc() {
     for beside in [Beside::Sleeper, Beside::WaitersForRoom] {
-        for mixed in [Mixed::Rfc2021, FOR_EVER] {
-            let outcome = parked(mixed, Duration::ZERO, beside);
-            assert_eq!(outcome, Meanwhile::Hangs, "{mixed:?}");
-        }
+        let outcome = parked(FOR_EVER, Duration::ZERO, beside);
+        assert_eq!(outcome, Meanwhile::Hangs);
     }
 }
 

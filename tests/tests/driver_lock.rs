@@ -7,7 +7,7 @@ mod driver_cases;
 use std::time::Duration;
 
 use driver_cases::{Case, patiently};
-use pollux_driver::{Driver, KickLock, LockTimes, Options};
+use pollux_driver::{Driver, Experiment, KickLock, LockTimes, Options};
 use pollux_tests::drive::Mode;
 use pollux_tests::subject::{Disk, Subject};
 
@@ -19,11 +19,11 @@ fn eight_threads(kick_lock: KickLock, record_lock: bool) -> (u64, u64, Option<Lo
     let sleepy = ["--poll", "never", "--kicks", "per-turn"];
     let subject = Subject::start(Disk::memory(SIZE, 1), &sleepy).unwrap();
     patiently(move || {
-        let options = Options {
+        let options = Options::default().experiment(Experiment {
             kick_lock,
             record_lock,
-            ..Options::default()
-        };
+            ..Experiment::default()
+        });
         let driver = Driver::connect(subject.socket(), &options).unwrap();
         let case = Case {
             options,

@@ -168,7 +168,7 @@ fn what_stacks_over_a_driver_survives_as_well() {
         let spec = format!("vhost-user:path={}", below.socket().display());
         let args = ["--disk", &spec, "--num-queues", "4"];
         let middle = Server::pollux(&above.socket(), &args).unwrap();
-        let driver = Driver::connect(&above.socket(), &Options::default()).unwrap();
+        let driver = Driver::connect(above.socket(), &Options::default()).unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = channel();
         std::thread::scope(|scope| {
@@ -322,10 +322,7 @@ fn a_server_that_stays_away_is_lost_when_the_time_is_over() {
         patiently(move || {
             let backend = Backend::start(Plan::default()).unwrap();
             backend.conduct(Conduct::Held);
-            let options = Options {
-                reconnect: Reconnect::Within(within),
-                ..Options::default()
-            };
+            let options = Options::default().reconnect(Reconnect::Within(within));
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let count = AtomicU64::new(0);
             std::thread::scope(|scope| {
@@ -351,11 +348,9 @@ fn a_driver_is_left_while_its_server_is_away() {
         let backend = Backend::start(Plan::default()).unwrap();
         backend.conduct(Conduct::Held);
         let for_ever = Duration::from_secs(24 * 3600);
-        let options = Options {
-            reconnect: Reconnect::Within(for_ever),
-            patience: for_ever,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .reconnect(Reconnect::Within(for_ever))
+            .patience(for_ever);
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let queue = driver.queue(0).unwrap();
         let read = queue.read(0, vec![0; BLOCK], Completion::Call);
@@ -391,7 +386,7 @@ fn a_liar_gets_no_second_chance() {
 fn changed(change: impl FnOnce(&Place) -> Server) -> (Driver, Result<(), Failure>, Event) {
     let place = Place::new(MIB);
     let server = place.pollux(&["--num-queues", "2"]);
-    let driver = Driver::connect(&place.socket(), &Options::default()).unwrap();
+    let driver = Driver::connect(place.socket(), &Options::default()).unwrap();
     let (told, events) = channel();
     let subscription = driver.events().subscribe(move |event| {
         let _ = told.send(event);

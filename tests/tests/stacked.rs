@@ -129,10 +129,7 @@ fn at_every_depth(queue_size: u16, waiting: [Waiting; 3]) {
     let leg = |_| Subject::start(subject::Disk::memory(bytes, 2), &[]).unwrap();
     let servers: Vec<Subject> = (0..LEGS).map(leg).collect();
     patiently(move || {
-        let options = Options {
-            queue_size,
-            ..Options::default()
-        };
+        let options = Options::default().queue_size(queue_size);
         let connect = |server: &Subject| -> Arc<dyn Disk> {
             Arc::new(Driver::connect(server.socket(), &options).unwrap())
         };

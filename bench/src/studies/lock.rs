@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use pollux_driver::{Completion, Driver, KickLock, Options, Queue};
+use pollux_driver::{Completion, Driver, Experiment, KickLock, Options, Queue};
 
 use super::site::{Setup, Site};
 use super::study::{Case, Study, count, only};
@@ -83,11 +83,11 @@ was preempted are told apart, and in none of these.
     }
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
-        let options = Options {
+        let options = Options::default().experiment(Experiment {
             kick_lock: trial.kick,
             record_lock: trial.recorded,
-            ..Options::default()
-        };
+            ..Experiment::default()
+        });
         let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let queue = driver.queue(0)?;
         let (cpu, start) = (own_cpu(), Instant::now());

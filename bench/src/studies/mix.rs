@@ -110,10 +110,7 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let time = site.time;
-        let options = Options {
-            mixed: trial.mixed,
-            ..Options::default()
-        };
+        let options = Options::default().mixed(trial.mixed);
         let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let [polled, call] = match trial.owners {
             Owners::One => one_owner(&driver, trial, time)?,

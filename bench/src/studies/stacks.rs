@@ -177,10 +177,7 @@ struct Stacked {
 
 impl Stacked {
     fn connect(socket: &Path, trial: Trial) -> io::Result<Self> {
-        let options = Options {
-            queue_size: 1024,
-            ..Options::default()
-        };
+        let options = Options::default().queue_size(1024);
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
         let legs = (0..trial.legs).map(|_| Arc::new(driver.clone()) as _);
         let legs: Vec<Arc<dyn pollux_disk::Disk>> = legs.collect();

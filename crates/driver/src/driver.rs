@@ -17,7 +17,7 @@ use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::exclusive::channel::Channel;
 use crate::memory::buffer::Buffer;
-use crate::options::Options;
+use crate::options::{Builder, Options};
 use crate::shared::queue::Queue;
 use crate::shared::state::Shared;
 
@@ -30,8 +30,9 @@ use crate::shared::state::Shared;
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
 /// has ended, so that nobody writes to memory that goes back to its owner. A server that hangs is waited for as long as
-/// [`Options::patience`] says, ten seconds by default, and is lost then; what it may still write to is given up
-/// ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may block.
+/// [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then; what it
+/// may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may
+/// block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -42,12 +43,26 @@ struct Inner {
 }
 
 impl Driver {
+    /// A connection to the server that listens on `path`, to be made with what is chosen.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use pollux_driver::{Driver, Reconnect};
+    /// let within = Reconnect::Within(Duration::from_secs(5));
+    /// let disk = Driver::builder("pollux.sock").queues(4).reconnect(within).connect()?;
+    /// # Ok::<(), pollux_driver::ConnectError>(())
+    /// ```
+    pub fn builder(path: impl AsRef<Path>) -> Builder {
+        Builder::new(path.as_ref())
+    }
+
     /// Connects to the server that listens on `path`, and brings the device up.
     ///
     /// # Errors
     ///
     /// When nobody listens there, or what listens serves no disk that can be used: see [`ConnectError`].
-    pub fn connect(path: &Path, options: &Options) -> Result<Self, ConnectError> {
+    pub fn connect(path: impl AsRef<Path>, options: &Options) -> Result<Self, ConnectError> {
+        let path = path.as_ref();
         let size = options.queue_size;
         if !(size.is_power_of_two() && QUEUE_SIZES.contains(&size)) {
             return Err(ConnectError::QueueSize { size });
@@ -95,9 +110,9 @@ impl Driver {
     ///
     /// ```no_run
     /// # use pollux_disk::Durability;
-    /// # use pollux_driver::{Completion, Driver, Options};
+    /// # use pollux_driver::{Completion, Driver};
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let disk = Driver::connect("pollux.sock".as_ref(), &Options::default())?;
+    /// let disk = Driver::builder("pollux.sock").connect()?;
     /// let file = pollux_memory::memfd("mine", 1 << 20)?;
     /// let mut first = disk.register(file, 0, 1 << 20)?;
     /// let second = first.split_off(512 << 10);

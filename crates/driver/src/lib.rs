@@ -2,10 +2,10 @@
 //!
 //! ```no_run
 //! use pollux_disk::{Disk, Durability};
-//! use pollux_driver::{Completion, Driver, Options};
+//! use pollux_driver::{Completion, Driver};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let disk = Driver::connect("pollux.sock".as_ref(), &Options::default())?;
+//! let disk = Driver::builder("pollux.sock").connect()?;
 //! println!("{} bytes", disk.geometry().bytes);
 //! let queue = disk.queue(0)?; // shared by any number of threads and tasks
 //! let mut block = disk.allocate(4096)?; // memory that the server uses in place
@@ -77,7 +77,11 @@ pub use exclusive::waiter::{Waiter, Waiting};
 pub use memory::buffer::Buffer;
 #[cfg(not(loom))]
 pub use memory::data::Data;
-pub use options::{Completion, KickLock, Mixed, Options, Reconnect};
+#[cfg(not(loom))]
+pub use options::Builder;
+pub use options::{Completion, Mixed, Options, Reconnect};
+#[doc(hidden)]
+pub use options::{Experiment, KickLock};
 #[cfg(not(loom))]
 pub use requests::hybrid::Hybrid;
 #[cfg(not(loom))]

@@ -1,6 +1,13 @@
-//! How a driver works: the mechanisms as values, so that each can be measured on and off.
+//! What a user of the driver chooses, and how a connection with such choices is made.
 
+#[cfg(not(loom))]
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+#[cfg(not(loom))]
+use crate::driver::Driver;
+#[cfg(not(loom))]
+use crate::error::ConnectError;
 
 /// How the end of a request is to be noticed. Each request says so itself; both kinds share a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,10 +22,7 @@ pub enum Completion {
 
 /// When are calls on, on a queue with requests of both kinds?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(
-    clippy::manual_non_exhaustive,
-    reason = "what is hidden is a rule, not a place for more"
-)]
+#[non_exhaustive]
 pub enum Mixed {
     /// While a call-driven request is in flight, or anybody sleeps on the queue.
     #[default]
@@ -26,10 +30,6 @@ pub enum Mixed {
     /// The same, but not while polled requests are in flight, whose pollers reap for everybody. Whoever
     /// waits for a call then waits no longer than this before it turns calls on and reaps itself.
     SuspendedFor(Duration),
-    /// The rule of the Linux RFC of 2021: off while any polled request is in flight, without a bound.
-    /// **It hangs** when a poller stops; it is here for the test that shows so.
-    #[doc(hidden)]
-    Rfc2021,
 }
 
 /// When is the device kicked?
@@ -66,7 +66,13 @@ impl Default for Reconnect {
 }
 
 /// What to ask of a connection. The defaults suit every server.
+///
+/// ```
+/// # use pollux_driver::Options;
+/// let options = Options::default().queues(4).queue_size(128);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// The most queues to use; never more than the server offers. `None`: as many as it offers.
     pub queues: Option<u16>,
@@ -77,6 +83,20 @@ pub struct Options {
     pub read_only: bool,
     /// When calls are on.
     pub mixed: Mixed,
+    /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
+    /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
+    pub patience: Duration,
+    /// What if the server closes the connection? One that lies or does not answer is lost in any case.
+    pub reconnect: Reconnect,
+    /// What tests and measurements change.
+    #[doc(hidden)]
+    pub experiment: Experiment,
+}
+
+/// What tests and measurements change, and nobody else needs. It is no part of the interface.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Experiment {
     /// When the device is kicked.
     pub kick_lock: KickLock,
     /// Are the times that a shared queue's lock is held and waited for recorded?
@@ -86,11 +106,6 @@ pub struct Options {
     pub without: u64,
     /// The same for the protocol features of vhost-user.
     pub without_protocol: u64,
-    /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
-    /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
-    pub patience: Duration,
-    /// What if the server closes the connection? One that lies or does not answer is lost in any case.
-    pub reconnect: Reconnect,
 }
 
 impl Default for Options {
@@ -100,12 +115,124 @@ impl Default for Options {
             queue_size: 256,
             read_only: false,
             mixed: Mixed::default(),
-            kick_lock: KickLock::default(),
-            record_lock: false,
-            without: 0,
-            without_protocol: 0,
             patience: Duration::from_secs(10),
             reconnect: Reconnect::default(),
+            experiment: Experiment::default(),
         }
+    }
+}
+
+impl Options {
+    /// These with so many [`queues`](#structfield.queues) at most; `None` is as many as the server offers.
+    #[must_use]
+    pub fn queues(mut self, most: impl Into<Option<u16>>) -> Self {
+        self.queues = most.into();
+        self
+    }
+
+    /// These with this [`queue_size`](#structfield.queue_size).
+    #[must_use]
+    pub fn queue_size(mut self, entries: u16) -> Self {
+        self.queue_size = entries;
+        self
+    }
+
+    /// These with this [`read_only`](#structfield.read_only).
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// These with this [`mixed`](#structfield.mixed).
+    #[must_use]
+    pub fn mixed(mut self, mixed: Mixed) -> Self {
+        self.mixed = mixed;
+        self
+    }
+
+    /// These with this [`patience`](#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// These with this [`reconnect`](#structfield.reconnect).
+    #[must_use]
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// These with this [`experiment`](#structfield.experiment).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn experiment(mut self, experiment: Experiment) -> Self {
+        self.experiment = experiment;
+        self
+    }
+}
+
+/// A connection to be made: see [`Driver::builder`](crate::Driver::builder).
+#[cfg(not(loom))]
+#[must_use = "nothing is connected before `connect`"]
+#[derive(Clone, Debug)]
+pub struct Builder {
+    path: PathBuf,
+    options: Options,
+}
+
+#[cfg(not(loom))]
+impl Builder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            options: Options::default(),
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(Options) -> Options) -> Self {
+        self.options = change(self.options);
+        self
+    }
+
+    /// The most queues to use: see [`Options`].
+    pub fn queues(self, most: impl Into<Option<u16>>) -> Self {
+        self.with(|options| options.queues(most))
+    }
+
+    /// Entries of each queue, a power of two: see [`Options`].
+    pub fn queue_size(self, entries: u16) -> Self {
+        self.with(|options| options.queue_size(entries))
+    }
+
+    /// Is everything refused that would change the disk?
+    pub fn read_only(self, read_only: bool) -> Self {
+        self.with(|options| options.read_only(read_only))
+    }
+
+    /// When calls are on, on a queue with requests of both kinds.
+    pub fn mixed(self, mixed: Mixed) -> Self {
+        self.with(|options| options.mixed(mixed))
+    }
+
+    /// How long the server may take to answer a message.
+    pub fn patience(self, patience: Duration) -> Self {
+        self.with(|options| options.patience(patience))
+    }
+
+    /// What if the server closes the connection?
+    pub fn reconnect(self, reconnect: Reconnect) -> Self {
+        self.with(|options| options.reconnect(reconnect))
+    }
+
+    /// Connects, and brings the device up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::connect`].
+    pub fn connect(self) -> Result<Driver, ConnectError> {
+        Driver::connect(&self.path, &self.options)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::Served;
 use disk_tests::expectations::behaves_like_a_disk;
 use pollux_blk::feature;
-use pollux_driver::Options;
+use pollux_driver::{Experiment, Options};
 
 fn behaves(options: &Options) {
     let served = RefCell::new(Vec::new());
@@ -32,18 +32,12 @@ fn a_driver_behaves() {
 
 #[test]
 fn a_driver_of_one_shared_queue_behaves() {
-    behaves(&Options {
-        queues: Some(1),
-        ..Options::default()
-    });
+    behaves(&Options::default().queues(1));
 }
 
 #[test]
 fn a_driver_behaves_with_the_smallest_queue() {
-    behaves(&Options {
-        queue_size: 4,
-        ..Options::default()
-    });
+    behaves(&Options::default().queue_size(4));
 }
 
 #[test]
@@ -54,18 +48,18 @@ fn a_driver_behaves_with_as_little_as_a_server_can_offer() {
         feature::SEG_MAX | feature::SIZE_MAX,
         feature::INDIRECT_DESC | feature::EVENT_IDX | feature::FLUSH | feature::CONFIG_WCE,
     ] {
-        behaves(&Options {
+        behaves(&Options::default().queue_size(16).experiment(Experiment {
             without,
-            queue_size: 16,
-            ..Options::default()
-        });
+            ..Experiment::default()
+        }));
     }
 }
 
 #[test]
 fn a_driver_behaves_where_memory_cannot_be_added_one_by_one() {
-    behaves(&Options {
-        without_protocol: !(1 << 9), // all but CONFIG
-        ..Options::default()
-    });
+    let all_but_config = !(1 << 9);
+    behaves(&Options::default().experiment(Experiment {
+        without_protocol: all_but_config,
+        ..Experiment::default()
+    }));
 }

@@ -14,7 +14,8 @@ use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Armed, Channel, Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Hybrid, Lost, Options, Pending, Queue, Reconnect, Waiter, Waiting,
+    Buffer, Completion, Driver, Experiment, Hybrid, Lost, Options, Pending, Queue, Reconnect,
+    Waiter, Waiting,
 };
 use pollux_memory::Loan;
 
@@ -28,12 +29,13 @@ fn silent() -> Served {
 
 /// With room for two requests.
 fn narrow() -> Options {
-    Options {
-        queue_size: 8,
-        without: feature::INDIRECT_DESC,
-        reconnect: Reconnect::Never,
-        ..Options::default()
-    }
+    Options::default()
+        .queue_size(8)
+        .reconnect(Reconnect::Never)
+        .experiment(Experiment {
+            without: feature::INDIRECT_DESC,
+            ..Experiment::default()
+        })
 }
 
 fn read(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffer> {
@@ -100,10 +102,7 @@ fn everybody_is_told_that_the_server_has_not_come_back() {
 
 fn everybody_is_told(reconnect: Reconnect) -> Lost {
     let served = silent();
-    let driver = served.connect(&Options {
-        reconnect,
-        ..narrow()
-    });
+    let driver = served.connect(&narrow().reconnect(reconnect));
     let queue = driver.queue(0).unwrap();
     let waiter = |waiting| Waiter::new(waiting).unwrap();
     let own = [Waiting::Call, Waiting::Polled].map(waiter);
@@ -155,10 +154,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
 #[test]
 fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_write_to_it() {
     let served = Served::disk("fault:hang=request,op=read,on=memory:size=1M", 1);
-    let driver = served.connect(&Options {
-        patience: Duration::from_millis(50),
-        ..Options::default()
-    });
+    let driver = served.connect(&Options::default().patience(Duration::from_millis(50)));
     let queue = driver.queue(0).unwrap();
     let mut pending = read(&driver, &queue, Completion::Call);
     let mut context = Context::from_waker(Waker::noop());

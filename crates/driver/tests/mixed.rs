@@ -16,7 +16,8 @@ use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Channel as _, Durability, Op, Request, Ticket};
 use pollux_driver::{
-    Completion, Driver, Hybrid, KickLock, Mixed, Options, Pending, Queue, Waiter, Waiting,
+    Completion, Driver, Experiment, Hybrid, KickLock, Mixed, Options, Pending, Queue, Waiter,
+    Waiting,
 };
 use pollux_memory::Loan;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -156,7 +157,7 @@ fn everybody(options: &Options) {
         scope.spawn(move || by_channel(one, calls, driver, 6));
         scope.spawn(move || by_channel(other, looks, driver, 7));
     });
-    if options.kick_lock == KickLock::Released {
+    if options.experiment.kick_lock == KickLock::Released {
         assert_eq!(queue.counters().kicks_under_lock, 0);
     }
     drop(queue);
@@ -167,39 +168,37 @@ fn everybody(options: &Options) {
 
 #[test]
 fn all_ways_to_wait_at_once_on_the_smallest_queue() {
-    everybody(&Options {
-        queue_size: 4,
+    everybody(&Options::default().queue_size(4).experiment(Experiment {
         without: feature::INDIRECT_DESC,
-        ..Options::default()
-    });
+        ..Experiment::default()
+    }));
 }
 
 #[test]
 fn all_ways_to_wait_at_once_without_event_idx() {
-    everybody(&Options {
-        queue_size: 8,
+    everybody(&Options::default().queue_size(8).experiment(Experiment {
         without: feature::EVENT_IDX,
         record_lock: true,
-        ..Options::default()
-    });
+        ..Experiment::default()
+    }));
 }
 
 #[test]
 fn all_ways_to_wait_at_once_with_calls_suspended() {
-    everybody(&Options {
-        queue_size: 8,
-        mixed: Mixed::SuspendedFor(Duration::from_micros(500)),
-        ..Options::default()
-    });
+    everybody(
+        &Options::default()
+            .queue_size(8)
+            .mixed(Mixed::SuspendedFor(Duration::from_micros(500))),
+    );
 }
 
 #[test]
 fn all_ways_to_wait_at_once_with_kicks_under_the_lock() {
-    everybody(&Options {
+    everybody(&Options::default().experiment(Experiment {
         kick_lock: KickLock::Held,
         record_lock: true,
-        ..Options::default()
-    });
+        ..Experiment::default()
+    }));
 }
 
 /// A thread with channels into two queues sleeps over one of them. Calls of the other queue are not for

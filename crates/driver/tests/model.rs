@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
-use pollux_driver::{Buffer, Completion, Driver, Hybrid, Options, Waiter, Waiting};
+use pollux_driver::{Buffer, Completion, Driver, Experiment, Hybrid, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Region, Span};
 use proptest::prelude::*;
 
@@ -263,10 +263,13 @@ fn options() -> impl Strategy<Value = Options> {
     ];
     let without = proptest::sample::subsequence(without.to_vec(), 0..=without.len());
     let size = prop_oneof![Just(4), Just(8), Just(128), Just(256)];
-    (without, size).prop_map(|(without, queue_size)| Options {
-        queue_size,
-        without: without.into_iter().fold(0, |all, bit| all | bit),
-        ..Options::default()
+    (without, size).prop_map(|(without, queue_size)| {
+        Options::default()
+            .queue_size(queue_size)
+            .experiment(Experiment {
+                without: without.into_iter().fold(0, |all, bit| all | bit),
+                ..Experiment::default()
+            })
     })
 }
 
@@ -292,11 +295,8 @@ proptest! {
 #[test]
 fn a_queue_too_small_or_odd_is_refused_by_name() {
     for size in [0, 1, 2, 3, 5, 100, 255, 32769, u16::MAX] {
-        let options = Options {
-            queue_size: size,
-            ..Options::default()
-        };
-        let error = Driver::connect("nowhere".as_ref(), &options).unwrap_err();
+        let options = Options::default().queue_size(size);
+        let error = Driver::connect("nowhere", &options).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("a queue cannot have {size} entries: give a power of two from 4 to 32768")
@@ -308,10 +308,7 @@ fn a_queue_too_small_or_odd_is_refused_by_name() {
 fn there_is_a_queue_whatever_is_asked_for() {
     for (asked, queues) in [(Some(0), 1), (Some(2), 2), (Some(99), common::QUEUES)] {
         let served = Served::disk("memory:size=1M", 1);
-        let driver = served.connect(&Options {
-            queues: asked,
-            ..Options::default()
-        });
+        let driver = served.connect(&Options::default().queues(asked));
         assert_eq!(driver.queues(), queues);
         let waiter = Waiter::new(Waiting::Polled).unwrap();
         drop(driver.open_channel(waiter.point()).unwrap());
@@ -323,10 +320,10 @@ fn there_is_a_queue_whatever_is_asked_for() {
 #[test]
 fn what_the_disk_cannot_do_ends_before_the_device_is_asked() {
     let served = Served::disk("memory:size=1M", 1);
-    let driver = served.connect(&Options {
+    let driver = served.connect(&Options::default().experiment(Experiment {
         without: feature::DISCARD | feature::FLUSH,
-        ..Options::default()
-    });
+        ..Experiment::default()
+    }));
     let waiter = Waiter::new(Waiting::Polled).unwrap();
     let mut channel = driver.channel(waiter.point()).unwrap();
     let buffer = driver.allocate(700).unwrap();

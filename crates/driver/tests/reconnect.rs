@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use common::Served;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
-use pollux_driver::{Completion, Driver, Hybrid, Lost, Options, Queue, Reconnect, Waiter, Waiting};
+use pollux_driver::{
+    Completion, Driver, Experiment, Hybrid, Lost, Options, Queue, Reconnect, Waiter, Waiting,
+};
 use pollux_memory::{Loan, Region, Span};
 
 const BLOCK: usize = 4096;
@@ -172,13 +174,12 @@ fn nor_do_they_with_the_poorest_of_servers() {
     use pollux_blk::feature;
     under_hang_ups(
         5,
-        &Options {
-            queue_size: 8,
+        &Options::default().queue_size(8).experiment(Experiment {
             without: feature::INDIRECT_DESC | feature::EVENT_IDX,
             // Of the protocol, all but CONFIG, BACKEND_REQ and MQ: REPLY_ACK and CONFIGURE_MEM_SLOTS.
             without_protocol: 1 << 3 | 1 << 15,
-            ..Options::default()
-        },
+            ..Experiment::default()
+        }),
     );
 }
 
@@ -188,10 +189,7 @@ fn nor_do_they_with_the_poorest_of_servers() {
 fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
     let served = Served::devices("fault:hang=device,on=memory:size=1M");
     let within = Duration::from_millis(300);
-    let driver = served.connect(&Options {
-        reconnect: Reconnect::Within(within),
-        ..Options::default()
-    });
+    let driver = served.connect(&Options::default().reconnect(Reconnect::Within(within)));
     let (told, events) = std::sync::mpsc::channel();
     let subscription = driver.events().subscribe(move |event| {
         let _ = told.send(event);

@@ -17,11 +17,11 @@ const BLOCK: u64 = 4096;
 #[test]
 fn tasks_share_a_queue_with_a_blocked_thread_and_a_poller() {
     let served = Served::disk("memory:size=1M", 1);
-    let driver = served.connect(&Options {
-        // Fewer than there are tasks: some wait for room.
-        queue_size: 16,
-        ..Options::default()
-    });
+    let driver = served.connect(
+        &Options::default()
+            // Fewer than there are tasks: some wait for room.
+            .queue_size(16),
+    );
     let queue = driver.queue(0).unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

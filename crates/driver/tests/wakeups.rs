@@ -29,10 +29,7 @@ const FLUSH: Request = Request {
 
 /// A disk with one queue.
 fn one_queue(served: &Served) -> Driver {
-    served.connect(&Options {
-        queues: Some(1),
-        ..Options::default()
-    })
+    served.connect(&Options::default().queues(1))
 }
 
 /// Waits until `fd` is readable.

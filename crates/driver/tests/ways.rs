@@ -152,10 +152,7 @@ fn a_driver_is_a_disk_with_the_geometry_of_the_other_end() {
 #[test]
 fn whoever_comes_as_the_last_handle_goes_waits_for_the_queue() {
     let served = Served::disk("memory:size=1M", 1);
-    let driver = served.connect(&Options {
-        queues: Some(1),
-        ..Options::default()
-    });
+    let driver = served.connect(&Options::default().queues(1));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

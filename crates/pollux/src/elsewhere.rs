@@ -19,16 +19,15 @@ pub struct Drivers;
 
 impl Elsewhere for Drivers {
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
-        let driver = pollux_driver::Options {
-            queues: disk.queues,
-            read_only: options.read_only,
-            ..pollux_driver::Options::default()
-        };
         let path = &disk.path;
-        let driver = Driver::connect(path, &driver).map_err(|source| OpenError::Elsewhere {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
+        let driver = Driver::builder(path)
+            .queues(disk.queues)
+            .read_only(options.read_only)
+            .connect()
+            .map_err(|source| OpenError::Elsewhere {
+                path: path.clone(),
+                source: Box::new(source),
+            })?;
         let there = driver.geometry().block;
         match options.block_size {
             Some(asked) if asked != there => Err(OpenError::BlockOfServer {

@@ -189,10 +189,7 @@ fn by_channel(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, c
 
 /// Whoever closes the connection is gone for good.
 pub fn never() -> Options {
-    Options {
-        reconnect: Reconnect::Never,
-        ..Options::default()
-    }
+    Options::default().reconnect(Reconnect::Never)
 }
 
 /// A device by hand that has `count` requests in flight and ends none.

@@ -120,11 +120,9 @@ impl Connection {
     ///
     /// As for [`Connection::open`].
     pub(crate) fn reopen(&self, patience: Duration) -> Result<Opened, ConnectError> {
-        let options = Options {
-            // No more than requests and rings are made for; but a disk that is read-only now says so.
-            without: !(self.features | feature::RO),
-            ..self.options.clone()
-        };
+        let mut options = self.options.clone();
+        // No more than requests and rings are made for; but a disk that is read-only now says so.
+        options.experiment.without = !(self.features | feature::RO);
         let opened = Session::open(&self.path, &options, patience, |socket| {
             let mut attempt = self.lock_attempt();
             if attempt.is_over {

@@ -113,7 +113,7 @@ pub(crate) fn negotiate(
         frontend.set_owner()?;
         frontend.get_features()
     })?;
-    let features = offered & FEATURES & !options.without;
+    let features = offered & FEATURES & !options.experiment.without;
     require(
         features & feature::VERSION_1 != 0,
         "VERSION_1",
@@ -126,7 +126,8 @@ pub(crate) fn negotiate(
     )?;
 
     let offered = wire.exchange("its protocol features", || frontend.get_protocol_features())?;
-    let protocol = offered & PROTOCOL & !Protocol::from_bits_retain(options.without_protocol);
+    let protocol =
+        offered & PROTOCOL & !Protocol::from_bits_retain(options.experiment.without_protocol);
     require(
         protocol.contains(Protocol::CONFIG),
         "the protocol feature CONFIG, without which it cannot tell the size of its disk",

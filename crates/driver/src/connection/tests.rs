@@ -19,6 +19,7 @@ use crate::device::rings::Rings;
 use crate::memory::known_regions::RegionView;
 use crate::memory::memfd::memfd_region;
 use crate::memory::pool::Pool;
+use crate::options::Experiment;
 
 const QUEUES: u16 = 3;
 
@@ -106,11 +107,10 @@ fn what_is_offered_is_taken_and_what_is_unwanted_is_not() {
     server.join();
 
     let server = Server::start();
-    let connection = server.connect(&Options {
-        queues: Some(2),
+    let connection = server.connect(&Options::default().queues(2).experiment(Experiment {
         without: feature::EVENT_IDX,
-        ..Options::default()
-    });
+        ..Experiment::default()
+    }));
     assert_eq!(connection.features() & wanted, wanted & !feature::EVENT_IDX);
     assert_eq!(connection.queues(), 2);
     drop(connection);
@@ -125,11 +125,11 @@ fn a_server_that_lacks_what_matters_is_told_so() {
         (0, Protocol::CONFIG.bits(), "CONFIG"),
     ] {
         let server = Server::start();
-        let options = Options {
+        let options = Options::default().experiment(Experiment {
             without,
             without_protocol,
-            ..Options::default()
-        };
+            ..Experiment::default()
+        });
         let error = Connection::open(&server.path(), &options).unwrap_err();
         let named = matches!(&error, ConnectError::Lacks { what, .. } if what.contains(lacks));
         assert!(named, "{error}");
@@ -146,10 +146,10 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
         Protocol::all().difference(Protocol::CONFIG).bits(),
     ] {
         let server = Server::start();
-        let connection = server.connect(&Options {
+        let connection = server.connect(&Options::default().experiment(Experiment {
             without_protocol,
-            ..Options::default()
-        });
+            ..Experiment::default()
+        }));
         let registers = Arc::clone(&connection);
         let pool = Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)));
         let rings = Rings::new(&pool, 16, Suppression::EventIdx, None).unwrap();
@@ -169,10 +169,10 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
 fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
     for without_protocol in [0, Protocol::CONFIGURE_MEM_SLOTS.bits()] {
         let server = Server::start();
-        let connection = server.connect(&Options {
+        let connection = server.connect(&Options::default().experiment(Experiment {
             without_protocol,
-            ..Options::default()
-        });
+            ..Experiment::default()
+        }));
         assert_eq!(connection.replaces_memory(), without_protocol != 0);
         let [one, other] = [(); 2].map(|()| memfd_region("test", 1 << 16).unwrap());
         connection.add_region(&one).unwrap();
@@ -193,10 +193,10 @@ fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
 fn a_server_out_of_slots_is_an_error_of_its_own() {
     for (without_protocol, slots) in [(0, 509), (Protocol::CONFIGURE_MEM_SLOTS.bits(), 8)] {
         let server = Server::start();
-        let connection = server.connect(&Options {
+        let connection = server.connect(&Options::default().experiment(Experiment {
             without_protocol,
-            ..Options::default()
-        });
+            ..Experiment::default()
+        }));
         let region = || memfd_region("test", 1).unwrap();
         let first = region();
         connection.add_region(&first).unwrap();

@@ -35,7 +35,7 @@ struct Wait {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use pollux_driver::{Driver, Options, Waiter, Waiting};
 ///
-/// let disk = Driver::connect("disk.sock".as_ref(), &Options::default())?;
+/// let disk = Driver::connect("disk.sock", &Options::default())?;
 /// let mut waiter = Waiter::new(Waiting::Adaptive)?;
 /// let mut channel = disk.channel(waiter.point())?;
 /// let _ = channel.queue(Request { ticket: Ticket(1), op: Op::Flush });

@@ -5,7 +5,7 @@
 //! call-driven from then on, whatever it was submitted as: nobody looks for it any more.
 //!
 //! The Linux RFC of 2021 turned calls off while *any* polled request was in flight. A poller that is
-//! stopped then holds up everybody else on the queue without bound.
+//! stopped then holds up everybody else on the queue without bound: `tests/loom` shows it.
 
 use crate::{Completion, Mixed};
 
@@ -97,7 +97,6 @@ impl CallPolicy {
             && match self.mixed {
                 Mixed::WhileNeeded => true,
                 Mixed::SuspendedFor(_) => self.polled == 0 || self.overdue,
-                Mixed::Rfc2021 => self.polled == 0,
             }
     }
 }
@@ -148,16 +147,6 @@ mod tests {
         assert!(policy.wanted());
     }
 
-    #[test]
-    fn the_rule_of_the_rfc_forgets_who_sleeps() {
-        let mut policy = CallPolicy::new(Mixed::Rfc2021);
-        policy.begin(Call);
-        assert!(policy.wanted());
-        policy.begin(Polled);
-        assert!(!policy.wanted());
-        assert!(!policy.suspended(), "and has no bound");
-    }
-
     /// The rule as it is written, over the list of all that is in flight.
     #[derive(Default)]
     struct Naive {
@@ -174,7 +163,6 @@ mod tests {
                 Mixed::SuspendedFor(_) => {
                     needed && (self.overdue || !self.requests.contains(&Polled))
                 }
-                Mixed::Rfc2021 => needed && !self.requests.contains(&Polled),
             }
         }
     }
@@ -185,7 +173,6 @@ mod tests {
             for mixed in [
                 Mixed::WhileNeeded,
                 Mixed::SuspendedFor(Duration::from_millis(1)),
-                Mixed::Rfc2021,
             ] {
                 let (mut policy, mut naive) = (CallPolicy::new(mixed), Naive::default());
                 for &(step, which) in &steps {

@@ -141,8 +141,8 @@ impl Queue {
         self.0.counters()
     }
 
-    /// How long the queue's lock was held and waited for, where
-    /// [`record_lock`](crate::Options::record_lock) asked for it.
+    /// How long the queue's lock was held and waited for, where [`Experiment`](crate::Experiment) asks for it.
+    #[doc(hidden)]
     #[must_use]
     pub fn lock_times(&self) -> Option<LockTimes> {
         self.0.board.times()

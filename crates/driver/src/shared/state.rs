@@ -35,9 +35,15 @@ impl Shared {
         let sleeper = EpollSleeper::new(&transport)?;
         let options = device.options();
         let ends = SharedEnds::new(core, used_index);
-        let mut board =
-            Switchboard::new(ends, sleeper, transport, options.mixed, options.kick_lock);
-        if options.record_lock {
+        let experiment = &options.experiment;
+        let mut board = Switchboard::new(
+            ends,
+            sleeper,
+            transport,
+            options.mixed,
+            experiment.kick_lock,
+        );
+        if experiment.record_lock {
             board.record();
         }
         Ok(Self {

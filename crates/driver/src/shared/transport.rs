@@ -80,7 +80,7 @@ impl FdTransport {
                 let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
                 Some(CallTimer { timer, deferred })
             }
-            Mixed::WhileNeeded | Mixed::Rfc2021 => None,
+            Mixed::WhileNeeded => None,
         };
         Ok(Self {
             queue,

@@ -99,7 +99,7 @@ impl Served {
     }
 
     pub fn connect(&self, options: &Options) -> Driver {
-        Driver::connect(&self.socket(), options).unwrap()
+        Driver::connect(self.socket(), options).unwrap()
     }
 
     /// Closes all connections from the server's side.

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 
 use pollux::disk::{Disk, Geometry, WaitPoint};
-use pollux::driver::{Buffer, Driver, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting};
+use pollux::driver::{
+    Buffer, Driver, Experiment, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting,
+};
 
 use super::cpu::Server;
 use super::inside::Inside;
@@ -123,18 +125,20 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
     let sharers = if args.share_queue { args.numjobs } else { 1 };
     let in_flight = args.iodepth.saturating_mul(sharers);
     let entries = in_flight.checked_next_power_of_two().unwrap_or(ENTRIES.1);
-    let options = Options {
-        queues: Some(queues),
-        queue_size: entries.clamp(ENTRIES.0, ENTRIES.1),
+    let experiment = Experiment {
         kick_lock: match args.kick_lock {
             None | Some(options::KickLock::Released) => KickLock::Released,
             Some(options::KickLock::Held) => KickLock::Held,
         },
         // Recording costs something, so only for whoever is interested in the lock.
         record_lock: args.kick_lock.is_some(),
-        reconnect: args.reconnect.map_or(Reconnect::Never, Reconnect::Within),
-        ..Options::default()
+        ..Experiment::default()
     };
+    let options = Options::default()
+        .queues(queues)
+        .queue_size(entries.clamp(ENTRIES.0, ENTRIES.1))
+        .reconnect(args.reconnect.map_or(Reconnect::Never, Reconnect::Within))
+        .experiment(experiment);
     let driver = Driver::connect(socket, &options)?;
     let offered = driver.queues();
     if offered < queues {
