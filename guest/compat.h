@@ -42,10 +42,12 @@ int compat_find_vqs(struct pollux_disk *disk, struct virtqueue **vqs);
 
 /* Lists of requests: linked by a struct of head and tail since 6.13, by the first one before. */
 #ifdef POLLUX_HAS_RQ_LIST
-typedef struct rq_list compat_rq_list;
+#define COMPAT_RQ_LIST struct rq_list
+#define compat_rq_list_init(list) rq_list_init(list)
 #define compat_rq_list_add(list, rq) rq_list_add_tail(list, rq)
 #else
-typedef struct request *compat_rq_list;
+#define COMPAT_RQ_LIST struct request *
+#define compat_rq_list_init(list) (*(list) = NULL)
 #define compat_rq_list_add(list, rq) rq_list_add(list, rq)
 #endif
 

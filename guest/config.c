@@ -90,7 +90,7 @@ void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits)
 	unsigned int size, most;
 
 	memset(limits, 0, sizeof(*limits));
-	/* A request has a header and a status beside its data. Without indirect descriptors all of it is in the ring. */
+	/* Without indirect descriptors all of a request is in the ring: a header and a status beside its data. */
 	limits->segments = max(read_if(vdev, VIRTIO_BLK_F_SEG_MAX, seg_max), 1u);
 	most = USHRT_MAX;
 	if (!virtio_has_feature(vdev, VIRTIO_RING_F_INDIRECT_DESC))

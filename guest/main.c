@@ -298,7 +298,7 @@ static int __maybe_unused freeze(struct virtio_device *vdev)
 	struct request_queue *queue = disk->gendisk->queue;
 	unsigned int flags;
 
-	/* Nothing is in flight; then, nothing is submitted. Tasks that poll are frozen by now: the watch polls for them. */
+	/* Nothing is in flight, then nothing is submitted. Tasks that poll are frozen: the watch polls for them. */
 	flags = compat_freeze(queue);
 	blk_mq_quiesce_queue_nowait(queue);
 	compat_unfreeze(queue, flags);

@@ -6,7 +6,8 @@
  *
  *   main.c     the device: probe, remove, suspend, configuration
  *   config.c   the device's configuration space, as limits of the disk
- *   queue.c    the hot path: submission, interrupt, poll
+ *   submit.c   the hot path: requests to the device
+ *   queue.c    the hot path: completions, by interrupt and by poll
  *   queues.c   how queues come and go
  *   request.c  a struct request as a virtio-blk request, and back
  *   sysfs.c    serial, cache_type
@@ -135,7 +136,7 @@ enum pollux_server {
  * @name: the virtqueue's
  */
 struct pollux_queue {
-	spinlock_t lock;
+	spinlock_t lock; /* what follows, and the virtqueue */
 	struct virtqueue *vq;
 	const __virtio16 __rcu *used;
 	u16 taken;
@@ -173,7 +174,7 @@ struct pollux_queue {
  */
 struct pollux_disk {
 	struct virtio_device *vdev;
-	struct mutex gone;
+	struct mutex gone; /* @vdev */
 	struct gendisk *gendisk;
 	struct blk_mq_tag_set tags;
 	struct work_struct config_work;
@@ -202,8 +203,10 @@ void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits);
 bool pollux_write_cache(struct virtio_device *vdev);
 void pollux_update_capacity(struct pollux_disk *disk);
 
-/* queue.c */
+/* submit.c */
 extern const struct blk_mq_ops pollux_mq_ops;
+
+/* queue.c */
 void pollux_interrupt(struct virtqueue *vq);
 void pollux_watch(struct work_struct *work);
 

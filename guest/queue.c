@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The hot path: submission, interrupt, poll.
+ * The hot path's return: callbacks, interrupt, poll. The way there is in submit.c.
  *
  * Only sleepers are woken. Callbacks of a queue are needed while an interrupt-driven request is in
  * the ring, or while somebody may wait for a free slot; otherwise they are off. Whoever takes
@@ -16,39 +16,30 @@
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
-#include "pollux_blk.h"
+#include "queue.h"
 
 /* How many requests one interrupt completes before the worker goes on: as many as NAPI. */
 #define BUDGET 64
 
-/* How long a polled request may lie without a poll: within twice this it is completed. */
-#define WATCH max(HZ / 100, 1)
-
-static bool kick_under_lock;
-module_param(kick_under_lock, bool, 0644);
-MODULE_PARM_DESC(kick_under_lock, "Notify the device before the queue's lock is released (to measure with)");
-
 #ifdef POLLUX_BLK_TEST
 /* The rule of the RFC of 2021, under which a stopped poller delays everybody else: tests show it. */
-static bool quiet_while_polled;
-module_param(quiet_while_polled, bool, 0644);
+bool pollux_quiet_while_polled;
+module_param_named(quiet_while_polled, pollux_quiet_while_polled, bool, 0644);
 MODULE_PARM_DESC(quiet_while_polled, "Callbacks are off while any polled request is in flight (only to show the fault)");
-#else
-#define quiet_while_polled false
 #endif
 
 /* --- callbacks; all of it under the queue's lock ------------------------------------------------ */
 
-static bool needs_calls(const struct pollux_queue *queue)
+bool pollux_needs_calls(const struct pollux_queue *queue)
 {
-	if (quiet_while_polled && queue->polled)
+	if (pollux_quiet_while_polled && queue->polled)
 		return false;
 	/* With all tags in use, somebody may wait for one. */
 	return queue->plain || queue->starved || queue->polled + queue->waiting >= queue->depth;
 }
 
 /* Turns callbacks on. False: there is something to be taken, of which no callback will tell. */
-static bool arm(struct pollux_queue *queue)
+bool pollux_arm(struct pollux_queue *queue)
 {
 	if (!queue->armed)
 		count_event(queue, POLLUX_ARMED);
@@ -83,7 +74,7 @@ static void give(struct pollux_queue *queue, struct pollux_chain *chain, struct 
  * Takes at most @most requests off the ring: those that must be completed in a task to @for_tasks, the
  * others to @others. Either may be the queue's @parked.
  */
-static unsigned int take(struct pollux_queue *queue, struct pollux_chain *others,
+unsigned int pollux_take(struct pollux_queue *queue, struct pollux_chain *others,
 			 struct pollux_chain *for_tasks, unsigned int most)
 {
 	struct pollux_request *request;
@@ -117,7 +108,7 @@ static unsigned int unpark(struct pollux_queue *queue, struct pollux_chain *done
 	return count;
 }
 
-static void complete_request(struct request *rq)
+void pollux_complete_request(struct request *rq)
 {
 	struct pollux_request *request = blk_mq_rq_to_pdu(rq);
 
@@ -150,7 +141,7 @@ static void complete_chain(struct pollux_chain *done, struct io_comp_batch *batc
 }
 
 /* Is something parked that its owner does not poll for? The caller then calls the worker. */
-static bool take_urgent(struct pollux_queue *queue)
+bool pollux_take_urgent(struct pollux_queue *queue)
 {
 	bool urgent = queue->urgent;
 
@@ -159,7 +150,7 @@ static bool take_urgent(struct pollux_queue *queue)
 }
 
 /* Has the worker run now. */
-static void call_worker(struct pollux_queue *queue)
+void pollux_call_worker(struct pollux_queue *queue)
 {
 	mod_delayed_work(pollux_workers, &queue->watch, 0);
 }
@@ -177,7 +168,7 @@ static bool begin_service(struct pollux_queue *queue, enum pollux_server server)
 /* Stops to look after completions, if there are none, and sees to it that somebody is told of the next one. */
 static bool end_service(struct pollux_queue *queue)
 {
-	if (!queue->stopped && needs_calls(queue) && !arm(queue)) {
+	if (!queue->stopped && pollux_needs_calls(queue) && !pollux_arm(queue)) {
 		disarm(queue);
 		return false;
 	}
@@ -207,7 +198,7 @@ void pollux_interrupt(struct virtqueue *vq)
 		return;
 	}
 	for (;;) {
-		count = take(queue, &done, &queue->parked, left);
+		count = pollux_take(queue, &done, &queue->parked, left);
 		left -= count;
 		if (!count)
 			ended = end_service(queue);
@@ -215,11 +206,11 @@ void pollux_interrupt(struct virtqueue *vq)
 			found = true;
 		if (!ended && !left)
 			queue->server = POLLUX_WORKER;
-		urgent = take_urgent(queue);
+		urgent = pollux_take_urgent(queue);
 		spin_unlock_irqrestore(&queue->lock, flags);
 		complete_chain(&done, NULL);
 		if (urgent)
-			call_worker(queue);
+			pollux_call_worker(queue);
 		if (ended || !left)
 			break;
 		spin_lock_irqsave(&queue->lock, flags);
@@ -228,7 +219,7 @@ void pollux_interrupt(struct virtqueue *vq)
 		count_event(queue, POLLUX_IDLE_INTERRUPTS);
 	if (!ended) {
 		count_event(queue, POLLUX_OVER_BUDGET);
-		call_worker(queue);
+		pollux_call_worker(queue);
 	}
 }
 
@@ -250,12 +241,12 @@ void pollux_watch(struct work_struct *work)
 		serves = queue->server == POLLUX_WORKER || !queue->polled_lately;
 		queue->polled_lately = false;
 		if (serves && begin_service(queue, POLLUX_WORKER)) {
-			count = take(queue, &done, &done, BUDGET);
+			count = pollux_take(queue, &done, &done, BUDGET);
 			ended = !count && end_service(queue);
 		}
 		count = unpark(queue, &done);
 		queue->urgent = false;
-		again = queue->polled && !queue->stopped;
+		again = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
 		queue->watched = again;
 		spin_unlock_irq(&queue->lock);
 		while (count--)
@@ -264,7 +255,7 @@ void pollux_watch(struct work_struct *work)
 		cond_resched();
 	} while (!ended);
 	if (again)
-		queue_delayed_work(pollux_workers, &queue->watch, WATCH);
+		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
 }
 
 /* Is there something to be taken? A look without the lock, and without a barrier: the next one will see it. */
@@ -284,7 +275,7 @@ static bool look(struct pollux_queue *queue)
 }
 
 /* blk_mq_ops.poll */
-static int poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
+int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 {
 	struct pollux_queue *queue = queue_of(hctx);
 	struct pollux_chain plain, polled;
@@ -306,8 +297,8 @@ static int poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	}
 	found = unpark(queue, &polled);
 	if (!queue->stopped) {
-		found += take(queue, &plain, &polled, UINT_MAX);
-		if (queue->armed && !needs_calls(queue))
+		found += pollux_take(queue, &plain, &polled, UINT_MAX);
+		if (queue->armed && !pollux_needs_calls(queue))
 			disarm(queue);
 	}
 	if (found)
@@ -319,189 +310,3 @@ static int poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_VAIN);
 	return found;
 }
-
-/* --- submission ---------------------------------------------------------------------------------- */
-
-/* What is to be done once the lock is released. */
-struct afterwards {
-	bool kick;
-	bool watch;
-	bool worker;
-};
-
-/* Puts a prepared request on the ring; under the lock. */
-static int put(struct pollux_queue *queue, struct pollux_request *request)
-{
-	int error = queue->stopped ? -EIO : pollux_add(queue, request);
-
-	if (error) {
-		/* Without anything in the ring, there will never be room. */
-		if (error == -ENOSPC && !queue->plain && !queue->polled)
-			return -EIO;
-		queue->starved = error == -ENOSPC;
-		return error;
-	}
-	if (request->polled) {
-		queue->polled++;
-		count_event(queue, POLLUX_SUBMITTED_POLLED);
-	} else {
-		queue->plain++;
-	}
-	count_event(queue, POLLUX_SUBMITTED);
-	return 0;
-}
-
-/* After requests were put on the ring, under the lock: who is to be told of their completion, and the device of them. */
-static struct afterwards announce(struct pollux_queue *queue, bool kick)
-{
-	struct afterwards then = {};
-
-	if (queue->stopped)
-		return then;
-	/* Whoever serves the queue arms it when it stops. */
-	if (!queue->armed && queue->server == POLLUX_NOBODY && needs_calls(queue)) {
-		/* In this place nothing may be completed: its owner may submit at that, and so on. */
-		while (!arm(queue) && take(queue, &queue->parked, &queue->parked, UINT_MAX))
-			;
-		then.worker = take_urgent(queue);
-	}
-	then.watch = queue->polled && !queue->watched;
-	queue->watched |= then.watch;
-	then.kick = kick && virtqueue_kick_prepare(queue->vq);
-	if (then.kick && kick_under_lock) {
-		count_event(queue, POLLUX_KICKS);
-		virtqueue_notify(queue->vq);
-		then.kick = false;
-	}
-	return then;
-}
-
-/* Without the lock. The virtqueue is there: blk-mq calls us in an RCU section, which its end waits for. */
-static void follow_up(struct pollux_queue *queue, struct afterwards then)
-{
-	if (then.kick) {
-		count_event(queue, POLLUX_KICKS);
-		virtqueue_notify(queue->vq);
-	}
-	if (then.watch)
-		queue_delayed_work(pollux_workers, &queue->watch, WATCH);
-	if (then.worker)
-		call_worker(queue);
-}
-
-/* blk_mq_ops.queue_rq */
-static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *data)
-{
-	struct pollux_queue *queue = queue_of(hctx);
-	struct afterwards then;
-	unsigned long flags;
-	blk_status_t status;
-	int error;
-
-	status = pollux_prepare(queue->disk->vdev, data->rq);
-	if (status)
-		return status;
-	spin_lock_irqsave(&queue->lock, flags);
-	error = put(queue, blk_mq_rq_to_pdu(data->rq));
-	then = announce(queue, data->last || error);
-	spin_unlock_irqrestore(&queue->lock, flags);
-	follow_up(queue, then);
-	if (!error)
-		return BLK_STS_OK;
-	pollux_unprepare(data->rq);
-	switch (error) {
-	case -ENOSPC:
-		return BLK_STS_DEV_RESOURCE;
-	case -ENOMEM:
-		return BLK_STS_RESOURCE;
-	default:
-		return BLK_STS_IOERR;
-	}
-}
-
-/* blk_mq_ops.commit_rqs: the batch has ended early. */
-static void commit_rqs(struct blk_mq_hw_ctx *hctx)
-{
-	struct pollux_queue *queue = queue_of(hctx);
-	struct afterwards then;
-	unsigned long flags;
-
-	spin_lock_irqsave(&queue->lock, flags);
-	then = announce(queue, true);
-	spin_unlock_irqrestore(&queue->lock, flags);
-	follow_up(queue, then);
-}
-
-/* Puts prepared requests of one queue on its ring, with one kick. Those that find no room come again, one by one. */
-static void submit_chain(struct pollux_queue *queue, struct pollux_chain *batch)
-{
-	struct pollux_request *request;
-	struct pollux_chain refused;
-	struct afterwards then;
-	unsigned long flags;
-	struct request *rq;
-
-	chain_init(&refused);
-	spin_lock_irqsave(&queue->lock, flags);
-	while ((request = chain_pop(batch))) {
-		if (put(queue, request))
-			chain_add(&refused, request);
-	}
-	then = announce(queue, true);
-	spin_unlock_irqrestore(&queue->lock, flags);
-	follow_up(queue, then);
-	while ((request = chain_pop(&refused))) {
-		rq = blk_mq_rq_from_pdu(request);
-		pollux_unprepare(rq);
-		blk_mq_requeue_request(rq, true);
-	}
-}
-
-/* blk_mq_ops.queue_rqs: what is left on @list comes to queue_rq(). */
-static void queue_rqs(compat_rq_list *list)
-{
-	struct pollux_queue *queue = NULL, *next;
-	struct pollux_chain batch;
-	compat_rq_list rest = {};
-	struct request *rq;
-
-	chain_init(&batch);
-	while ((rq = rq_list_pop(list))) {
-		next = queue_of(rq->mq_hctx);
-		if (queue && next != queue)
-			submit_chain(queue, &batch);
-		queue = next;
-		if (pollux_prepare(queue->disk->vdev, rq))
-			compat_rq_list_add(&rest, rq);
-		else
-			chain_add(&batch, blk_mq_rq_to_pdu(rq));
-	}
-	if (queue)
-		submit_chain(queue, &batch);
-	*list = rest;
-}
-
-/* blk_mq_ops.map_queues: default and polled requests use the same queues. */
-static void map_queues(struct blk_mq_tag_set *set)
-{
-	struct pollux_disk *disk = set->driver_data;
-	struct blk_mq_queue_map *plain = &set->map[HCTX_TYPE_DEFAULT];
-	struct blk_mq_queue_map *polled = &set->map[HCTX_TYPE_POLL];
-
-	plain->nr_queues = disk->queue_count;
-	plain->queue_offset = 0;
-	compat_map_queues(plain, disk->vdev);
-	set->map[HCTX_TYPE_READ].nr_queues = 0;
-	polled->nr_queues = plain->nr_queues;
-	polled->queue_offset = 0;
-	memcpy(polled->mq_map, plain->mq_map, nr_cpu_ids * sizeof(*plain->mq_map));
-}
-
-const struct blk_mq_ops pollux_mq_ops = {
-	.queue_rq = queue_rq,
-	.queue_rqs = queue_rqs,
-	.commit_rqs = commit_rqs,
-	.complete = complete_request,
-	.poll = poll,
-	.map_queues = map_queues,
-};

@@ -92,8 +92,7 @@ int pollux_queues_find(struct pollux_disk *disk)
 		virtqueue_disable_cb(queue->vq);
 		queue->packed = virtio_has_feature(disk->vdev, VIRTIO_F_RING_PACKED);
 		if (!queue->packed)
-			rcu_assign_pointer(queue->used,
-					   (__force const __virtio16 __rcu *)&virtqueue_get_vring(queue->vq)->used->idx);
+			rcu_assign_pointer(queue->used, &virtqueue_get_vring(queue->vq)->used->idx);
 		spin_unlock_irq(&queue->lock);
 	}
 out:

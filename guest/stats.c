@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is counted, in debugfs: /sys/kernel/debug/pollux_blk/DISK, a line for each queue. pollux-blk-stat prints it per I/O.
+ * What is counted, in debugfs: /sys/kernel/debug/pollux_blk/DISK, a line for each queue.
  */
 #include <linux/debugfs.h>
 #include <linux/percpu.h>

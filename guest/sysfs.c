@@ -27,7 +27,7 @@ static int read_serial(struct request_queue *queue, char *serial)
 
 static ssize_t serial_show(struct device *dev, struct device_attribute *attribute, char *buffer)
 {
-	/* Of VIRTIO_BLK_ID_BYTES, it ends with a zero if it is shorter. In memory of its own, which the device writes. */
+	/* A shorter one ends with a zero. The device writes it, so it is not on the stack. */
 	char *serial = kzalloc(VIRTIO_BLK_ID_BYTES + 1, GFP_KERNEL);
 	ssize_t length;
 	int error;
