@@ -4,7 +4,7 @@ equal "the serial" "$(cat /sys/block/vda/serial)" "pollux-guest"
 equal "cache_type" "$(cat /sys/block/vda/cache_type)" "write back"
 
 # Both modes at once on the one queue, each verifying its own half.
-fio --direct=1 --thread --rw=randrw --size=32m --verify=crc32c --do_verify=1 --filename=/dev/vda --output=/tmp/fio \
+fio --eta=never --direct=1 --thread --rw=randrw --size=32m --verify=crc32c --do_verify=1 --filename=/dev/vda --output=/tmp/fio \
     --name=plain --ioengine=libaio --iodepth=16 --bs=4k-64k \
     --name=polled --ioengine=io_uring --hipri --iodepth=16 --bs=4k --offset=64m || { cat /tmp/fio; fail "both modes at once"; }
 [ "$(told polled)" -gt 0 ] || fail "nothing was polled"
@@ -19,14 +19,14 @@ umount /mnt
 e2fsck -fn /dev/vda
 mount /dev/vda /mnt
 equal "the file" "$(sha256sum </mnt/tar)" "$(cat /tmp/before)"
-fstrim /mnt
+command fstrim /mnt
 umount /mnt
 e2fsck -fn /dev/vda
 
 fill vda 4
-blkdiscard --zeroout --offset 0 --length 4M /dev/vda
+command blkdiscard --zeroout --offset 0 --length 4M /dev/vda
 equal "what was zeroed" "$(checksum vda 4)" "$(zeroes 4)"
 fill vda 4
-blkdiscard --offset 0 --length 4M /dev/vda
+command blkdiscard --offset 0 --length 4M /dev/vda
 [ "$(stat_field vda 12)" -gt 0 ] || fail "nothing was discarded"
 quiet
