@@ -93,7 +93,7 @@ enum pollux_event {
 	POLLUX_POLLS_FOUND,	/* polls that completed something */
 	POLLUX_POLLS_VAIN,	/* polls that did not */
 	POLLUX_PARKED,		/* requests reaped for their poller by somebody else */
-	POLLUX_WATCHED,		/* requests completed because nobody polled in time */
+	POLLUX_BY_WORKER,	/* requests the worker completed: nobody polled in time, or over budget */
 	POLLUX_OVER_BUDGET,	/* interrupts that left the rest to the worker */
 	POLLUX_ARMED,		/* callbacks turned on */
 	POLLUX_DISARMED,	/* callbacks turned off */

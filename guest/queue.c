@@ -230,12 +230,14 @@ void pollux_interrupt(struct virtqueue *vq)
 void pollux_watch(struct work_struct *work)
 {
 	struct pollux_queue *queue = container_of(to_delayed_work(work), struct pollux_queue, watch);
-	bool serves, ended = true, again;
+	bool serves, ended, again;
 	struct pollux_chain done;
 	unsigned int count;
 
 	chain_init(&done);
 	do {
+		count = 0;
+		ended = true;
 		spin_lock_irq(&queue->lock);
 		/* A poller that is at it needs no help. */
 		serves = queue->server == POLLUX_WORKER || !queue->polled_lately;
@@ -244,13 +246,12 @@ void pollux_watch(struct work_struct *work)
 			count = pollux_take(queue, &done, &done, BUDGET);
 			ended = !count && end_service(queue);
 		}
-		count = unpark(queue, &done);
+		count += unpark(queue, &done);
 		queue->urgent = false;
 		again = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
 		queue->watched = again;
 		spin_unlock_irq(&queue->lock);
-		while (count--)
-			count_event(queue, POLLUX_WATCHED);
+		this_cpu_add(queue->counters->count[POLLUX_BY_WORKER], count);
 		complete_chain(&done, NULL);
 		cond_resched();
 	} while (!ended);

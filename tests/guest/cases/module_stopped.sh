@@ -36,7 +36,7 @@ done
 if [ "$RULE" = rfc ]; then
     between "rounds in which plain reads hung" "$caught" 1 10
 else
-    [ "$(told watched)" -gt 0 ] || fail "no poller was stopped with requests in flight"
+    [ "$(told by-worker)" -gt 0 ] || fail "no poller was stopped with requests in flight"
     between "the slowest of 1000 plain reads, in ns" "$slowest" 1 20000000
 fi
 cat /sys/kernel/debug/pollux_blk/vda
