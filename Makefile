@@ -16,7 +16,7 @@ PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profil
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean
+.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,9 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS (60), as many at a time as there are
 bench: build ## Pollux beside its peers, on a quiet machine (hours; BENCH=--help); writes bench/RESULTS.md
 	./tests/setup.sh
 	cargo run --release --locked -p pollux-bench -- $(BENCH)
+
+guest: ## The guest's driver, pollux_blk, for the running kernel (KDIR=… for another; see guest/README.md)
+	$(MAKE) -C guest
 
 prices: ## What this machine charges for wake-ups, copies and system calls
 	./tests/setup.sh build

@@ -12,7 +12,8 @@
 #   linux612/{vmlinuz,initrd}   the 6.12 one, from backports
 #   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
 #   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
-#   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes)
+#   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes), and
+#                               our own driver in guest/ for it
 #
 # Each item leaves a stamp when it is complete; delete the directory to fetch anew. Nothing is asked of
 # the network once all stamps are there.
@@ -224,6 +225,24 @@ build_uml() {
     echo "$key" >"$peers/stamps/$item"
 }
 
+# build_module: our own driver of the guest for it, with the parameters that tests want. Again whenever either changed.
+build_module() {
+    local item=pollux_blk into key
+    key=$(cat "$here"/../guest/{Kbuild,*.[ch]} "$peers/stamps/uml" | sha256sum)
+    if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/uml/$item.ko" ]; then
+        say "$item: there"
+        return
+    fi
+    say "$item: building it for User-Mode Linux"
+    into=$(scratch "$item")
+    cp "$here"/../guest/{Kbuild,*.[ch]} "$into/"
+    make -s -C "$peers/uml/build/source" ARCH=um "O=$peers/uml/build/kernel" "M=$into" TEST=1 W=1 modules >"$into/log" 2>&1 ||
+        die "the module does not build; see $into/log"
+    mv "$into/$item.ko" "$peers/uml/"
+    rm -rf "$into"
+    echo "$key" >"$peers/stamps/$item"
+}
+
 # --- initrds ---------------------------------------------------------------------------------------
 
 # build_initrd ITEM: ITEM/initrd for ITEM/vmlinuz, again whenever the recipe or a part of it changed.
@@ -267,6 +286,7 @@ fetch_kernel linux612 bookworm-backports
 fetch_qemu10
 build_fio
 build_uml
+build_module
 build_initrd linux61
 build_initrd linux612
 verify qemu-system-x86_64 7.

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The hot path's return: callbacks, interrupt, poll. The way there is in submit.c.
+ *
+ * Only sleepers are woken. Callbacks of a queue are needed while an interrupt-driven request is in
+ * the ring, or while somebody may wait for a free slot; otherwise they are off. Whoever takes
+ * completions keeps them off, takes until nothing is found, and only then arms: turns them on, and
+ * looks once more.
+ *
+ * Polled requests never depend on their poller alone, which may be stopped: somebody else who finds
+ * them parks them for it, and the queue's watch completes what nobody has polled for.
+ */
+#include <linux/cpumask.h>
+#include <linux/interrupt.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "queue.h"
+
+/* How many requests one interrupt completes before the worker goes on: as many as NAPI. */
+#define BUDGET 64
+
+#ifdef POLLUX_BLK_TEST
+/* The rule of the RFC of 2021, under which a stopped poller delays everybody else: tests show it. */
+bool pollux_quiet_while_polled;
+module_param_named(quiet_while_polled, pollux_quiet_while_polled, bool, 0644);
+MODULE_PARM_DESC(quiet_while_polled, "Callbacks are off while any polled request is in flight (only to show the fault)");
+#endif
+
+/* --- callbacks; all of it under the queue's lock ------------------------------------------------ */
+
+bool pollux_needs_calls(const struct pollux_queue *queue)
+{
+	if (pollux_quiet_while_polled && queue->polled)
+		return false;
+	/* With all tags in use, somebody may wait for one. */
+	return queue->plain || queue->starved || queue->polled + queue->waiting >= queue->depth;
+}
+
+/* Turns callbacks on. False: there is something to be taken, of which no callback will tell. */
+bool pollux_arm(struct pollux_queue *queue)
+{
+	if (!queue->armed)
+		count_event(queue, POLLUX_ARMED);
+	queue->armed = true;
+	return virtqueue_enable_cb(queue->vq);
+}
+
+static void disarm(struct pollux_queue *queue)
+{
+	if (!queue->armed)
+		return;
+	count_event(queue, POLLUX_DISARMED);
+	queue->armed = false;
+	virtqueue_disable_cb(queue->vq);
+}
+
+/* --- what the device has completed --------------------------------------------------------------- */
+
+/* Adds to @chain what was taken. A sleeper's request that is parked is for the worker. */
+static void give(struct pollux_queue *queue, struct pollux_chain *chain, struct pollux_request *request)
+{
+	chain_add(chain, request);
+	if (chain != &queue->parked)
+		return;
+	queue->waiting++;
+	if (!request->polled)
+		queue->urgent = true;
+	count_event(queue, POLLUX_PARKED);
+}
+
+/*
+ * Takes at most @most requests off the ring: those that must be completed in a task to @for_tasks, the
+ * others to @others. Either may be the queue's @parked.
+ */
+unsigned int pollux_take(struct pollux_queue *queue, struct pollux_chain *others,
+			 struct pollux_chain *for_tasks, unsigned int most)
+{
+	struct pollux_request *request;
+	unsigned int count, length;
+
+	for (count = 0; count < most; count++) {
+		request = virtqueue_get_buf(queue->vq, &length);
+		if (!request)
+			break;
+		WRITE_ONCE(queue->taken, queue->taken + 1);
+		if (request->polled)
+			queue->polled--;
+		else
+			queue->plain--;
+		give(queue, request->in_task ? for_tasks : others, request);
+	}
+	if (count)
+		queue->starved = false;
+	return count;
+}
+
+/* Takes all that is parked. */
+static unsigned int unpark(struct pollux_queue *queue, struct pollux_chain *done)
+{
+	struct pollux_request *request;
+	unsigned int count = queue->waiting;
+
+	while ((request = chain_pop(&queue->parked)))
+		chain_add(done, request);
+	queue->waiting = 0;
+	return count;
+}
+
+void pollux_complete_request(struct request *rq)
+{
+	struct pollux_request *request = blk_mq_rq_to_pdu(rq);
+
+	pollux_unprepare(rq);
+	blk_mq_end_request(rq, pollux_status(request));
+}
+
+static void complete_batch(struct io_comp_batch *batch)
+{
+	struct request *rq;
+
+	rq_list_for_each(&batch->req_list, rq)
+		pollux_unprepare(rq);
+	blk_mq_end_request_batch(batch);
+}
+
+/* Completes what was taken, without the lock: into @batch what the poller's task has submitted. */
+static void complete_chain(struct pollux_chain *done, struct io_comp_batch *batch)
+{
+	struct pollux_request *request;
+	struct request *rq;
+
+	while ((request = chain_pop(done))) {
+		rq = blk_mq_rq_from_pdu(request);
+		if (request->polled && blk_mq_add_to_batch(rq, batch, pollux_status(request) != BLK_STS_OK,
+							   complete_batch))
+			continue;
+		blk_mq_complete_request(rq);
+	}
+}
+
+/* Is something parked that its owner does not poll for? The caller then calls the worker. */
+bool pollux_take_urgent(struct pollux_queue *queue)
+{
+	bool urgent = queue->urgent;
+
+	queue->urgent = false;
+	return urgent;
+}
+
+/* Has the worker run now. */
+void pollux_call_worker(struct pollux_queue *queue)
+{
+	mod_delayed_work(pollux_workers, &queue->watch, 0);
+}
+
+/* Starts to look after completions, with callbacks off. False: somebody else does. */
+static bool begin_service(struct pollux_queue *queue, enum pollux_server server)
+{
+	if (queue->stopped || (queue->server != POLLUX_NOBODY && queue->server != server))
+		return false;
+	queue->server = server;
+	disarm(queue);
+	return true;
+}
+
+/* Stops to look after completions, if there are none, and sees to it that somebody is told of the next one. */
+static bool end_service(struct pollux_queue *queue)
+{
+	if (!queue->stopped && pollux_needs_calls(queue) && !pollux_arm(queue)) {
+		disarm(queue);
+		return false;
+	}
+	queue->server = POLLUX_NOBODY;
+	return true;
+}
+
+/**
+ * pollux_interrupt() - the device's callback
+ * @vq: which of its queues it has used
+ */
+void pollux_interrupt(struct virtqueue *vq)
+{
+	struct pollux_disk *disk = vq->vdev->priv;
+	struct pollux_queue *queue = &disk->queues[vq->index];
+	unsigned int count, left = BUDGET;
+	bool ended = false, found = false, urgent;
+	struct pollux_chain done;
+	unsigned long flags;
+
+	count_event(queue, POLLUX_INTERRUPTS);
+	chain_init(&done);
+	spin_lock_irqsave(&queue->lock, flags);
+	if (!begin_service(queue, POLLUX_INTERRUPT)) {
+		spin_unlock_irqrestore(&queue->lock, flags);
+		count_event(queue, POLLUX_IDLE_INTERRUPTS);
+		return;
+	}
+	for (;;) {
+		count = pollux_take(queue, &done, &queue->parked, left);
+		left -= count;
+		if (!count)
+			ended = end_service(queue);
+		else
+			found = true;
+		if (!ended && !left)
+			queue->server = POLLUX_WORKER;
+		urgent = pollux_take_urgent(queue);
+		spin_unlock_irqrestore(&queue->lock, flags);
+		complete_chain(&done, NULL);
+		if (urgent)
+			pollux_call_worker(queue);
+		if (ended || !left)
+			break;
+		spin_lock_irqsave(&queue->lock, flags);
+	}
+	if (!found)
+		count_event(queue, POLLUX_IDLE_INTERRUPTS);
+	if (!ended) {
+		count_event(queue, POLLUX_OVER_BUDGET);
+		pollux_call_worker(queue);
+	}
+}
+
+/**
+ * pollux_watch() - goes on where an interrupt had to stop; completes what is parked, and what nobody has polled for
+ * @work: the queue's @watch
+ */
+void pollux_watch(struct work_struct *work)
+{
+	struct pollux_queue *queue = container_of(to_delayed_work(work), struct pollux_queue, watch);
+	bool serves, ended, again;
+	struct pollux_chain done;
+	unsigned int count;
+
+	chain_init(&done);
+	do {
+		count = 0;
+		ended = true;
+		spin_lock_irq(&queue->lock);
+		/* A poller that is at it needs no help. */
+		serves = queue->server == POLLUX_WORKER || !queue->polled_lately;
+		queue->polled_lately = false;
+		if (serves && begin_service(queue, POLLUX_WORKER)) {
+			count = pollux_take(queue, &done, &done, BUDGET);
+			ended = !count && end_service(queue);
+		}
+		count += unpark(queue, &done);
+		queue->urgent = false;
+		again = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
+		queue->watched = again;
+		spin_unlock_irq(&queue->lock);
+		this_cpu_add(queue->counters->count[POLLUX_BY_WORKER], count);
+		complete_chain(&done, NULL);
+		cond_resched();
+	} while (!ended);
+	if (again)
+		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
+}
+
+/* Is there something to be taken? A look without the lock, and without a barrier: the next one will see it. */
+static bool look(struct pollux_queue *queue)
+{
+	const __virtio16 *used;
+	bool found = true;
+
+	if (READ_ONCE(queue->parked.first))
+		return true;
+	rcu_read_lock();
+	used = rcu_dereference(queue->used);
+	if (used)
+		found = virtio16_to_cpu(queue->disk->vdev, READ_ONCE(*used)) != READ_ONCE(queue->taken);
+	rcu_read_unlock();
+	return found;
+}
+
+/* blk_mq_ops.poll */
+int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
+{
+	struct pollux_queue *queue = queue_of(hctx);
+	struct pollux_chain plain, polled;
+	unsigned long flags;
+	unsigned int found;
+
+	if (!look(queue)) {
+		count_event(queue, POLLUX_POLLS_VAIN);
+		return 0;
+	}
+	chain_init(&plain);
+	chain_init(&polled);
+	/* Of a packed ring we see no index: look under the lock, unless somebody else does. */
+	if (READ_ONCE(queue->packed)) {
+		if (!spin_trylock_irqsave(&queue->lock, flags))
+			return 0;
+	} else {
+		spin_lock_irqsave(&queue->lock, flags);
+	}
+	found = unpark(queue, &polled);
+	if (!queue->stopped) {
+		found += pollux_take(queue, &plain, &polled, UINT_MAX);
+		if (queue->armed && !pollux_needs_calls(queue))
+			disarm(queue);
+	}
+	if (found)
+		queue->polled_lately = true;
+	spin_unlock_irqrestore(&queue->lock, flags);
+	/* Others sleep until theirs are completed. */
+	complete_chain(&plain, NULL);
+	complete_chain(&polled, batch);
+	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_VAIN);
+	return found;
+}

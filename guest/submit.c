@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The hot path's first half: requests are put on the ring, and the device is kicked.
+ *
+ * Whether to kick is decided under the queue's lock, which the decision reads and moves the ring's state for. The kick
+ * itself, an exit of the virtual machine, is made after the lock is released; a batch is one kick.
+ */
+#include <linux/module.h>
+
+#include "queue.h"
+
+static bool kick_under_lock;
+module_param(kick_under_lock, bool, 0644);
+MODULE_PARM_DESC(kick_under_lock, "Notify the device before the queue's lock is released (to measure with)");
+
+/* What is to be done once the lock is released. */
+struct afterwards {
+	bool kick;
+	bool watch;
+	bool worker;
+};
+
+/* Puts a prepared request on the ring; under the lock. */
+static int put(struct pollux_queue *queue, struct pollux_request *request)
+{
+	int error = queue->stopped ? -EIO : pollux_add(queue, request);
+
+	if (error) {
+		/* Without anything in the ring, there will never be room. */
+		if (error == -ENOSPC && !queue->plain && !queue->polled)
+			return -EIO;
+		queue->starved = error == -ENOSPC;
+		return error;
+	}
+	if (request->polled) {
+		queue->polled++;
+		count_event(queue, POLLUX_SUBMITTED_POLLED);
+	} else {
+		queue->plain++;
+	}
+	count_event(queue, POLLUX_SUBMITTED);
+	return 0;
+}
+
+/* After requests were put on the ring, under the lock: who is told of their completion, and the device of them? */
+static struct afterwards announce(struct pollux_queue *queue, bool kick)
+{
+	struct afterwards then = {};
+
+	if (queue->stopped)
+		return then;
+	/* Whoever serves the queue arms it when it stops. */
+	if (!queue->armed && queue->server == POLLUX_NOBODY && pollux_needs_calls(queue)) {
+		/* In this place nothing may be completed: its owner may submit at that, and so on. */
+		while (!pollux_arm(queue) && pollux_take(queue, &queue->parked, &queue->parked, UINT_MAX))
+			;
+		then.worker = pollux_take_urgent(queue);
+	}
+	then.watch = queue->polled && !queue->watched && !pollux_quiet_while_polled;
+	queue->watched |= then.watch;
+	then.kick = kick && virtqueue_kick_prepare(queue->vq);
+	if (then.kick && kick_under_lock) {
+		count_event(queue, POLLUX_KICKS);
+		virtqueue_notify(queue->vq);
+		then.kick = false;
+	}
+	return then;
+}
+
+/* Without the lock. The virtqueue is there: blk-mq calls us in an RCU section, which its end waits for. */
+static void follow_up(struct pollux_queue *queue, struct afterwards then)
+{
+	if (then.kick) {
+		count_event(queue, POLLUX_KICKS);
+		virtqueue_notify(queue->vq);
+	}
+	if (then.watch)
+		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
+	if (then.worker)
+		pollux_call_worker(queue);
+}
+
+/* blk_mq_ops.queue_rq */
+static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *data)
+{
+	struct pollux_queue *queue = queue_of(hctx);
+	struct afterwards then;
+	unsigned long flags;
+	blk_status_t status;
+	int error;
+
+	status = pollux_prepare(queue->disk->vdev, data->rq);
+	if (status)
+		return status;
+	spin_lock_irqsave(&queue->lock, flags);
+	error = put(queue, blk_mq_rq_to_pdu(data->rq));
+	then = announce(queue, data->last || error);
+	spin_unlock_irqrestore(&queue->lock, flags);
+	follow_up(queue, then);
+	if (!error)
+		return BLK_STS_OK;
+	pollux_unprepare(data->rq);
+	switch (error) {
+	case -ENOSPC:
+		return BLK_STS_DEV_RESOURCE;
+	case -ENOMEM:
+		return BLK_STS_RESOURCE;
+	default:
+		return BLK_STS_IOERR;
+	}
+}
+
+/* blk_mq_ops.commit_rqs: the batch has ended early. */
+static void commit_rqs(struct blk_mq_hw_ctx *hctx)
+{
+	struct pollux_queue *queue = queue_of(hctx);
+	struct afterwards then;
+	unsigned long flags;
+
+	spin_lock_irqsave(&queue->lock, flags);
+	then = announce(queue, true);
+	spin_unlock_irqrestore(&queue->lock, flags);
+	follow_up(queue, then);
+}
+
+/* Puts prepared requests of one queue on its ring, with one kick. Those that find no room come again, one by one. */
+static void submit_chain(struct pollux_queue *queue, struct pollux_chain *batch)
+{
+	struct pollux_request *request;
+	struct pollux_chain refused;
+	struct afterwards then;
+	unsigned long flags;
+	struct request *rq;
+
+	chain_init(&refused);
+	spin_lock_irqsave(&queue->lock, flags);
+	while ((request = chain_pop(batch))) {
+		if (put(queue, request))
+			chain_add(&refused, request);
+	}
+	then = announce(queue, true);
+	spin_unlock_irqrestore(&queue->lock, flags);
+	follow_up(queue, then);
+	while ((request = chain_pop(&refused))) {
+		rq = blk_mq_rq_from_pdu(request);
+		pollux_unprepare(rq);
+		blk_mq_requeue_request(rq, true);
+	}
+}
+
+/* blk_mq_ops.queue_rqs: what is left on @list comes to queue_rq(). */
+static void queue_rqs(COMPAT_RQ_LIST *list)
+{
+	struct pollux_queue *queue = NULL, *next;
+	struct pollux_chain batch;
+	COMPAT_RQ_LIST rest;
+	struct request *rq;
+
+	compat_rq_list_init(&rest);
+	chain_init(&batch);
+	while ((rq = rq_list_pop(list))) {
+		next = queue_of(rq->mq_hctx);
+		if (queue && next != queue)
+			submit_chain(queue, &batch);
+		queue = next;
+		if (pollux_prepare(queue->disk->vdev, rq))
+			compat_rq_list_add(&rest, rq);
+		else
+			chain_add(&batch, blk_mq_rq_to_pdu(rq));
+	}
+	if (queue)
+		submit_chain(queue, &batch);
+	*list = rest;
+}
+
+/* blk_mq_ops.map_queues: default and polled requests use the same queues. */
+static void map_queues(struct blk_mq_tag_set *set)
+{
+	struct pollux_disk *disk = set->driver_data;
+	struct blk_mq_queue_map *plain = &set->map[HCTX_TYPE_DEFAULT];
+	struct blk_mq_queue_map *polled = &set->map[HCTX_TYPE_POLL];
+
+	plain->nr_queues = disk->queue_count;
+	plain->queue_offset = 0;
+	compat_map_queues(plain, disk->vdev);
+	set->map[HCTX_TYPE_READ].nr_queues = 0;
+	polled->nr_queues = plain->nr_queues;
+	polled->queue_offset = 0;
+	memcpy(polled->mq_map, plain->mq_map, nr_cpu_ids * sizeof(*plain->mq_map));
+}
+
+const struct blk_mq_ops pollux_mq_ops = {
+	.queue_rq = queue_rq,
+	.queue_rqs = queue_rqs,
+	.commit_rqs = commit_rqs,
+	.complete = pollux_complete_request,
+	.poll = pollux_poll,
+	.map_queues = map_queues,
+};
