@@ -18,7 +18,8 @@ pub enum Format {
 }
 
 /// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses, in the language of `tracing`'s
-/// `EnvFilter`: `debug`, or `pollux_device=trace`; or else it is from `least` on.
+/// `EnvFilter`: `debug`, or `pollux_device=trace`; or else it is from `least` on. The program's own target is
+/// `pollux_cli`.
 pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
     let filter = EnvFilter::builder().with_default_directive(asked.unwrap_or(least).into());
     let filter = match asked {

@@ -219,7 +219,7 @@ fn of_the_server(option: Arg) -> Arg {
             "CPUs for the jobs and then, with --disk, for the server's workers, one each in turn and \
              round again: 0,2-3 [default: wherever the kernel puts them]",
         ),
-        "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" => {
+        "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" | "calls" => {
             option.help_heading("The server of --disk")
         }
         // What drives a disk is no daemon, and confines neither itself nor the server of --disk.

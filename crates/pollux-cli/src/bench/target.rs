@@ -15,6 +15,7 @@ use super::options::{self, BenchArgs};
 use super::plan::{Mix, Plan};
 use super::progress::Progress;
 use super::run::{Common, Outcome, run};
+use crate::cli::ProcessArgs;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -152,14 +153,26 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
 
 /// The options of a server are for the one inside this process.
 fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
-    let process = &args.process;
+    // All are named, so that the next one is not forgotten here.
+    let ProcessArgs {
+        threads,
+        cpus: _,
+        poll,
+        poll_max_us,
+        poll_cpu,
+        signal,
+        kicks,
+        calls,
+        sandbox: _,
+    } = &args.process;
     let given = [
-        ("--threads", process.threads.is_some()),
-        ("--poll", process.poll.is_some()),
-        ("--poll-max-us", process.poll_max_us.is_some()),
-        ("--poll-cpu", process.poll_cpu.is_some()),
-        ("--signal", process.signal.is_some()),
-        ("--kicks", process.kicks.is_some()),
+        ("--threads", threads.is_some()),
+        ("--poll", poll.is_some()),
+        ("--poll-max-us", poll_max_us.is_some()),
+        ("--poll-cpu", poll_cpu.is_some()),
+        ("--signal", signal.is_some()),
+        ("--kicks", kicks.is_some()),
+        ("--calls", calls.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),
@@ -180,12 +193,17 @@ mod tests {
     use crate::bench::stop::Stop;
     use crate::cli::{Cli, Command};
 
-    /// What `pollux bench` measures with these options.
-    fn measured(line: &str) -> Outcome {
-        let line = format!("pollux bench --disk memory:size=8M --runtime 100ms {line}");
-        let Command::Bench(args) = Cli::parse_from(line.split(' ')).command else {
+    fn parse(line: &str) -> BenchArgs {
+        let words = ["pollux", "bench"].into_iter().chain(line.split(' '));
+        let Command::Bench(args) = Cli::parse_from(words).command else {
             unreachable!("the second word is `bench`")
         };
+        *args
+    }
+
+    /// What `pollux bench` measures with these options.
+    fn measured(line: &str) -> Outcome {
+        let args = parse(&format!("--disk memory:size=8M --runtime 100ms {line}"));
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
         let counts: Vec<_> = (0..plan.jobs).map(|_| Live::default()).collect();
@@ -215,6 +233,25 @@ mod tests {
                 assert_eq!(outcome.counters.requests, requests, "{line}");
                 assert_eq!(outcome.lock.is_some(), sharing.contains("held"), "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn a_server_that_runs_already_is_given_no_options() {
+        for option in [
+            "--threads 2",
+            "--poll never",
+            "--poll-max-us 9",
+            "--poll-cpu 25%",
+            "--signal after-submissions",
+            "--kicks per-turn",
+            "--calls at-once",
+        ] {
+            let args = parse(&format!("--socket nowhere {option}"));
+            let error = Target::open(&args, &[]).err().expect("it is refused");
+            let error = error.to_string();
+            let (name, _) = option.split_once(' ').unwrap();
+            assert!(error.starts_with(&format!("{name}: ")), "{option}: {error}");
         }
     }
 }
