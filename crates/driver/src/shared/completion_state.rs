@@ -2,13 +2,12 @@
 
 use std::task::Waker;
 
-use atomic_waker::AtomicWaker;
 use pollux_disk::Failure;
 
 use super::wakeups::Wakeups;
 use crate::notify::call_policy::CallPolicy;
 use crate::options::Completion;
-use crate::sync::{AtomicBool, OnceLock, Ordering};
+use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, lock};
 
 /// What is known of a request.
 #[derive(Debug)]
@@ -16,8 +15,8 @@ pub struct CompletionState {
     result: OnceLock<Result<(), Failure>>,
     /// Changed under the queue's lock only.
     call_driven: AtomicBool,
-    /// Whom to wake.
-    waker: AtomicWaker,
+    /// Whom to wake. Changed under the queue's lock only, so that nobody ever waits for this one.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl CompletionState {
@@ -26,7 +25,7 @@ impl CompletionState {
         Self {
             result: OnceLock::new(),
             call_driven: AtomicBool::new(completion == Completion::Call),
-            waker: AtomicWaker::new(),
+            waker: Mutex::new(None),
         }
     }
 
@@ -45,7 +44,7 @@ impl CompletionState {
     pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups) {
         let set = self.result.set(result);
         debug_assert!(set.is_ok(), "a request ends once");
-        if let Some(waker) = self.waker.take() {
+        if let Some(waker) = self.set_waker(None) {
             wakes.wake(waker);
         }
     }
@@ -59,21 +58,23 @@ impl CompletionState {
         }
     }
 
-    /// Its end wakes `waker`, and no other. Not under the queue's lock: wakers are others' code.
-    pub fn register(&self, waker: &Waker) {
-        self.waker.register(waker);
+    /// Under the queue's lock: its end wakes `waker`, and no other. The one of before is to be dropped once the lock is
+    /// released: wakers are others' code.
+    #[must_use = "it is dropped without the lock"]
+    pub fn set_waker(&self, waker: Option<Waker>) -> Option<Waker> {
+        std::mem::replace(&mut *lock(&self.waker), waker)
     }
 
-    /// Its end wakes nobody. Not under the queue's lock.
-    pub fn unregister(&self) {
-        drop(self.waker.take());
-    }
-
-    /// Under the queue's lock: its owner goes to sleep over it. It is call-driven from now on, whatever it was until
-    /// now.
-    pub fn sleep_over(&self, policy: &mut CallPolicy) {
-        if !self.has_ended() && !self.call_driven.swap(true, Ordering::Relaxed) {
+    /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`; what is to be dropped is as for
+    /// [`CompletionState::set_waker`]. It is call-driven from now on, whatever it was until now.
+    #[must_use = "it is dropped without the lock"]
+    pub fn sleep_over(&self, waker: Waker, policy: &mut CallPolicy) -> Option<Waker> {
+        if self.has_ended() {
+            return Some(waker);
+        }
+        if !self.call_driven.swap(true, Ordering::Relaxed) {
             policy.turn_over();
         }
+        self.set_waker(Some(waker))
     }
 }

@@ -59,15 +59,17 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
 
     /// How the request has ended; else `waker` is woken once it has.
     pub fn poll_end(&self, state: &CompletionState, waker: &Waker) -> Poll<Result<(), Failure>> {
-        // Whoever ends it has the lock: before this has it, and the result is seen here; or later, and the waker there.
-        state.register(waker);
-        self.attend(|_, policy| state.sleep_over(policy));
+        // Cloned before the lock, and what it replaces is dropped after it, as above: a panic in either leaves all as it
+        // was, or as it is to be.
+        let waker = waker.clone();
+        let before = self.attend(|_, policy| state.sleep_over(waker, policy));
+        drop(before);
         state.result().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Nobody waits for the request any more.
     pub fn forsake(&self, state: &CompletionState) {
-        state.unregister();
-        self.woken();
+        let before = self.attend(|_, _| state.set_waker(None));
+        drop(before);
     }
 }
