@@ -99,7 +99,11 @@ impl Active {
                 next = next.or(Some(at));
             }
             let empty = &mut self.empty[usize::from(place)];
-            *empty = if found > 0 { 0 } else { *empty + 1 };
+            *empty = if found > 0 {
+                0
+            } else {
+                (*empty + 1).min(IDLE_AFTER)
+            };
             is_due |= *empty >= IDLE_AFTER;
         }
         if let Some(next) = next {

@@ -75,6 +75,17 @@ fn one_that_cannot_be_armed_stays() {
     assert!(active.turn(&mut Budget::default(), |_, _| 0));
 }
 
+/// A worker that never sleeps lets none leave.
+#[test]
+fn one_that_brings_nothing_for_ever_may_stay() {
+    let mut active = of(1);
+    for _ in 0..=u32::from(u16::MAX) {
+        let _ = active.turn(&mut Budget::default(), |_, _| 0);
+    }
+    active.leave(|_| true);
+    assert!(active.is_empty());
+}
+
 /// How much of a turn so many requests are, each of so much work.
 #[expect(clippy::cast_precision_loss, reason = "a few MiB")]
 fn turns_of((requests, work): (u16, u64)) -> f64 {
