@@ -36,6 +36,7 @@ test_packages=(
     "${build_packages[@]}"
     qemu-system-x86 qemu-utils                       # the guest's machine; qemu-storage-daemon
     fio strace e2fsprogs util-linux                  # drives, watches, checks
+    cryptsetup-bin                                   # makes an image of a format that is not raw
     systemd                                          # passes sockets, reads the units of dist/
     linux-perf valgrind                              # counts system calls and instructions
     busybox-static cpio kmod xz-utils zstd dmsetup   # the initrd, and what a guest maps disks with
