@@ -57,6 +57,8 @@ pub struct Progress {
     pub completions: u16,
     /// Commands.
     pub commands: bool,
+    /// So much work of the worker's own, in bytes that it copies.
+    pub work: u64,
 }
 
 impl Progress {
@@ -65,6 +67,7 @@ impl Progress {
         chains: 0,
         completions: 0,
         commands: false,
+        work: 0,
     };
 
     /// Was there any?
@@ -84,6 +87,7 @@ impl BitOr for Progress {
             chains: self.chains.saturating_add(other.chains),
             completions: self.completions.saturating_add(other.completions),
             commands: self.commands | other.commands,
+            work: self.work.saturating_add(other.work),
         }
     }
 }

@@ -93,6 +93,12 @@ impl Budget {
         self.chains == 0 || self.work < SLICE
     }
 
+    /// How much work has been done.
+    #[inline]
+    pub fn spent(&self) -> u64 {
+        WORK - self.work
+    }
+
     /// Did the turn end for a queue before it had its share, as one of so many that were `served`? It found the turn as it was
     /// `before`. The first of those served has had all that there is; one that had no room to poll has not had its share.
     #[inline]

@@ -36,8 +36,8 @@ use publish::Unpublished;
 use slices::Ongoing;
 
 #[cfg(test)]
-pub use budget::{BUDGET, SLICE, WORK};
-pub use budget::{Budget, Pace};
+pub use budget::{BUDGET, SLICE};
+pub use budget::{Budget, Pace, WORK};
 #[cfg(feature = "fuzzing")]
 pub use budget::{ENOUGH, SPAN};
 pub use dirty::{Dirty, UsedRing};

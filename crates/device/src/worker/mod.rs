@@ -16,6 +16,7 @@ use crossbeam_channel::Receiver;
 use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
 
 use crate::poll::{Policy, Progress, Wait};
+use crate::queue::WORK;
 use crate::tuning::Tuning;
 
 pub use command::{Command, SessionId, watch_of};
@@ -33,8 +34,8 @@ pub struct Worker {
     tuning: Tuning,
     epoch: Instant,
     turns: u32,
-    /// Turns that have found something since the last sleep, or since kicks were listened for.
-    busy: u32,
+    /// Work since the last sleep, or since kicks were listened for.
+    busy: u64,
     ended: bool,
 }
 
@@ -44,9 +45,12 @@ const COMMANDS_EVERY: u32 = 32;
 /// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
 const IDLE_EVERY: u32 = 4;
 
-/// After so many turns that have found something a worker listens for the kicks of those that are idle, as if it slept: polled
-/// one by one, many of them wait for long behind turns of few large requests.
-const HEARS_EVERY: u32 = 32;
+/// After so much work a worker listens for the kicks of those that are idle, as if it slept: polled one by one, many of them
+/// wait for long behind turns of few large requests. Two turns are as much at most.
+const HEARS_EVERY: u64 = 2 * WORK;
+
+/// What a turn that finds something counts for itself: it listens in every 32nd at least.
+const TURN: u64 = HEARS_EVERY / 32;
 
 impl Worker {
     pub fn new(commands: Receiver<Command>, tuning: Tuning) -> std::io::Result<Self> {
@@ -100,7 +104,9 @@ impl Worker {
         if self.turns.is_multiple_of(IDLE_EVERY) {
             self.poll_idle();
         }
-        self.busy += u32::from(progress.any());
+        if progress.any() {
+            self.busy += TURN + progress.work;
+        }
         if self.busy >= HEARS_EVERY {
             self.hear();
         }

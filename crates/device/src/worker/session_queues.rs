@@ -93,7 +93,7 @@ impl SessionQueues {
         if tuning.kicks == Kicks::PerTurn {
             self.disarm();
         }
-        let (chains, slices, is_due) = self.take(early);
+        let (chains, left, is_due) = self.take(early);
         // A worker that never sleeps asks for no kicks.
         if is_due && tuning.polling != Polling::Always {
             self.leave();
@@ -112,15 +112,16 @@ impl SessionQueues {
         }
         Progress {
             chains,
-            completions: completions.saturating_add(slices),
+            completions: completions.saturating_add(left.slices),
             commands: false,
+            work: left.spent(),
         }
     }
 
     /// Takes new chains and goes on with large requests, as far as the turn allows; shows what has ended of a queue
-    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, and slices begun, and whether
-    /// any queue was empty for long.
-    fn take(&mut self, early: bool) -> (u16, u16, bool) {
+    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, what is left of the turn, and
+    /// whether any queue was empty for long.
+    fn take(&mut self, early: bool) -> (u16, Budget, bool) {
         let (queues, channel) = (&mut self.queues, &mut *self.channel);
         let (mut chains, mut left) = (0, Budget::default());
         let is_due = self.active.turn(&mut left, |position, left| {
@@ -134,7 +135,7 @@ impl SessionQueues {
             }
             taken.saturating_add(left.slices - slices)
         });
-        (chains, left.slices, is_due)
+        (chains, left, is_due)
     }
 
     /// Tells the queues what the disk has finished. How much was there?

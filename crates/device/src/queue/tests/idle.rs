@@ -247,8 +247,8 @@ fn waits_behind(in_flight: u16, bytes: u32) -> (u64, u32) {
 
 #[test]
 fn a_request_of_one_of_many_idle_queues_waits_for_a_few_turns_of_others() {
-    for (in_flight, bytes) in [(1, 4096), (15, 4096), (16, 0x2_0000)] {
+    for (in_flight, bytes, most) in [(1, 4096, 33), (15, 4096, 33), (16, 0x2_0000, 4)] {
         let (chains, turns) = waits_behind(in_flight, bytes);
-        assert!(turns <= 33, "{turns} turns, {chains} requests of {bytes}");
+        assert!(turns <= most, "{turns} turns, {chains} requests of {bytes}");
     }
 }
