@@ -71,7 +71,8 @@ impl Queue {
         };
         if self.deferral.defers() {
             self.deferred_worth += worth;
-            if self.deferred_worth >= WORTH_A_CALL || self.deferral.is_over(Instant::now(), true) {
+            let is_over = self.deferral.is_over(Instant::now(), true);
+            if is_over || self.deferred_worth >= WORTH_A_CALL {
                 self.release();
             }
         } else if notify == Notify::Needed && self.setup.call.is_some() {
