@@ -16,6 +16,12 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
     add_disk(plan, spec);
 }
 
+/// Adds what serving a control socket at `path` needs.
+pub fn add_control(plan: &mut Plan, path: &Path) {
+    plan.removes_in.push(folder(path));
+    plan.needs.control = true;
+}
+
 fn add_disk(plan: &mut Plan, spec: &Spec) {
     match spec {
         Spec::File { settings, .. } => {

@@ -12,6 +12,8 @@ use crate::export::{ExportArgs, absolute};
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct File {
+    /// Where HTTP is answered.
+    pub control: Option<PathBuf>,
     /// What holds for the whole process.
     #[serde(default)]
     pub process: ProcessArgs,
