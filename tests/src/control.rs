@@ -1,6 +1,7 @@
 //! A client of the control socket that knows nothing of HTTP but bytes, so that it can be a bad one.
 
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -45,4 +46,18 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, Value)> 
     let answer = say(socket, request.as_bytes())?;
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     Ok((status(&answer), serde_json::from_str(body)?))
+}
+
+/// The body of an answer to `GET path` over TCP.
+pub fn fetch(address: SocketAddr, path: &str, accepted: &str) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: pollux\r\nAccept: {accepted}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status(&answer), body.to_owned()))
 }

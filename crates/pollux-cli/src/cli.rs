@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -110,6 +111,10 @@ pub struct ServeArgs {
     /// owner may connect [default: none]
     #[arg(long, value_name = "PATH", help_heading = "What it says")]
     pub control: Option<PathBuf>,
+
+    /// Answer GET /metrics on this TCP address, for Prometheus, and nothing else: 127.0.0.1:9464 [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "What it says")]
+    pub metrics_listen: Option<SocketAddr>,
 
     /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
     #[arg(long, help_heading = "What it says")]

@@ -16,9 +16,9 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
     add_disk(plan, spec);
 }
 
-/// Adds what serving a control socket at `path` needs.
-pub fn add_control(plan: &mut Plan, path: &Path) {
-    plan.removes_in.push(folder(path));
+/// Adds what answering on a control socket needs: one at `path`, if it has one.
+pub fn add_control(plan: &mut Plan, path: Option<&Path>) {
+    plan.removes_in.extend(path.map(folder));
     plan.needs.control = true;
 }
 

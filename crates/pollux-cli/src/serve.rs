@@ -41,17 +41,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         println!("{CAPABILITIES}");
         return Ok(());
     }
-    let (exports, process, control) = match &args.config {
+    let (mut control, mut metrics) = (args.control.clone(), args.metrics_listen);
+    let (exports, process) = match &args.config {
         Some(path) => {
             let file = file::read(path)?;
-            let control = args.control.clone().or(file.control);
-            (file.disk, args.process.clone().or(file.process), control)
+            control = control.or(file.control);
+            metrics = metrics.or(file.metrics_listen);
+            (file.disk, args.process.clone().or(file.process))
         }
-        None => (
-            vec![args.export.clone()],
-            args.process.clone(),
-            args.control.clone(),
-        ),
+        None => (vec![args.export.clone()], args.process.clone()),
     };
     // Before anything else is opened, whose numbers could be among them.
     let mut passed = Passed::to_us()?;
@@ -69,9 +67,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .collect::<Result<Vec<_>, _>>()?;
     passed.complain_of_the_rest();
     let mut plan = Plan::default();
-    if let Some(path) = &control {
+    if control.is_some() || metrics.is_some() {
         control::unique(wanted.iter().map(|disk| disk.name.as_str()))?;
-        confine::add_control(&mut plan, path);
+        confine::add_control(&mut plan, control.as_deref());
     }
     for disk in &wanted {
         confine::add(&mut plan, &disk.offer.disk, &disk.endpoint);
@@ -82,7 +80,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .into_iter()
         .map(|wanted| wanted.open(&mut inherited))
         .collect::<Result<Vec<_>, _>>()?;
-    let control = control.as_deref().map(Control::open).transpose()?;
+    let control = Control::open(control.as_deref(), metrics)?;
     // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
         tracing::warn!(%error, "the service manager cannot be told that this is ready");

@@ -74,6 +74,7 @@ const CLONE_THREAD: u32 = 0x1_0000;
 const AF_UNIX: u32 = 1;
 const NOBODY: u32 = 0;
 const F_GETFD: u32 = 1;
+const F_GETFL: u32 = 3;
 const F_DUPFD_CLOEXEC: u32 = 1030;
 /// `RUSAGE_THREAD`: how often it was preempted, which tells a thread that polls that others want its processor.
 const ITS_OWN_USAGE: u32 = 1;
@@ -312,6 +313,8 @@ const TABLE: &[Row] = &[
             any(libc::SYS_epoll_wait),
             any(libc::SYS_eventfd2),
             only(libc::SYS_fcntl, When::Is(1, F_DUPFD_CLOEXEC)),
+            // A build with assertions looks whether a socket is one that nobody waits for.
+            only(libc::SYS_fcntl, When::Is(1, F_GETFL)),
             // Who is at the other end.
             any(libc::SYS_getsockopt),
             any(libc::SYS_recvfrom),

@@ -5,6 +5,7 @@
 
 mod client;
 mod command;
+mod metrics;
 mod model;
 mod name;
 mod problem;

@@ -189,17 +189,22 @@ impl Outcomes {
 }
 
 impl Requests {
-    /// All kinds, with those first that a table has columns for.
-    pub const fn all(&self) -> [Outcomes; 7] {
+    /// Each kind by its name, with those first that a table has columns for.
+    pub const fn by_name(&self) -> [(&'static str, Outcomes); 7] {
         [
-            self.read,
-            self.write,
-            self.flush,
-            self.discard,
-            self.write_zeroes,
-            self.get_id,
-            self.unknown,
+            ("read", self.read),
+            ("write", self.write),
+            ("flush", self.flush),
+            ("discard", self.discard),
+            ("write_zeroes", self.write_zeroes),
+            ("get_id", self.get_id),
+            ("unknown", self.unknown),
         ]
+    }
+
+    /// All kinds, in that order.
+    pub fn all(&self) -> [Outcomes; 7] {
+        self.by_name().map(|(_, outcomes)| outcomes)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Response, StatusCode};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use utoipa::OpenApi;
 
+use super::metrics;
 use super::model::{
     Count, Counters, Disk, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters, Requests,
     Status, Worker, Workers,
@@ -24,7 +25,7 @@ pub type Answer = Response<Full<Bytes>>;
         title = "Pollux",
         description = "The disks of one `pollux serve`, over its control socket."
     ),
-    paths(disks, disk, stats, workers, health, description),
+    paths(disks, disk, stats, workers, health, metrics, description),
     components(schemas(
         Count,
         Counters,
@@ -44,10 +45,26 @@ pub type Answer = Response<Full<Bytes>>;
 )]
 struct Description;
 
-/// Answers a request for `path`.
-pub fn answer(state: &State, method: &Method, path: &str) -> Answer {
+/// Which requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of them.
+    Everything,
+    /// Those for metrics.
+    Metrics,
+}
+
+/// Answers a request, whatever its body is.
+pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
+    let (method, path) = (request.method(), request.uri().path());
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     let found = match parts[..] {
+        ["metrics"] => Ok(metrics(state, request)),
+        _ if reach == Reach::Metrics => Err(Box::new(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no {path}"),
+            "GET /metrics is all that this address answers",
+        ))),
         ["v1", "disks"] => Ok(json(&disks(state))),
         ["v1", "disks", name] => named(state, name).map(|served| json(&disk(served))),
         ["v1", "disks", name, "stats"] => named(state, name).map(|served| json(&stats(served))),
@@ -134,6 +151,24 @@ fn health(state: &State) -> Health {
     state.health()
 }
 
+/// All counters, for Prometheus: `OpenMetrics` for clients that accept it, else Prometheus' older text format.
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((
+        status = 200,
+        content(
+            (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            (String = "text/plain; version=0.0.4; charset=utf-8")
+        )
+    ))
+)]
+fn metrics<B>(state: &State, request: &Request<B>) -> Answer {
+    let accepted = request.headers().get(ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    let (content, text) = metrics::scrape(state, accepted.unwrap_or_default());
+    respond(StatusCode::OK, content, text.into())
+}
+
 /// This description, as `OpenAPI` 3.1.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
 fn description() -> Answer {
@@ -141,16 +176,24 @@ fn description() -> Answer {
 }
 
 fn json(body: &impl Serialize) -> Answer {
-    respond(StatusCode::OK, "application/json", body)
+    respond(StatusCode::OK, "application/json", written(body))
 }
 
 fn refuse(problem: &Problem) -> Answer {
-    respond(problem.status(), "application/problem+json", problem)
+    respond(
+        problem.status(),
+        "application/problem+json",
+        written(problem),
+    )
 }
 
-fn respond(status: StatusCode, content: &'static str, body: &impl Serialize) -> Answer {
+fn written(body: &impl Serialize) -> Bytes {
     let body = serde_json::to_vec(body).expect("plain structures can be written");
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    body.into()
+}
+
+fn respond(status: StatusCode, content: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));

@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,12 +22,13 @@ use hyper_util::rt::TokioIo;
 use pollux_threads::{Birth, Kind};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::routes;
+use super::routes::{self, Reach};
 use super::state::State;
 use crate::export::Endpoint;
 use crate::inherited::Inherited;
@@ -43,10 +46,18 @@ const LONGEST_HEAD: usize = 16 << 10;
 /// How many header fields it has.
 const MOST_FIELDS: usize = 64;
 
-/// A control socket.
+/// Where clients come from.
+enum Door {
+    /// The control socket.
+    Control(UnixListener),
+    /// The address for metrics, which answers nothing else.
+    Metrics(TcpListener),
+}
+
+/// Who is to be answered, and on what.
 pub struct Control {
-    listener: Listener,
-    path: PathBuf,
+    socket: Option<Listener>,
+    metrics: Option<std::net::TcpListener>,
 }
 
 /// One that is served.
@@ -55,28 +66,34 @@ pub struct Running {
     thread: JoinHandle<()>,
     /// The last owner of the disks: letting go of them takes calls that the thread may not make.
     _state: Arc<State>,
-    _listener: Listener,
+    _socket: Option<Listener>,
 }
 
 impl Control {
-    /// Makes the socket. Only its owner may connect.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let rights = Rights {
-            mode: Mode::RUSR | Mode::WUSR,
-            ..Rights::default()
-        };
-        let endpoint = Endpoint::Path {
-            path: path.to_owned(),
-            rights,
-        };
-        match Socket::open(&endpoint, &mut Inherited::default()) {
-            Ok(Socket::Listening(listener)) => Ok(Self {
-                listener,
-                path: path.to_owned(),
-            }),
-            Ok(Socket::Connected(_)) => unreachable!("a path is listened on"),
-            Err(error) => Err(error.of("--control")),
+    /// Makes a socket at `path`, to which only its owner may connect, and listens at `metrics`. `None`: neither is
+    /// wanted.
+    pub fn open(path: Option<&Path>, metrics: Option<SocketAddr>) -> Result<Option<Self>, Error> {
+        if path.is_none() && metrics.is_none() {
+            return Ok(None);
         }
+        let failed = |address, error| format!("--metrics-listen {address}: {error}");
+        let metrics = metrics.map(|address| {
+            let listener = std::net::TcpListener::bind(address);
+            let listener = listener.map_err(|error| failed(address, error))?;
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "metrics are told to other machines, too");
+            }
+            // The number may have been left to the kernel.
+            let address = listener
+                .local_addr()
+                .map_err(|error| failed(address, error))?;
+            tracing::info!(%address, "metrics");
+            Ok::<_, String>(listener)
+        });
+        Ok(Some(Self {
+            socket: path.map(listen_at).transpose()?,
+            metrics: metrics.transpose()?,
+        }))
     }
 
     /// Answers what `state` knows, from a thread of its own.
@@ -84,15 +101,26 @@ impl Control {
         let state = Arc::new(state);
         let told = Arc::clone(&state);
         let (end, ended) = oneshot::channel();
-        let listener: std::os::unix::net::UnixListener =
-            self.listener.as_fd().try_clone_to_owned()?.into();
-        listener.set_nonblocking(true)?;
-        tracing::info!(path = %self.path.display(), "control socket");
+        let socket = self
+            .socket
+            .as_ref()
+            .map(|socket| socket.as_fd().try_clone_to_owned());
+        let socket = socket
+            .transpose()?
+            .map(std::os::unix::net::UnixListener::from);
         let birth = Birth::of(Kind::Control);
         let builder = std::thread::Builder::new().name("control".to_owned());
+        let metrics = self.metrics;
+        // The thread may not change that.
+        if let Some(listener) = &metrics {
+            listener.set_nonblocking(true)?;
+        }
+        if let Some(listener) = &socket {
+            listener.set_nonblocking(true)?;
+        }
         let thread = builder.spawn(move || {
             birth.happens();
-            if let Err(error) = serve(listener, told, ended) {
+            if let Err(error) = serve(socket, metrics, &told, ended) {
                 tracing::error!(%error, "the control socket is not served");
             }
         })?;
@@ -100,7 +128,7 @@ impl Control {
             end,
             thread,
             _state: state,
-            _listener: self.listener,
+            _socket: self.socket,
         })
     }
 }
@@ -114,35 +142,79 @@ impl Running {
     }
 }
 
+fn listen_at(path: &Path) -> Result<Listener, Error> {
+    let rights = Rights {
+        mode: Mode::RUSR | Mode::WUSR,
+        ..Rights::default()
+    };
+    let endpoint = Endpoint::Path {
+        path: path.to_owned(),
+        rights,
+    };
+    match Socket::open(&endpoint, &mut Inherited::default()) {
+        Ok(Socket::Listening(listener)) => {
+            tracing::info!(path = %path.display(), "control socket");
+            Ok(listener)
+        }
+        Ok(Socket::Connected(_)) => unreachable!("a path is listened on"),
+        Err(error) => Err(error.of("--control")),
+    }
+}
+
 fn serve(
-    listener: std::os::unix::net::UnixListener,
-    state: Arc<State>,
+    socket: Option<std::os::unix::net::UnixListener>,
+    metrics: Option<std::net::TcpListener>,
+    state: &Arc<State>,
     ended: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = UnixListener::from_std(listener)?;
-        tokio::spawn(accept(listener, state));
+        if let Some(listener) = socket {
+            let door = Door::Control(UnixListener::from_std(listener)?);
+            tokio::spawn(accept(door, Arc::clone(state)));
+        }
+        if let Some(listener) = metrics {
+            let door = Door::Metrics(TcpListener::from_std(listener)?);
+            tokio::spawn(accept(door, Arc::clone(state)));
+        }
         // Its other end is dropped in no other way.
         let _ = ended.await;
         Ok(())
     })
 }
 
-async fn accept(listener: UnixListener, state: Arc<State>) {
+impl Door {
+    /// Takes the next client, and answers it in a task of its own.
+    async fn next(&self, state: Arc<State>) -> io::Result<AbortHandle> {
+        let answered = match self {
+            Self::Control(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = socket_peercred(&stream).ok();
+                tokio::spawn(async move {
+                    converse(stream, &peer, Reach::Everything, &state).await;
+                })
+            }
+            Self::Metrics(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                tokio::spawn(async move { converse(stream, &peer, Reach::Metrics, &state).await })
+            }
+        };
+        Ok(answered.abort_handle())
+    }
+}
+
+async fn accept(door: Door, state: Arc<State>) {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match door.next(Arc::clone(&state)).await {
+            Ok(connection) => {
                 open.retain(|connection| !connection.is_finished());
-                if open.len() == MOST_CONNECTIONS
+                open.push_back(connection);
+                if open.len() > MOST_CONNECTIONS
                     && let Some(oldest) = open.pop_front()
                 {
                     oldest.abort();
                 }
-                let state = Arc::clone(&state);
-                let answered = tokio::spawn(async move { converse(stream, &state).await });
-                open.push_back(answered.abort_handle());
             }
             Err(error) => {
                 tracing::error!(%error, "cannot accept a control connection; trying again in a second");
@@ -153,11 +225,13 @@ async fn accept(listener: UnixListener, state: Arc<State>) {
 }
 
 /// Answers one request.
-async fn converse(stream: UnixStream, state: &State) {
-    let peer = socket_peercred(&stream).ok();
+async fn converse<S>(stream: S, peer: &impl Debug, reach: Reach, state: &State)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let service = service_fn(async |request: Request<Incoming>| {
+        let answer = routes::answer(state, reach, &request);
         let (method, path) = (request.method(), request.uri().path());
-        let answer = routes::answer(state, method, path);
         let status = answer.status().as_u16();
         tracing::debug!(?peer, %method, path, status, "control request");
         Ok::<_, Infallible>(answer)

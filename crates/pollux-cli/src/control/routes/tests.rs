@@ -28,12 +28,19 @@ fn state() -> State {
 }
 
 fn ask(method: &Method, path: &str) -> (StatusCode, String, Value) {
-    let answer = answer(&state(), method, path);
+    let (status, content, body) = ask_within(Reach::Everything, method, path);
+    (status, content, serde_json::from_str(&body).unwrap())
+}
+
+fn ask_within(reach: Reach, method: &Method, path: &str) -> (StatusCode, String, String) {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header(ACCEPT, metrics::OPEN_METRICS);
+    let answer = answer(&state(), reach, &request.body(()).unwrap());
     let status = answer.status();
     let content = answer.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let body = runtime.unwrap().block_on(answer.into_body().collect());
-    let body = serde_json::from_slice(&body.unwrap().to_bytes()).unwrap();
+    let body = String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap();
     (status, content, body)
 }
 
@@ -94,6 +101,7 @@ fn all_that_is_described_is_answered_as_described() {
     let paths = all["paths"].as_object().unwrap();
     let names: BTreeSet<_> = paths.keys().map(String::as_str).collect();
     let wanted = [
+        "/metrics",
         "/openapi.json",
         "/v1/disks",
         "/v1/disks/{name}",
@@ -102,7 +110,7 @@ fn all_that_is_described_is_answered_as_described() {
         "/v1/workers",
     ];
     assert_eq!(names, BTreeSet::from(wanted));
-    for (path, about) in paths {
+    for (path, about) in paths.iter().filter(|(path, _)| *path != "/metrics") {
         let (status, content, body) = ask(&Method::GET, &path.replace("{name}", "root"));
         assert_eq!((status, &*content), (StatusCode::OK, "application/json"));
         let schema = &about["get"]["responses"]["200"]["content"][&content]["schema"];
@@ -147,4 +155,33 @@ fn a_disk_tells_what_it_is() {
         (&health["status"], &health["disks"]),
         (&"serving".into(), &1.into())
     );
+}
+
+#[test]
+fn an_address_for_metrics_tells_nothing_else() {
+    let ask = |path| ask_within(Reach::Metrics, &Method::GET, path);
+    let (status, content, body) = ask("/metrics");
+    assert_eq!((status, &*content), (StatusCode::OK, metrics::OPEN_METRICS));
+    assert!(
+        body.contains("pollux_disk_size_bytes{disk=\"root\"} 1048576\n"),
+        "{body}"
+    );
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    for path in ["/v1/disks", "/openapi.json", "/", "/v1/disks/root/stats"] {
+        assert_eq!(ask(path).0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[test]
+fn the_older_format_names_counters_by_their_samples() {
+    let (content, text) = metrics::scrape(&state(), "*/*");
+    assert_eq!(content, metrics::TEXT);
+    for line in [
+        "# TYPE pollux_worker_cpu_seconds_total counter\n",
+        "\npollux_worker_cpu_seconds_total{worker=\"0\"} ",
+        "# TYPE pollux_disk_size_bytes gauge\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("# EOF"), "{text}");
 }
