@@ -12,6 +12,7 @@
 #   linux612/{vmlinuz,initrd}   the 6.12 one, from backports
 #   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
 #   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
+#   prometheus/*                Prometheus and its promtool, whose package would start a service
 #   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes), and
 #                               our own driver in guest/ for it
 #
@@ -244,6 +245,23 @@ build_module() {
     echo "$key" >"$peers/stamps/$item"
 }
 
+# --- Prometheus, unpacked: the package would start a service ----------------------------------------
+
+fetch_prometheus() {
+    local item=prometheus into
+    has_stamp "$item" "$item/promtool" "$item/prometheus" && return
+    refresh_lists "${bookworm[@]}"
+    say "$item: fetching"
+    into=$(scratch "$item")
+    (cd "$into" && timeout 600 apt-get -qq "${private_apt[@]}" download prometheus/bookworm)
+    dpkg -x "$into"/*.deb "$into/root"
+    rm -rf "${peers:?}/$item"
+    mkdir -p "$peers/$item"
+    mv "$into"/root/usr/bin/{promtool,prometheus} "$peers/$item/"
+    rm -rf "$into"
+    stamp "$item"
+}
+
 # --- initrds ---------------------------------------------------------------------------------------
 
 # build_initrd ITEM: ITEM/initrd for ITEM/vmlinuz, again whenever the recipe or a part of it changed.
@@ -285,6 +303,7 @@ install_packages "${test_packages[@]}"
 fetch_kernel linux61 bookworm
 fetch_kernel linux612 bookworm-backports
 fetch_qemu10
+fetch_prometheus
 build_fio
 build_uml
 build_module
@@ -294,5 +313,6 @@ verify qemu-system-x86_64 7.
 verify qemu-storage-daemon 7.
 verify "$peers/qemu10/bin/qemu-system-x86_64" 10.
 verify "$peers/qemu10/bin/qemu-storage-daemon" 10.
+verify "$peers/prometheus/promtool" 2.
 rm -rf "$peers/scratch"
 say "everything is there"

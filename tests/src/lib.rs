@@ -7,6 +7,7 @@ pub mod activation;
 pub mod backend;
 pub mod busy;
 pub mod client;
+pub mod control;
 pub mod drive;
 pub mod executions;
 pub mod frontend;

@@ -279,7 +279,7 @@ fn attempt(kind: &str, what: &str, folder: &Path) -> (Fate, Output) {
 #[test]
 fn what_a_thread_need_not_do_it_cannot() {
     use Fate::{Dies, Done, Refused};
-    const KINDS: [&str; 7] = [
+    const KINDS: [&str; 8] = [
         "watchdog",
         "main",
         "signals",
@@ -287,6 +287,7 @@ fn what_a_thread_need_not_do_it_cannot() {
         "worker",
         "pool",
         "driver-control",
+        "control",
     ];
     let table: &[(&str, Fate, &[&str])] = &[
         ("wait", Done, &KINDS),
@@ -302,7 +303,7 @@ fn what_a_thread_need_not_do_it_cannot() {
         (
             "remove-a-socket",
             Dies,
-            &["worker", "pool", "signals", "driver-control"],
+            &["worker", "pool", "signals", "driver-control", "control"],
         ),
         ("remove-another-file", Refused, &["main", "session"]),
         ("talk-tcp", Dies, &KINDS),

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::bench::BenchArgs;
+use crate::control::DiskArgs;
 use crate::cpus::{self, BadCpus};
 use crate::export::ExportArgs;
 use crate::log::Format;
@@ -41,6 +43,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve disks to virtual machines over vhost-user
     Serve(Box<ServeArgs>),
+    /// Ask running daemons for their disks, over their control sockets
+    Disk(DiskArgs),
     /// Drive a disk over vhost-user, and measure it
     Bench(Box<BenchArgs>),
 }
@@ -102,6 +106,15 @@ pub struct ServeArgs {
         help_heading = "Which disk"
     )]
     pub config: Option<PathBuf>,
+
+    /// Answer HTTP on this unix socket, for `pollux disk` and curl: who serves, and what was counted. Only its
+    /// owner may connect [default: none]
+    #[arg(long, value_name = "PATH", help_heading = "What it says")]
+    pub control: Option<PathBuf>,
+
+    /// Answer GET /metrics on this TCP address, for Prometheus, and nothing else: 127.0.0.1:9464 [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "What it says")]
+    pub metrics_listen: Option<SocketAddr>,
 
     /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
     #[arg(long, help_heading = "What it says")]

@@ -16,6 +16,12 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
     add_disk(plan, spec);
 }
 
+/// Adds what answering on a control socket needs: one at `path`, if it has one.
+pub fn add_control(plan: &mut Plan, path: Option<&Path>) {
+    plan.removes_in.extend(path.map(folder));
+    plan.needs.control = true;
+}
+
 fn add_disk(plan: &mut Plan, spec: &Spec) {
     match spec {
         Spec::File { settings, .. } => {

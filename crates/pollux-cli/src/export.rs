@@ -37,6 +37,10 @@ pub struct ExportArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["fd", "socket_path"])]
     pub fd_name: Option<String>,
 
+    /// What the control socket calls the disk [default: the socket's file name without its ending]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
     /// Serve this file or block device: short for --disk file:path=PATH
     #[arg(long, value_name = "PATH", conflicts_with = "disk")]
     pub blk_file: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! The configuration file: several disks in one process.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -12,6 +13,10 @@ use crate::export::{ExportArgs, absolute};
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct File {
+    /// Where HTTP is answered.
+    pub control: Option<PathBuf>,
+    /// Where metrics are told over TCP.
+    pub metrics_listen: Option<SocketAddr>,
     /// What holds for the whole process.
     #[serde(default)]
     pub process: ProcessArgs,

@@ -8,6 +8,7 @@ mod bench;
 mod claim;
 mod cli;
 mod confine;
+mod control;
 mod cpus;
 mod export;
 mod file;
@@ -19,6 +20,7 @@ mod rights;
 mod serve;
 mod signals;
 mod socket;
+mod stop;
 
 #[doc(hidden)]
 pub use program::main;

@@ -8,7 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command};
 use crate::log::Format;
-use crate::{bench, log, serve};
+use crate::{bench, control, log, serve};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -18,6 +18,10 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => {
             log::start(args.log_format, log_level, LevelFilter::INFO);
             serve::run(&args)
+        }
+        Command::Disk(args) => {
+            log::start(Format::Text, log_level, LevelFilter::WARN);
+            control::run(&args)
         }
         // Its log would be in the way of its report.
         Command::Bench(args) => {

@@ -1,11 +1,9 @@
 //! `pollux serve`: sockets, sessions and signals around the device end.
 
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,8 +11,7 @@ use pollux::device::{Device, Tuning, Workers};
 use pollux::disk::Admitted;
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Birth, Kind};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::retry_on_intr;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGUSR1};
@@ -23,6 +20,7 @@ use signal_hook::iterator::Signals;
 use crate::attach;
 use crate::cli::ServeArgs;
 use crate::confine;
+use crate::control::{self, Control, Served};
 use crate::export::{Endpoint, ExportArgs, Offer, absolute};
 use crate::file;
 use crate::inherited::Inherited;
@@ -30,6 +28,7 @@ use crate::log::{Format, chain};
 use crate::passed::Passed;
 use crate::signals;
 use crate::socket::{Listener, Socket};
+use crate::stop::Stop;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -42,9 +41,12 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         println!("{CAPABILITIES}");
         return Ok(());
     }
+    let (mut control, mut metrics) = (args.control.clone(), args.metrics_listen);
     let (exports, process) = match &args.config {
         Some(path) => {
             let file = file::read(path)?;
+            control = control.or(file.control);
+            metrics = metrics.or(file.metrics_listen);
             (file.disk, args.process.clone().or(file.process))
         }
         None => (vec![args.export.clone()], args.process.clone()),
@@ -65,6 +67,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .collect::<Result<Vec<_>, _>>()?;
     passed.complain_of_the_rest();
     let mut plan = Plan::default();
+    if control.is_some() || metrics.is_some() {
+        control::unique(wanted.iter().map(|disk| disk.name.as_str()))?;
+        confine::add_control(&mut plan, control.as_deref());
+    }
     for disk in &wanted {
         confine::add(&mut plan, &disk.offer.disk, &disk.endpoint);
     }
@@ -74,6 +80,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .into_iter()
         .map(|wanted| wanted.open(&mut inherited))
         .collect::<Result<Vec<_>, _>>()?;
+    let control = Control::open(control.as_deref(), metrics)?;
     // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
         tracing::warn!(%error, "the service manager cannot be told that this is ready");
@@ -95,7 +102,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         None => format!("cannot start the workers: {error}"),
     })?;
     let workers = Arc::new(workers);
-    serve_all(exports, signals, &workers, tuning, args.log_format)
+    let served: Vec<_> = exports.iter().map(Export::served).collect();
+    let control = control
+        .map(|control| control.start(control::State::new(served, workers.threads(), cpus)))
+        .transpose()?;
+    serve_all(exports, signals, &workers, tuning, args.log_format)?;
+    // Last: until then it tells what is still in flight.
+    if let Some(control) = control {
+        control.end();
+    }
+    Ok(())
 }
 
 /// Allows as many file descriptors as may be allowed. The soft limit is 1024 by custom, for the sake of programs
@@ -110,6 +126,7 @@ fn raise_descriptor_limit() {
 
 /// One disk that is to be served.
 struct Wanted {
+    name: String,
     offer: Offer,
     endpoint: Endpoint,
 }
@@ -118,6 +135,7 @@ impl Wanted {
     fn new(args: &ExportArgs, passed: &mut Passed) -> Result<Self, Error> {
         let endpoint = args.endpoint(passed)?;
         Ok(Self {
+            name: control::name(args.name.as_deref(), &endpoint)?,
             offer: args.offer(endpoint.name())?,
             endpoint,
         })
@@ -126,8 +144,10 @@ impl Wanted {
     fn open(self, inherited: &mut Inherited) -> Result<Export, Error> {
         let endpoint = self.endpoint;
         let device = self.offer.open()?;
-        let socket = Socket::open(&endpoint, inherited)?;
+        let socket =
+            Socket::open(&endpoint, inherited).map_err(|error| error.of("--socket-path"))?;
         Ok(Export {
+            name: self.name,
             endpoint,
             socket,
             device,
@@ -138,70 +158,23 @@ impl Wanted {
 
 /// One disk with its socket.
 struct Export {
+    name: String,
     endpoint: Endpoint,
     socket: Socket,
     device: Arc<Device>,
     stop: Arc<Stop>,
 }
 
-/// Ends the sessions of one disk from another thread.
-struct Stop {
-    event: OwnedFd,
-    stopping: AtomicBool,
-    connection: Mutex<Option<UnixStream>>,
-}
-
-impl Stop {
-    fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self {
-            event,
-            stopping: AtomicBool::new(false),
-            connection: Mutex::default(),
-        })
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        // It can fail only when it is signalled already.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        if let Some(stream) = &*self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
-            // The session sees the end of it, lets everything end that it has taken, and only then does the
-            // frontend see it: who came back before would hand the same requests to the next process.
-            // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
-            // where the frontend has gone.
-            let _ = stream.shutdown(if takes_answers(stream) {
-                Shutdown::Read
-            } else {
-                Shutdown::Both
-            });
+impl Export {
+    /// What the control socket tells of it.
+    fn served(&self) -> Served {
+        Served {
+            name: self.name.clone(),
+            socket: self.endpoint.name(),
+            device: Arc::clone(&self.device),
+            stop: Arc::clone(&self.stop),
         }
     }
-
-    fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// Remembers the connection that `stop` is to end.
-    fn set(&self, stream: Option<UnixStream>) {
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = stream;
-        if self.stopping() {
-            self.stop();
-        }
-    }
-}
-
-/// Is there room for an answer?
-fn takes_answers(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
 }
 
 fn serve_all(
@@ -309,6 +282,7 @@ fn serve_one(export: Export, workers: &Arc<Workers>, tuning: Tuning) {
         socket,
         device,
         stop,
+        ..
     } = export;
     let geometry = device.disk().geometry();
     tracing::info!(
@@ -362,7 +336,7 @@ fn next_frontend(listener: &Listener, stop: &Stop) -> Option<UnixStream> {
     loop {
         let mut fds = [
             PollFd::new(listener, PollFlags::IN),
-            PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
         ];
         let polled = poll(&mut fds, None);
         if stop.stopping() {
@@ -378,7 +352,7 @@ fn next_frontend(listener: &Listener, stop: &Stop) -> Option<UnixStream> {
             Err(error) => {
                 tracing::error!(%error, "cannot accept a frontend; trying again in a second");
                 let second = Timespec::try_from(Duration::from_secs(1)).expect("a second fits");
-                let mut fds = [PollFd::from_borrowed_fd(stop.event.as_fd(), PollFlags::IN)];
+                let mut fds = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
                 // Told to end or not: the loop looks.
                 let _ = poll(&mut fds, Some(&second));
             }

@@ -14,6 +14,7 @@ use rustix::net::{
 use crate::claim::{Claim, OwnPath};
 use crate::export::{Endpoint, absolute};
 use crate::inherited::Inherited;
+use crate::log::chain;
 use crate::rights::Rights;
 
 /// The longest path of a unix socket that every program can connect to: the kernel's 108 bytes, the last of them zero.
@@ -24,23 +25,21 @@ const LONGEST_PATH: usize = 107;
 pub enum SocketError {
     /// It is one that was passed.
     #[error(
-        "--socket-path {0}: the service manager listens on this socket, and passes it to this process; leave the path \
+        "{0}: the service manager listens on this socket, and passes it to this process; leave the path \
          out, or name the socket by --fd-name instead"
     )]
     Passed(PathBuf),
     /// Somebody serves there already.
-    #[error(
-        "--socket-path {0}: another process is serving on this socket; end it, or choose another path"
-    )]
+    #[error("{0}: another process is serving on this socket; end it, or choose another path")]
     Live(PathBuf),
     /// The path is taken by something that we must not remove.
     #[error(
-        "--socket-path {0}: there is something at this path that is not a socket; remove it, or choose another path"
+        "{0}: there is something at this path that is not a socket; remove it, or choose another path"
     )]
     NotASocket(PathBuf),
     /// Another process is about to make or to remove one.
     #[error(
-        "--socket-path {path}: another process is starting or ending on this path, and holds {lock}; try again \
+        "{path}: another process is starting or ending on this path, and holds {lock}; try again \
          once it is done"
     )]
     Busy {
@@ -51,7 +50,7 @@ pub enum SocketError {
     },
     /// It cannot be known whether another process is.
     #[error(
-        "--socket-path {path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
+        "{path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
          another user's"
     )]
     Lock {
@@ -64,7 +63,7 @@ pub enum SocketError {
     },
     /// Nobody could connect to it.
     #[error(
-        "--socket-path {path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \
+        "{path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \
          shorter one",
         .path.as_os_str().len(), LONGEST_PATH
     )]
@@ -73,12 +72,10 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// There is no such directory.
-    #[error(
-        "--socket-path {0}: its directory does not exist; make it first, or choose another path"
-    )]
+    #[error("{0}: its directory does not exist; make it first, or choose another path")]
     NoDirectory(PathBuf),
     /// The system refused.
-    #[error("--socket-path {path}: cannot listen there")]
+    #[error("{path}: cannot listen there")]
     Listen {
         /// The path.
         path: PathBuf,
@@ -87,7 +84,7 @@ pub enum SocketError {
     },
     /// Its rights cannot be set.
     #[error(
-        "--socket-path {path}: cannot give it {to}; only root gives sockets to others, and others only to \
+        "{path}: cannot give it {to}; only root gives sockets to others, and others only to \
          groups that they are in"
     )]
     Rights {
@@ -106,6 +103,16 @@ pub enum SocketError {
         /// What it is instead.
         why: String,
     },
+}
+
+impl SocketError {
+    /// In the words of whoever named the path by this option.
+    pub fn of(self, option: &str) -> Box<dyn std::error::Error> {
+        match self {
+            Self::Fd { .. } => Box::new(self),
+            error => format!("{option} {}", chain(&error)).into(),
+        }
+    }
 }
 
 /// Where frontends come from.

@@ -50,6 +50,7 @@ enum Need {
     Files,
     IoUring,
     Driver,
+    Control,
 }
 
 /// What these kinds of threads do, where the disks are such.
@@ -73,6 +74,8 @@ const CLONE_THREAD: u32 = 0x1_0000;
 const AF_UNIX: u32 = 1;
 const NOBODY: u32 = 0;
 const F_GETFD: u32 = 1;
+const F_GETFL: u32 = 3;
+const F_DUPFD_CLOEXEC: u32 = 1030;
 /// `RUSAGE_THREAD`: how often it was preempted, which tells a thread that polls that others want its processor.
 const ITS_OWN_USAGE: u32 = 1;
 const PR_SET_NAME: u32 = 15;
@@ -147,7 +150,9 @@ const STARTING_THREADS: &[Rule] = &[
     any(libc::SYS_set_robust_list),
 ];
 
-use Kind::{DriverControl, DriverPatience, Main, Pool, Session, Signals, Watchdog, Worker};
+use Kind::{
+    Control, DriverControl, DriverPatience, Main, Pool, Session, Signals, Watchdog, Worker,
+};
 
 const TABLE: &[Row] = &[
     row(
@@ -295,6 +300,26 @@ const TABLE: &[Row] = &[
             only(libc::SYS_ioctl, When::Is(1, FIONBIO)),
         ],
     ),
+    row(
+        &[Control],
+        Need::Control,
+        &[
+            any(libc::SYS_accept4),
+            // Its runtime, which the thread makes for itself.
+            any(libc::SYS_epoll_create1),
+            any(libc::SYS_epoll_ctl),
+            any(libc::SYS_epoll_pwait),
+            #[cfg(target_arch = "x86_64")]
+            any(libc::SYS_epoll_wait),
+            any(libc::SYS_eventfd2),
+            only(libc::SYS_fcntl, When::Is(1, F_DUPFD_CLOEXEC)),
+            // A build with assertions looks whether a socket is one that nobody waits for.
+            only(libc::SYS_fcntl, When::Is(1, F_GETFL)),
+            // Who is at the other end.
+            any(libc::SYS_getsockopt),
+            any(libc::SYS_recvfrom),
+        ],
+    ),
 ];
 
 /// What is answered with an error, as by an older kernel or to somebody without rights, because libraries
@@ -330,10 +355,11 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
             Some(Worker),
             Some(Watchdog),
             needs.driver.then_some(DriverControl),
+            needs.control.then_some(Control),
         ],
         Session | Worker => &[pool, patience],
         Signals | DriverControl => &[patience],
-        Watchdog | Pool | DriverPatience => &[],
+        Watchdog | Pool | DriverPatience | Control => &[],
     };
     some.iter().copied().flatten().collect()
 }
@@ -346,6 +372,7 @@ pub fn allowed(of: Kind, needs: Needs) -> BTreeSet<Rule> {
         Need::Files => needs.files,
         Need::IoUring => needs.io_uring,
         Need::Driver => needs.driver,
+        Need::Control => needs.control,
     };
     for row in TABLE {
         if row.who.contains(&of) && needed(row.need) {
@@ -370,6 +397,7 @@ mod tests {
         files: true,
         io_uring: true,
         driver: true,
+        control: true,
     };
 
     fn calls(of: Kind, needs: Needs) -> BTreeSet<c_long> {

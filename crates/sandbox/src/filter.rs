@@ -81,6 +81,7 @@ mod tests {
             files: true,
             io_uring: true,
             driver: true,
+            control: true,
         };
         for kind in Kind::ALL {
             let program = only(&allowed(kind, all)).unwrap();

@@ -16,6 +16,7 @@ pub enum Level {
 
 /// What threads do beyond serving queues: only that is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "any combination makes sense")]
 pub struct Needs {
     /// Files and block devices are served.
     pub files: bool,
@@ -23,6 +24,8 @@ pub struct Needs {
     pub io_uring: bool,
     /// Disks of other daemons are served.
     pub driver: bool,
+    /// A control socket is served.
+    pub control: bool,
 }
 
 /// What the daemon will need.

@@ -43,11 +43,13 @@ pub enum Kind {
     DriverControl,
     /// Ends a driver's question that is not answered.
     DriverPatience,
+    /// Answers on the control socket.
+    Control,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Main,
         Self::Signals,
         Self::Session,
@@ -56,6 +58,7 @@ impl Kind {
         Self::Pool,
         Self::DriverControl,
         Self::DriverPatience,
+        Self::Control,
     ];
 
     /// What people call it.
@@ -70,6 +73,7 @@ impl Kind {
             Self::Pool => "pool",
             Self::DriverControl => "driver-control",
             Self::DriverPatience => "driver-patience",
+            Self::Control => "control",
         }
     }
 }

@@ -33,6 +33,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             files: true,
             io_uring: true,
             driver: true,
+            control: true,
         },
         removes_in: vec![folder.into()],
         connects_in: vec![folder.into()],

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 use pollux_disk::WaitPoint;
 use pollux_threads::{Birth, Kind};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use super::Worker;
 use super::command::{Command, SessionId};
@@ -20,6 +20,8 @@ use crate::tuning::Tuning;
 pub struct Handle {
     commands: Sender<Command>,
     point: WaitPoint,
+    /// As the kernel numbers it.
+    thread: u32,
 }
 
 impl Handle {
@@ -68,17 +70,28 @@ impl Workers {
                 // First: a sandbox does not let a worker choose its CPU.
                 let is_pinned = pin(cpu);
                 birth.happens();
-                let _ = pinned.send(is_pinned);
+                let thread = gettid().as_raw_nonzero().get().unsigned_abs();
+                let _ = pinned.send(is_pinned.map(|()| thread));
                 worker.run();
             })?);
-            is_pinned.recv().expect("a worker reports its start")?;
-            handles.push(Handle { commands, point });
+            let thread = is_pinned.recv().expect("a worker reports its start")?;
+            handles.push(Handle {
+                commands,
+                point,
+                thread,
+            });
         }
         Ok(Self {
             handles,
             threads: Mutex::new(joins),
             sessions: AtomicU32::new(0),
         })
+    }
+
+    /// The threads, in their order, as the kernel numbers them: to ask how much time each has used.
+    #[must_use]
+    pub fn threads(&self) -> Vec<u32> {
+        self.handles.iter().map(|handle| handle.thread).collect()
     }
 
     /// A number for a new session.

@@ -129,7 +129,7 @@ mod tests {
         let words = words.chain(line.split_whitespace());
         match Cli::parse_from(words).command {
             Command::Bench(args) => *args,
-            Command::Serve(_) => unreachable!("the second word is `bench`"),
+            Command::Serve(_) | Command::Disk(_) => unreachable!("the second word is `bench`"),
         }
     }
 

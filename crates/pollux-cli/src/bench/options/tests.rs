@@ -10,7 +10,7 @@ fn parse(line: &str) -> Result<BenchArgs, String> {
         .command
     {
         Command::Bench(args) => Ok(*args),
-        Command::Serve(_) => unreachable!("the second word is `bench`"),
+        Command::Serve(_) | Command::Disk(_) => unreachable!("the second word is `bench`"),
     }
 }
 

@@ -1,0 +1,80 @@
+//! Asks a daemon over its control socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::LONGEST_ANSWER;
+use super::problem::Problem;
+
+/// How long a daemon may take: longer than it lets others take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// Nobody is there.
+    #[error("nobody listens there; `pollux serve --control {0}` does")]
+    Absent(String),
+    /// It cannot be reached.
+    #[error("cannot connect")]
+    Connect(#[source] std::io::Error),
+    /// It does not speak as it should.
+    #[error("this is no control socket of Pollux, or the daemon has ended")]
+    Speech(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It takes too long.
+    #[error("no answer in {} s", PATIENCE.as_secs())]
+    Silence,
+    /// It said no.
+    #[error("{}; {}", .0.detail, .0.remedy)]
+    Problem(Box<Problem>),
+}
+
+/// What `GET path` answers at `socket`.
+pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(NoAnswer::Connect)?;
+    runtime.block_on(async {
+        let asked = tokio::time::timeout(PATIENCE, ask(socket, path));
+        let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
+        let speech = |error: serde_json::Error| NoAnswer::Speech(error.into());
+        if is_ok {
+            return serde_json::from_slice(&body).map_err(speech);
+        }
+        Err(NoAnswer::Problem(
+            serde_json::from_slice(&body).map_err(speech)?,
+        ))
+    })
+}
+
+async fn ask(socket: &Path, path: &str) -> Result<(bool, Bytes), NoAnswer> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let speech = |error: hyper::Error| NoAnswer::Speech(error.into());
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|error| match error.kind() {
+            NotFound | ConnectionRefused => NoAnswer::Absent(socket.display().to_string()),
+            _ => NoAnswer::Connect(error),
+        })?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(speech)?;
+    let driven = tokio::spawn(connection);
+    let request = Request::get(path).header("Host", "pollux");
+    let request = request
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| NoAnswer::Speech(error.into()))?;
+    let answer = sender.send_request(request).await.map_err(speech)?;
+    let is_ok = answer.status().is_success();
+    let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+    let body = body.await.map_err(NoAnswer::Speech)?.to_bytes();
+    driven.abort();
+    Ok((is_ok, body))
+}

@@ -1,0 +1,244 @@
+//! `pollux disk`: what running daemons serve, for people and for scripts.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::client::{NoAnswer, get};
+use super::model::{Disk, DiskStats, Disks, Outcomes};
+use super::sockets::{Sockets, find};
+use super::table::{Align, bytes, table};
+use crate::log::chain;
+
+type Error = Box<dyn std::error::Error>;
+
+#[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
+#[derive(Args, Debug)]
+pub struct DiskArgs {
+    #[command(subcommand)]
+    action: Action,
+
+    /// The control socket of a daemon, or a folder with those of several, as NAME.control
+    /// [default: $XDG_RUNTIME_DIR/pollux, or /run/pollux]
+    #[arg(long, global = true, value_name = "PATH")]
+    control: Option<PathBuf>,
+
+    /// What is printed
+    #[arg(long, global = true, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// The disks of all daemons
+    List,
+    /// What disks have counted since their daemons were started
+    Stats {
+        /// The disk [default: all]
+        name: Option<String>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For scripts
+    Json,
+}
+
+/// A disk, and the daemon that serves it.
+#[derive(Debug, Serialize)]
+struct Listed {
+    control: PathBuf,
+    #[serde(flatten)]
+    disk: Disk,
+}
+
+/// What a disk has counted, and where.
+#[derive(Debug, Serialize)]
+struct Counted {
+    control: PathBuf,
+    #[serde(flatten)]
+    stats: DiskStats,
+}
+
+/// Does what the arguments say.
+pub fn run(args: &DiskArgs) -> Result<(), Error> {
+    let (disks, failed) = ask_all(args.control.as_deref())?;
+    let text = match &args.action {
+        Action::List => match args.output {
+            Output::Json => json(&disks)?,
+            Output::Table => list(&disks),
+        },
+        Action::Stats { name } => {
+            let counted = count(&disks, name.as_deref())?;
+            match args.output {
+                Output::Json => json(&counted)?,
+                Output::Table => counters(&counted),
+            }
+        }
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(format!("{failed} of the daemons did not answer").into())
+    }
+}
+
+/// The disks of all daemons that were asked, and how many of these did not answer.
+fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
+    let named = |path: &Path, error: &dyn std::error::Error| -> Error {
+        format!("--control {}: {}", path.display(), chain(error)).into()
+    };
+    let found = find(asked).map_err(|error| format!("cannot look for control sockets: {error}"))?;
+    let (folder, sockets) = match found {
+        Sockets::One(path) => {
+            let disks: Disks = get(&path, "/v1/disks").map_err(|error| named(&path, &error))?;
+            return Ok((of(&path, disks), 0));
+        }
+        Sockets::Folder(folder, sockets) => (folder, sockets),
+    };
+    if sockets.is_empty() {
+        let folder = folder.display();
+        return Err(format!(
+            "no daemon has a control socket in {folder}; start one with --control {folder}/NAME.control, or say which \
+             by --control"
+        )
+        .into());
+    }
+    let (mut all, mut failed) = (Vec::new(), 0);
+    for path in sockets {
+        match get(&path, "/v1/disks") {
+            Ok(disks) => all.extend(of(&path, disks)),
+            // It was killed, and has left its socket.
+            Err(NoAnswer::Absent(_)) => {
+                tracing::info!(path = %path.display(), "nobody listens there");
+            }
+            Err(error) => {
+                tracing::error!("{}", named(&path, &error));
+                failed += 1;
+            }
+        }
+    }
+    Ok((all, failed))
+}
+
+fn of(control: &Path, disks: Disks) -> Vec<Listed> {
+    let listed = |disk| Listed {
+        control: control.to_owned(),
+        disk,
+    };
+    disks.disks.into_iter().map(listed).collect()
+}
+
+/// What the disks have counted, or the one called `name`.
+fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
+    let wanted = |disk: &&Listed| name.is_none_or(|name| disk.disk.name == name);
+    let wanted: Vec<_> = disks.iter().filter(wanted).collect();
+    if let (Some(name), [] | [_, _, ..]) = (name, &wanted[..]) {
+        let found = wanted.len();
+        return Err(match found {
+            0 => {
+                format!("there is no disk `{name}`; `pollux disk list` shows those that there are")
+            }
+            _ => format!("{found} daemons have a disk `{name}`; say which by --control PATH"),
+        }
+        .into());
+    }
+    let mut counted = Vec::new();
+    for listed in wanted {
+        let path = format!("/v1/disks/{}/stats", listed.disk.name);
+        match get(&listed.control, &path) {
+            Ok(stats) => counted.push(Counted {
+                control: listed.control.clone(),
+                stats,
+            }),
+            Err(error) => {
+                let at = listed.control.display();
+                return Err(format!("--control {at}: {}", chain(&error)).into());
+            }
+        }
+    }
+    Ok(counted)
+}
+
+fn json(of: &impl Serialize) -> Result<String, Error> {
+    let mut text = serde_json::to_string_pretty(of)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn list(disks: &[Listed]) -> String {
+    let row = |Listed { control, disk }: &Listed| {
+        [
+            disk.name.clone(),
+            bytes(disk.bytes),
+            if disk.read_only { "ro" } else { "rw" }.to_owned(),
+            disk.block_size.to_string(),
+            disk.queues.to_string(),
+            match &disk.frontend {
+                Some(frontend) => format!("pid {}", frontend.pid),
+                None => "-".to_owned(),
+            },
+            disk.socket.clone(),
+            control.display().to_string(),
+        ]
+    };
+    let rows: Vec<_> = disks.iter().map(row).collect();
+    let heads = [
+        ("DISK", Align::Left),
+        ("SIZE", Align::Right),
+        ("ACCESS", Align::Left),
+        ("BLOCK", Align::Right),
+        ("QUEUES", Align::Right),
+        ("FRONTEND", Align::Left),
+        ("SOCKET", Align::Left),
+        ("CONTROL", Align::Left),
+    ];
+    table(heads, &rows)
+}
+
+fn counters(counted: &[Counted]) -> String {
+    let row = |Counted { stats, .. }: &Counted| {
+        let total = &stats.total;
+        let requests = &total.requests;
+        let all = requests.all();
+        let ended: u64 = all.iter().map(Outcomes::total).sum();
+        let failed = ended - all.iter().map(|kind| kind.ok).sum::<u64>();
+        let [_, _, _, others @ ..] = all;
+        let others: u64 = others.iter().map(|kind| kind.ok).sum();
+        [
+            stats.name.clone(),
+            requests.read.ok.to_string(),
+            requests.write.ok.to_string(),
+            requests.flush.ok.to_string(),
+            others.to_string(),
+            failed.to_string(),
+            bytes(total.bytes_read),
+            bytes(total.bytes_written),
+            total.kicks.to_string(),
+            total.calls_sent.to_string(),
+            total.sleeps.to_string(),
+        ]
+    };
+    let rows: Vec<_> = counted.iter().map(row).collect();
+    let heads = [
+        ("DISK", Align::Left),
+        ("READS", Align::Right),
+        ("WRITES", Align::Right),
+        ("FLUSHES", Align::Right),
+        ("OTHERS", Align::Right),
+        ("FAILED", Align::Right),
+        ("READ", Align::Right),
+        ("WRITTEN", Align::Right),
+        ("KICKS", Align::Right),
+        ("CALLS", Align::Right),
+        ("SLEEPS", Align::Right),
+    ];
+    table(heads, &rows)
+}

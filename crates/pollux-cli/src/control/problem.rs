@@ -1,0 +1,46 @@
+//! Errors as RFC 9457 wants them: what is wrong, in which field, and what to do about it.
+
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why there is no answer (RFC 9457, `application/problem+json`).
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Problem {
+    /// What kind of problem: `about:blank`, as the status says it all.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: String,
+    /// The status.
+    pub status: u16,
+    /// What is wrong with this request.
+    pub detail: String,
+    /// What of the request is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What to do instead.
+    pub remedy: String,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or_default().to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            field: None,
+            remedy: remedy.into(),
+        }
+    }
+
+    pub fn of(mut self, field: &str) -> Self {
+        self.field = Some(field.to_owned());
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}

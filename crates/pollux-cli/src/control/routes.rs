@@ -1,0 +1,205 @@
+//! What can be asked, and how it is answered. The description for others is made from here: `/openapi.json`.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use utoipa::OpenApi;
+
+use super::metrics;
+use super::model::{
+    Count, Counters, Disk, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters, Requests,
+    Status, Worker, Workers,
+};
+use super::problem::Problem;
+use super::state::{Served, State};
+
+/// An answer.
+pub type Answer = Response<Full<Bytes>>;
+
+/// The interface, described.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Pollux",
+        description = "The disks of one `pollux serve`, over its control socket."
+    ),
+    paths(disks, disk, stats, workers, health, metrics, description),
+    components(schemas(
+        Count,
+        Counters,
+        Disk,
+        DiskStats,
+        Disks,
+        Frontend,
+        Health,
+        Outcomes,
+        Problem,
+        QueueCounters,
+        Requests,
+        Status,
+        Worker,
+        Workers
+    ))
+)]
+struct Description;
+
+/// Which requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of them.
+    Everything,
+    /// Those for metrics.
+    Metrics,
+}
+
+/// Answers a request, whatever its body is.
+pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
+    let (method, path) = (request.method(), request.uri().path());
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let found = match parts[..] {
+        ["metrics"] => Ok(metrics(state, request)),
+        _ if reach == Reach::Metrics => Err(Box::new(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no {path}"),
+            "GET /metrics is all that this address answers",
+        ))),
+        ["v1", "disks"] => Ok(json(&disks(state))),
+        ["v1", "disks", name] => named(state, name).map(|served| json(&disk(served))),
+        ["v1", "disks", name, "stats"] => named(state, name).map(|served| json(&stats(served))),
+        ["v1", "workers"] => Ok(json(&workers(state))),
+        ["v1", "health"] => Ok(json(&health(state))),
+        ["openapi.json"] => Ok(description()),
+        _ => Err(Box::new(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no {path}"),
+            "GET /openapi.json tells what there is",
+        ))),
+    };
+    match found {
+        // It was made in vain, which is cheap, and tells a wrong path from a wrong method.
+        Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
+            let mut refusal = refuse(&Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("{path} can only be read"),
+                "use GET",
+            ));
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            refusal.headers_mut().insert(ALLOW, allowed);
+            refusal
+        }
+        Ok(answer) => answer,
+        Err(problem) => refuse(&problem),
+    }
+}
+
+fn named<'a>(state: &'a State, name: &str) -> Result<&'a Served, Box<Problem>> {
+    state.disk(name).ok_or_else(|| {
+        let problem = Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no disk `{name}`"),
+            "GET /v1/disks lists the disks",
+        );
+        Box::new(problem.of("name"))
+    })
+}
+
+/// All disks.
+#[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Disks)))]
+fn disks(state: &State) -> Disks {
+    Disks {
+        disks: state.disks().iter().map(Served::disk).collect(),
+    }
+}
+
+/// One disk.
+#[utoipa::path(
+    get, path = "/v1/disks/{name}", params(("name" = String, Path, description = "The disk's name")),
+    responses(
+        (status = 200, body = Disk),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
+    )
+)]
+fn disk(served: &Served) -> Disk {
+    served.disk()
+}
+
+/// What a disk has counted.
+#[utoipa::path(
+    get, path = "/v1/disks/{name}/stats", params(("name" = String, Path, description = "The disk's name")),
+    responses(
+        (status = 200, body = DiskStats),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
+    )
+)]
+fn stats(served: &Served) -> DiskStats {
+    served.stats()
+}
+
+/// The threads that serve queues.
+#[utoipa::path(get, path = "/v1/workers", responses((status = 200, body = Workers)))]
+fn workers(state: &State) -> Workers {
+    Workers {
+        workers: state.workers(),
+    }
+}
+
+/// Is the daemon well?
+#[utoipa::path(get, path = "/v1/health", responses((status = 200, body = Health)))]
+fn health(state: &State) -> Health {
+    state.health()
+}
+
+/// All counters, for Prometheus: `OpenMetrics` for clients that accept it, else Prometheus' older text format.
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((
+        status = 200,
+        content(
+            (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            (String = "text/plain; version=0.0.4; charset=utf-8")
+        )
+    ))
+)]
+fn metrics<B>(state: &State, request: &Request<B>) -> Answer {
+    let accepted = request.headers().get(ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    let (content, text) = metrics::scrape(state, accepted.unwrap_or_default());
+    respond(StatusCode::OK, content, text.into())
+}
+
+/// This description, as `OpenAPI` 3.1.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
+fn description() -> Answer {
+    json(&Description::openapi())
+}
+
+fn json(body: &impl Serialize) -> Answer {
+    respond(StatusCode::OK, "application/json", written(body))
+}
+
+fn refuse(problem: &Problem) -> Answer {
+    respond(
+        problem.status(),
+        "application/problem+json",
+        written(problem),
+    )
+}
+
+fn written(body: &impl Serialize) -> Bytes {
+    let body = serde_json::to_vec(body).expect("plain structures can be written");
+    body.into()
+}
+
+fn respond(status: StatusCode, content: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! The control socket and the thread that answers on it.
+//!
+//! A connection carries one request and has a few seconds, however slow its client is. So many are open at once; one more
+//! closes the oldest, so clients that say nothing keep nobody else away. What clients may make us keep is thereby bounded.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use pollux_threads::{Birth, Kind};
+use rustix::fs::Mode;
+use rustix::net::sockopt::socket_peercred;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::routes::{self, Reach};
+use super::state::State;
+use crate::export::Endpoint;
+use crate::inherited::Inherited;
+use crate::rights::Rights;
+use crate::socket::{Listener, Socket};
+
+type Error = Box<dyn std::error::Error>;
+
+/// How long a connection lives.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many there are at once.
+const MOST_CONNECTIONS: usize = 32;
+/// The longest head of a request, in bytes.
+const LONGEST_HEAD: usize = 16 << 10;
+/// How many header fields it has.
+const MOST_FIELDS: usize = 64;
+
+/// Where clients come from.
+enum Door {
+    /// The control socket.
+    Control(UnixListener),
+    /// The address for metrics, which answers nothing else.
+    Metrics(TcpListener),
+}
+
+/// Who is to be answered, and on what.
+pub struct Control {
+    socket: Option<Listener>,
+    metrics: Option<std::net::TcpListener>,
+}
+
+/// One that is served.
+pub struct Running {
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+    /// The last owner of the disks: letting go of them takes calls that the thread may not make.
+    _state: Arc<State>,
+    _socket: Option<Listener>,
+}
+
+impl Control {
+    /// Makes a socket at `path`, to which only its owner may connect, and listens at `metrics`. `None`: neither is
+    /// wanted.
+    pub fn open(path: Option<&Path>, metrics: Option<SocketAddr>) -> Result<Option<Self>, Error> {
+        if path.is_none() && metrics.is_none() {
+            return Ok(None);
+        }
+        let failed = |address, error| format!("--metrics-listen {address}: {error}");
+        let metrics = metrics.map(|address| {
+            let listener = std::net::TcpListener::bind(address);
+            let listener = listener.map_err(|error| failed(address, error))?;
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "metrics are told to other machines, too");
+            }
+            // The number may have been left to the kernel.
+            let address = listener
+                .local_addr()
+                .map_err(|error| failed(address, error))?;
+            tracing::info!(%address, "metrics");
+            Ok::<_, String>(listener)
+        });
+        Ok(Some(Self {
+            socket: path.map(listen_at).transpose()?,
+            metrics: metrics.transpose()?,
+        }))
+    }
+
+    /// Answers what `state` knows, from a thread of its own.
+    pub fn start(self, state: State) -> io::Result<Running> {
+        let state = Arc::new(state);
+        let told = Arc::clone(&state);
+        let (end, ended) = oneshot::channel();
+        let socket = self
+            .socket
+            .as_ref()
+            .map(|socket| socket.as_fd().try_clone_to_owned());
+        let socket = socket
+            .transpose()?
+            .map(std::os::unix::net::UnixListener::from);
+        let birth = Birth::of(Kind::Control);
+        let builder = std::thread::Builder::new().name("control".to_owned());
+        let metrics = self.metrics;
+        // The thread may not change that.
+        if let Some(listener) = &metrics {
+            listener.set_nonblocking(true)?;
+        }
+        if let Some(listener) = &socket {
+            listener.set_nonblocking(true)?;
+        }
+        let thread = builder.spawn(move || {
+            birth.happens();
+            if let Err(error) = serve(socket, metrics, &told, ended) {
+                tracing::error!(%error, "the control socket is not served");
+            }
+        })?;
+        Ok(Running {
+            end,
+            thread,
+            _state: state,
+            _socket: self.socket,
+        })
+    }
+}
+
+impl Running {
+    /// Ends the thread, and removes the socket.
+    pub fn end(self) {
+        // The thread may have failed, and said so.
+        let _ = self.end.send(());
+        let _ = self.thread.join();
+    }
+}
+
+fn listen_at(path: &Path) -> Result<Listener, Error> {
+    let rights = Rights {
+        mode: Mode::RUSR | Mode::WUSR,
+        ..Rights::default()
+    };
+    let endpoint = Endpoint::Path {
+        path: path.to_owned(),
+        rights,
+    };
+    match Socket::open(&endpoint, &mut Inherited::default()) {
+        Ok(Socket::Listening(listener)) => {
+            tracing::info!(path = %path.display(), "control socket");
+            Ok(listener)
+        }
+        Ok(Socket::Connected(_)) => unreachable!("a path is listened on"),
+        Err(error) => Err(error.of("--control")),
+    }
+}
+
+fn serve(
+    socket: Option<std::os::unix::net::UnixListener>,
+    metrics: Option<std::net::TcpListener>,
+    state: &Arc<State>,
+    ended: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        if let Some(listener) = socket {
+            let door = Door::Control(UnixListener::from_std(listener)?);
+            tokio::spawn(accept(door, Arc::clone(state)));
+        }
+        if let Some(listener) = metrics {
+            let door = Door::Metrics(TcpListener::from_std(listener)?);
+            tokio::spawn(accept(door, Arc::clone(state)));
+        }
+        // Its other end is dropped in no other way.
+        let _ = ended.await;
+        Ok(())
+    })
+}
+
+impl Door {
+    /// Takes the next client, and answers it in a task of its own.
+    async fn next(&self, state: Arc<State>) -> io::Result<AbortHandle> {
+        let answered = match self {
+            Self::Control(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = socket_peercred(&stream).ok();
+                tokio::spawn(async move {
+                    converse(stream, &peer, Reach::Everything, &state).await;
+                })
+            }
+            Self::Metrics(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                tokio::spawn(async move { converse(stream, &peer, Reach::Metrics, &state).await })
+            }
+        };
+        Ok(answered.abort_handle())
+    }
+}
+
+async fn accept(door: Door, state: Arc<State>) {
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        match door.next(Arc::clone(&state)).await {
+            Ok(connection) => {
+                open.retain(|connection| !connection.is_finished());
+                open.push_back(connection);
+                if open.len() > MOST_CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a control connection; trying again in a second");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn converse<S>(stream: S, peer: &impl Debug, reach: Reach, state: &State)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let service = service_fn(async |request: Request<Incoming>| {
+        let answer = routes::answer(state, reach, &request);
+        let (method, path) = (request.method(), request.uri().path());
+        let status = answer.status().as_u16();
+        tracing::debug!(?peer, %method, path, status, "control request");
+        Ok::<_, Infallible>(answer)
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(LONGEST_HEAD)
+        .max_headers(MOST_FIELDS)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(PATIENCE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(?peer, %error, "a control connection broke"),
+        Err(_) => tracing::debug!(?peer, "a control connection took too long"),
+    }
+}

@@ -1,0 +1,89 @@
+//! How the sessions of one disk are ended from another thread, and who its frontend is.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::retry_on_intr;
+use rustix::net::UCred;
+use rustix::net::sockopt::socket_peercred;
+
+/// Ends the sessions of one disk from another thread.
+pub struct Stop {
+    event: OwnedFd,
+    stopping: AtomicBool,
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl Stop {
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            event,
+            stopping: AtomicBool::new(false),
+            connection: Mutex::default(),
+        })
+    }
+
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // It can fail only when it is signalled already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        if let Some(stream) = &*self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            // The session sees the end of it, lets everything end that it has taken, and only then does the
+            // frontend see it: who came back before would hand the same requests to the next process.
+            // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
+            // where the frontend has gone.
+            let _ = stream.shutdown(if takes_answers(stream) {
+                Shutdown::Read
+            } else {
+                Shutdown::Both
+            });
+        }
+    }
+
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The process at the other end of the connection, if there is one.
+    pub fn frontend(&self) -> Option<UCred> {
+        let connection = self.connection.lock();
+        let connection = connection.unwrap_or_else(PoisonError::into_inner);
+        connection
+            .as_ref()
+            .and_then(|stream| socket_peercred(stream).ok())
+    }
+
+    /// Remembers the connection that `stop` is to end.
+    pub fn set(&self, stream: Option<UnixStream>) {
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = stream;
+        if self.stopping() {
+            self.stop();
+        }
+    }
+}
+
+/// Is there room for an answer?
+fn takes_answers(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
+}
+
+/// Ready to read once it is to end.
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

@@ -1,0 +1,63 @@
+//! A client of the control socket that knows nothing of HTTP but bytes, so that it can be a bad one.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long an answer may take: it is there at once unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// All that comes back for these bytes, until the daemon closes the connection.
+pub fn say(socket: &Path, bytes: &[u8]) -> io::Result<String> {
+    let mut stream = connect(socket)?;
+    // It may have been closed before all was sent.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        // What it did not read, it threw away.
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
+        _ => {}
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The status of an answer; 0 where there is none.
+#[must_use]
+pub fn status(answer: &str) -> u16 {
+    let status = answer.split(' ').nth(1);
+    status.and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// Asks as a good client does: the status and the body.
+pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, Value)> {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: pollux\r\n\r\n");
+    let answer = say(socket, request.as_bytes())?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status(&answer), serde_json::from_str(body)?))
+}
+
+/// The body of an answer to `GET path` over TCP.
+pub fn fetch(address: SocketAddr, path: &str, accepted: &str) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: pollux\r\nAccept: {accepted}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status(&answer), body.to_owned()))
+}
