@@ -7,6 +7,9 @@ SHELL := /bin/bash
 SOCKET ?= pollux.sock
 DISK ?= memory:size=1G
 BENCH ?=
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR ?=
 export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-device -p pollux-driver -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux -p pollux-cli
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
@@ -16,7 +19,7 @@ PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profil
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean guest
+.PHONY: help run build install setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +30,9 @@ run: build ## Serve a 1 GiB memory disk on ./pollux.sock, and try it out (SOCKET
 build: ## Build target/release/pollux
 	./tests/setup.sh build
 	cargo build --release --locked
+
+install: ## Put the program, its manual, completions and units under PREFIX (/usr/local); `make build` comes first
+	./dist/install.sh '$(DESTDIR)' '$(PREFIX)' '$(SYSCONFDIR)'
 
 setup: ## Install and fetch all that the tests need
 	./tests/setup.sh

@@ -251,29 +251,6 @@ fn the_sample_configuration_is_served_on_the_socket_of_its_unit() {
     );
 }
 
-/// systemd understands the units in `dist`, and has no complaint.
-#[test]
-fn the_units_are_valid() {
-    let Some(analyze) = peers::installed("systemd-analyze") else {
-        return;
-    };
-    let folder = TempDir::new().unwrap();
-    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist");
-    let mut command = Command::new(analyze);
-    command.args(["verify", "--man=no"]);
-    for kind in ["socket", "service"] {
-        let text = fs::read_to_string(dist.join(format!("pollux@.{kind}"))).unwrap();
-        // It looks whether the program is there.
-        let program = pollux_binary().canonicalize().unwrap();
-        let text = text.replace("/usr/bin/pollux", program.to_str().unwrap());
-        fs::write(folder.path().join(format!("pollux@.{kind}")), text).unwrap();
-        command.arg(folder.path().join(format!("pollux@root.{kind}")));
-    }
-    let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.is_empty(), "{told}");
-}
-
 #[test]
 fn the_service_manager_is_told_once_sockets_take_connections() {
     let folder = TempDir::new().unwrap();

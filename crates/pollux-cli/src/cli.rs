@@ -47,6 +47,24 @@ pub enum Command {
     Disk(DiskArgs),
     /// Drive a disk over vhost-user, and measure it
     Bench(Box<BenchArgs>),
+    /// Print completions of this command line for a shell, or write its manual pages
+    #[command(subcommand)]
+    Generate(Generate),
+}
+
+/// What is made from the description of the command line.
+#[derive(Debug, Subcommand)]
+pub enum Generate {
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, pollux.1 and one for each command
+    Man {
+        /// An existing folder
+        folder: PathBuf,
+    },
 }
 
 const SERVE_EXAMPLES: &str = "\

@@ -3,10 +3,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Generate};
 use crate::log::Format;
 use crate::{bench, control, log, serve};
 
@@ -28,6 +28,7 @@ pub fn main() -> ExitCode {
             log::start(Format::Text, log_level, LevelFilter::WARN);
             bench::run(&args)
         }
+        Command::Generate(what) => generate(&what).map_err(Into::into),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,5 +37,20 @@ pub fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "pollux: {}", log::chain(&*error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints completions, or writes manual pages.
+fn generate(what: &Generate) -> io::Result<()> {
+    let mut cli = Cli::command();
+    match what {
+        Generate::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut cli, "pollux", &mut text);
+            io::stdout().write_all(&text)
+        }
+        Generate::Man { folder } => clap_mangen::generate_to(cli, folder).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
+        }),
     }
 }

@@ -129,7 +129,9 @@ mod tests {
         let words = words.chain(line.split_whitespace());
         match Cli::parse_from(words).command {
             Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Disk(_) => unreachable!("the second word is `bench`"),
+            Command::Serve(_) | Command::Disk(_) | Command::Generate(_) => {
+                unreachable!("the second word is `bench`")
+            }
         }
     }
 

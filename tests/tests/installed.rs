@@ -1,0 +1,119 @@
+//! `make install`: everything in its place, and of use there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pollux_tests::peers;
+use pollux_tests::server::pollux_binary;
+use tempfile::TempDir;
+
+/// Installs into a folder of its own, in which the program has its place.
+fn installed() -> (TempDir, PathBuf) {
+    let root = TempDir::new().unwrap();
+    let prefix = root.path().join("prefix");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/install.sh");
+    let output = Command::new(script)
+        .env("POLLUX", pollux_binary())
+        .args([Path::new(""), &prefix, &root.path().join("etc")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.is_empty(), "{told}");
+    (root, prefix)
+}
+
+/// systemd understands the units, the program that they start included, and has no complaint.
+#[test]
+fn the_units_are_valid_where_they_are_installed() {
+    let Some(analyze) = peers::installed("systemd-analyze") else {
+        return;
+    };
+    let (_root, prefix) = installed();
+    let mut command = Command::new(analyze);
+    command.args(["verify", "--man=no"]);
+    for kind in ["socket", "service"] {
+        let units = prefix.join("lib/systemd/system");
+        // An instance of the template in the same folder.
+        let instance = units.join(format!("pollux@root.{kind}"));
+        fs::copy(units.join(format!("pollux@.{kind}")), &instance).unwrap();
+        command.arg(instance);
+    }
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.is_empty(), "{told}");
+}
+
+#[test]
+fn a_user_is_described_as_systemd_wants_it() {
+    let Some(sysusers) = peers::installed("systemd-sysusers") else {
+        return;
+    };
+    let (root, prefix) = installed();
+    let output = Command::new(sysusers)
+        .arg(format!("--root={}", root.path().display()))
+        .arg(prefix.join("lib/sysusers.d/pollux.conf"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let users = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
+    assert!(users.contains("pollux:"), "{users}");
+}
+
+#[test]
+fn what_is_installed_names_what_is_installed() {
+    let (root, prefix) = installed();
+    let program = prefix.join("bin/pollux");
+    let back_end = prefix.join("libexec/pollux-vhost-user-blk");
+    let found = fs::read_to_string(root.path().join("etc/qemu/vhost-user/50-pollux.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["binary"], back_end.to_str().unwrap());
+    // QEMU's conventions: management software asks the back end what it can do.
+    let capabilities = Command::new(&back_end)
+        .arg("--print-capabilities")
+        .output()
+        .unwrap();
+    assert!(capabilities.status.success(), "{capabilities:?}");
+    let capabilities: serde_json::Value = serde_json::from_slice(&capabilities.stdout).unwrap();
+    assert_eq!(capabilities["type"], "block");
+
+    for page in ["pollux.1", "pollux-serve.1", "pollux-bench.1"] {
+        let text = fs::read_to_string(prefix.join("share/man/man1").join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}: {text}");
+    }
+    let completions = prefix.join("share/bash-completion/completions/pollux");
+    let asked = format!(
+        "source {} && COMP_WORDS=(pollux serve --blk-f) COMP_CWORD=2 && _pollux pollux --blk-f serve && \
+         echo ${{COMPREPLY[@]}}",
+        completions.display()
+    );
+    let offered = Command::new("bash").args(["-c", &asked]).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&offered.stdout).trim(),
+        "--blk-file",
+        "{offered:?}"
+    );
+    assert!(
+        Command::new(program)
+            .arg("--version")
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[test]
+fn without_a_program_there_is_advice() {
+    let root = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/install.sh");
+    let output = Command::new(script)
+        .env("POLLUX", root.path().join("pollux"))
+        .args([Path::new(""), root.path(), root.path()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && told.contains("make build"),
+        "{told}"
+    );
+}
