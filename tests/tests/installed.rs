@@ -1,5 +1,7 @@
 //! `make install`: everything in its place, and of use there.
 
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
