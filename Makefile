@@ -45,11 +45,11 @@ test-full: test peers-full ## The tests, and what takes longer: a second kernel,
 
 lint: ## Formatting, clippy, documentation
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet $(CRATES)
+	cargo clippy --workspace --all-targets --features pollux/tokio --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet --features pollux/tokio $(CRATES)
 
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once
-	cargo test --locked $(CRATES) -p pollux-fuzz
+	cargo test --locked --features pollux/tokio $(CRATES) -p pollux-fuzz
 	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites

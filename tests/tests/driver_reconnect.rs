@@ -375,7 +375,7 @@ fn a_liar_gets_no_second_chance() {
         let read = queue.read(0, vec![0; BLOCK], Completion::Call);
         backend.wait_for_held(1);
         backend.conduct(Conduct::Lie(Lie::IndexJump(1000)));
-        assert_eq!(read.wait().err(), Some(Failure::Lost));
+        assert_eq!(read.wait().unwrap_err().failure, Failure::Lost);
         assert!(matches!(driver.lost(), Some(Lost::Ring { .. })));
         let seen = backend.wait_until(|seen| seen.over == 1);
         assert_eq!((seen.sessions, driver.reconnects()), (1, 0));
@@ -395,7 +395,7 @@ fn changed(change: impl FnOnce(&Place) -> Server) -> (Driver, Result<(), Failure
     drop(server);
     let write = queue.write(0, vec![1; 512], Durability::Volatile, Completion::Call);
     let _server = change(&place);
-    let ended = write.wait().map(drop);
+    let ended = write.wait().map(drop).map_err(Failure::from);
     // It is told after those who sleep were woken.
     let event = events.recv().unwrap();
     drop(subscription);

@@ -119,9 +119,9 @@ fn lose_handles(driver: &Driver, wrong: impl FnOnce(usize) -> Vec<Held>) -> Vec<
     let list = queue.read(0, Vec::from(lists), Completion::Call);
     let held = wrong(7);
     for read in waiting {
-        assert_eq!(read.wait().err(), Some(Failure::Lost));
+        assert_eq!(read.wait().unwrap_err().failure, Failure::Lost);
     }
-    assert_eq!(list.wait().err(), Some(Failure::Lost));
+    assert_eq!(list.wait().unwrap_err().failure, Failure::Lost);
     assert!(driver.retired() >= 9 * BLOCK as u64, "{}", driver.retired());
     held
 }

@@ -1,5 +1,7 @@
 //! Requests, completions, and the channel between them.
 
+use std::io;
+
 use pollux_memory::Spans;
 use rustix::io::Errno;
 
@@ -93,6 +95,19 @@ pub enum Failure {
     /// The device behind the disk is gone. What became of the request is not known.
     #[error("the device is gone")]
     Lost,
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure {
+            Failure::Io(errno) => return errno.into(),
+            Failure::Unsupported => io::ErrorKind::Unsupported,
+            Failure::OutOfRange => io::ErrorKind::InvalidInput,
+            Failure::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
+            Failure::Lost => io::ErrorKind::NotConnected,
+        };
+        Self::new(kind, failure)
+    }
 }
 
 /// A request has ended.

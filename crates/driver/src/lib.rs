@@ -88,11 +88,13 @@ pub use requests::hybrid::Hybrid;
 pub use shared::channel::SharedChannel;
 pub use shared::lock::LockTimes;
 #[cfg(not(loom))]
-pub use shared::pending::Pending;
+pub use shared::pending::{Failed, Pending};
 #[cfg(not(loom))]
 pub use shared::queue::Queue;
 #[cfg(not(loom))]
 pub use shared::readiness::Readiness;
+#[cfg(all(feature = "tokio", not(loom)))]
+pub use shared::tokio::Driving;
 
 /// The shared queue without ring and descriptors, for loom to run.
 #[cfg(loom)]

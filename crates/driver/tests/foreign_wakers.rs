@@ -64,7 +64,8 @@ fn unclonable() -> Waker {
 }
 
 fn poll(request: &mut Pending<()>, waker: &Waker) -> Poll<Result<(), Failure>> {
-    Pin::new(request).poll(&mut Context::from_waker(waker))
+    let polled = Pin::new(request).poll(&mut Context::from_waker(waker));
+    polled.map_err(Failure::from)
 }
 
 fn poll_panics(request: &mut Pending<()>, waker: &Waker) {

@@ -113,7 +113,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
         let wait = |completion| {
             move || {
                 let result = read(driver, queue, completion).wait();
-                assert_eq!(result.unwrap_err(), Failure::Lost);
+                assert_eq!(result.unwrap_err().failure, Failure::Lost);
             }
         };
         // Two are in flight, and the others wait for room.
@@ -125,7 +125,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
             while !pending.is_done() {
                 thread::yield_now();
             }
-            assert_eq!(pending.wait().unwrap_err(), Failure::Lost);
+            assert_eq!(pending.wait().unwrap_err().failure, Failure::Lost);
         });
         for waiter in own {
             let channel = driver.channel(waiter.point()).unwrap();
@@ -145,7 +145,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
     let lost = driver.lost().unwrap();
     assert!(driver.retired() > 0, "what was in flight");
     let late = read(&driver, &queue, Completion::Call);
-    assert_eq!(late.wait().unwrap_err(), Failure::Lost);
+    assert_eq!(late.wait().unwrap_err().failure, Failure::Lost);
     let error = driver.queue(1).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     lost

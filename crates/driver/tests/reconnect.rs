@@ -207,7 +207,10 @@ fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
             }
             thread::yield_now();
         }
-        assert_eq!(waits.join().unwrap(), Err(Failure::Lost));
+        assert_eq!(
+            waits.join().unwrap().map_err(Failure::from),
+            Err(Failure::Lost)
+        );
     });
     let lost = driver.lost();
     assert!(

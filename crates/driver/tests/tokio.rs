@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::Served;
 use pollux_disk::Durability;
 use pollux_driver::{Completion, Driver, Options, Queue};
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 
 const TASKS: u8 = 32;
@@ -49,13 +48,23 @@ fn tasks_share_a_queue_with_a_blocked_thread_and_a_poller() {
     served.join();
 }
 
+#[test]
+fn outside_a_runtime_nothing_drives_a_queue() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let queue = driver.queue(0).unwrap();
+    assert!(queue.drive_in_tokio().is_err());
+    drop((queue, driver));
+    served.join();
+}
+
 fn run_tasks(driver: &Driver, queue: &Queue) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_io()
         .build();
     runtime.unwrap().block_on(async {
-        let driving = tokio::spawn(drive(queue.clone()));
+        let driving = queue.drive_in_tokio().unwrap();
         let mut tasks = JoinSet::new();
         for task in 0..TASKS {
             tasks.spawn(write_and_read(driver.clone(), queue.clone(), task));
@@ -63,18 +72,8 @@ fn run_tasks(driver: &Driver, queue: &Queue) {
         while let Some(task) = tasks.join_next().await {
             task.unwrap();
         }
-        driving.abort();
+        drop(driving);
     });
-}
-
-async fn drive(queue: Queue) {
-    let readiness = queue.readiness().unwrap();
-    // SAFETY: the descriptor of a `Readiness` is open, and the same, for as long as it lives.
-    let readiness = unsafe { AsyncFd::register(readiness) }.unwrap();
-    loop {
-        readiness.readable().await.unwrap().clear_ready();
-        readiness.get_ref().drive();
-    }
 }
 
 async fn write_and_read(driver: Driver, queue: Queue, task: u8) {

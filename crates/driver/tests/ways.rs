@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::Served;
-use pollux_disk::{Channel, Disk, Durability, Op, Queued, Request, Ticket, Unmap};
+use pollux_disk::{Channel, Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
 use pollux_driver::{Completion, Hybrid, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Spans};
+use rustix::io::Errno;
 
 const ALL: [Waiting; 3] = [Waiting::Polled, Waiting::Call, Waiting::Adaptive];
 
@@ -164,5 +165,31 @@ fn whoever_comes_as_the_last_handle_goes_waits_for_the_queue() {
         }
     });
     drop(driver);
+    served.join();
+}
+
+#[test]
+fn what_fails_gives_its_memory_back() {
+    let served = Served::disk("fault:error=EIO,on=memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let queue = driver.queue(0).unwrap();
+
+    let mut buffer = driver.allocate(4096).unwrap();
+    buffer.write(0, b"mine");
+    let write = queue.write(0, buffer, Durability::Volatile, Completion::Call);
+    let failed = write.wait().unwrap_err();
+    assert_eq!(failed.failure, Failure::Io(Errno::IO));
+    let mut kept = [0; 4];
+    failed.data.unwrap().read(0, &mut kept);
+    assert_eq!(&kept, b"mine");
+
+    // Known to fail before the device is asked.
+    let beyond = driver.geometry().bytes;
+    let read = queue.read(beyond, vec![0; 512], Completion::Polled);
+    let failed = read.wait().unwrap_err();
+    assert_eq!(failed.data.as_deref(), Some(&[0; 512][..]));
+    let error = std::io::Error::from(failed);
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    drop((queue, driver));
     served.join();
 }

@@ -178,17 +178,17 @@ pub struct ProcessArgs {
 
     /// Show completions to the driver before new requests are taken, or after [default:
     /// completions-first]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
     pub signal: Option<SignalWhen>,
 
     /// Let the driver kick only while the worker sleeps, or between any two turns [default:
     /// off-while-awake]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
     pub kicks: Option<KicksWhen>,
 
     /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
     /// once [default: when-quiet]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
     pub calls: Option<CallsWhen>,
 
     /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! pollux serve --socket-path disk.sock --disk memory:size=1G &
-//! cargo run --release -p pollux --example tokio -- disk.sock
+//! cargo run --release -p pollux --features tokio --example tokio -- disk.sock
 //! ```
 
 use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use pollux::disk::{Disk, Failure};
+use pollux::disk::Disk;
 use pollux::driver::{Completion, Driver, Options, Queue};
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 
 const TASKS: u64 = 32;
@@ -24,8 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let socket = socket.ok_or("which disk? give the path of its socket")?;
     let driver = Driver::connect(Path::new(&socket), &Options::default())?;
     let queue = driver.queue(0)?;
-    // Whoever awaits a request sleeps until the device has called and this task has seen it.
-    let driving = tokio::spawn(drive(queue.clone()));
+    // Completes requests, and wakes the tasks that await them, each time that the device calls.
+    let _driving = queue.drive_in_tokio()?;
 
     let start = Instant::now();
     let mut tasks = JoinSet::new();
@@ -36,31 +36,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         task??;
     }
     let took = start.elapsed();
-    driving.abort();
     println!("{} reads by {TASKS} tasks in {took:?}", TASKS * READS);
     println!("{:?}", queue.counters());
     Ok(())
 }
 
-/// Completes requests for everybody, each time that the device calls.
-async fn drive(queue: Queue) -> std::io::Result<()> {
-    #[allow(
-        deprecated,
-        reason = "its descriptor never changes, which is all that the function in its stead asks for"
-    )]
-    let readiness = queue.readiness()?;
-    // SAFETY: the descriptor of a `Readiness` is open, and the same, for as long as it lives.
-    let readiness = unsafe { AsyncFd::register(readiness) }?;
-    loop {
-        let mut ready = readiness.readable().await?;
-        ready.clear_ready();
-        readiness.get_ref().drive();
-    }
-}
-
-async fn read_some(driver: Driver, queue: Queue, task: u64) -> Result<(), Failure> {
+async fn read_some(driver: Driver, queue: Queue, task: u64) -> io::Result<()> {
     let blocks = driver.geometry().bytes / BLOCK;
-    let mut buffer = driver.allocate(4096).map_err(|_| Failure::Lost)?;
+    let mut buffer = driver.allocate(4096)?;
     for read in 0..READS {
         // Scattered well enough for an example.
         let block = (task * READS + read).wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;

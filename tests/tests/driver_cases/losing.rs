@@ -69,8 +69,8 @@ pub fn until_lost(driver: &Driver, who: Who, count: &AtomicU64) {
     }
 }
 
-fn is_lost(error: Failure) {
-    assert_eq!(error, Failure::Lost);
+fn is_lost(error: impl Into<Failure>) {
+    assert_eq!(error.into(), Failure::Lost);
 }
 
 fn start(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffer> {

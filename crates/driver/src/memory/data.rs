@@ -45,8 +45,8 @@ pub mod sealed {
         ///
         /// # Errors
         ///
-        /// When there is no room for a copy.
-        fn lend(self, pool: &Pool, direction: Direction) -> io::Result<Self::Lent>;
+        /// When there is no room for a copy; it comes back.
+        fn lend(self, pool: &Pool, direction: Direction) -> Result<Self::Lent, (Self, io::Error)>;
 
         /// Where it lies.
         ///
@@ -67,7 +67,7 @@ impl sealed::Lend for () {
     type Lent = ();
     type Spans = [Span; 0];
 
-    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<()> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> Result<(), (Self, io::Error)> {
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl sealed::Lend for Buffer {
     type Lent = Self;
     type Spans = [Span; 1];
 
-    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> Result<Self, (Self, io::Error)> {
         Ok(self)
     }
 
@@ -106,7 +106,7 @@ impl sealed::Lend for Vec<Buffer> {
     type Lent = Self;
     type Spans = Vec<Span>;
 
-    fn lend(self, _pool: &Pool, _direction: Direction) -> io::Result<Self> {
+    fn lend(self, _pool: &Pool, _direction: Direction) -> Result<Self, (Self, io::Error)> {
         Ok(self)
     }
 
@@ -130,8 +130,11 @@ impl sealed::Lend for Vec<u8> {
     type Lent = (Self, Buffer);
     type Spans = [Span; 1];
 
-    fn lend(self, pool: &Pool, direction: Direction) -> io::Result<(Self, Buffer)> {
-        let mut through = pool.allocate(self.len())?;
+    fn lend(self, pool: &Pool, direction: Direction) -> Result<(Self, Buffer), (Self, io::Error)> {
+        let mut through = match pool.allocate(self.len()) {
+            Ok(through) => through,
+            Err(error) => return Err((self, error)),
+        };
         if direction == Direction::Out {
             through.write(0, &self);
         }

@@ -21,6 +21,8 @@ pub mod room;
 #[cfg(not(loom))]
 pub mod state;
 pub mod switchboard;
+#[cfg(all(feature = "tokio", not(loom)))]
+pub mod tokio;
 #[cfg(not(loom))]
 pub mod transport;
 #[cfg(not(loom))]

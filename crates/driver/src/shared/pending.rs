@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -38,9 +39,43 @@ pub struct Pending<D: Data> {
     direction: Direction,
 }
 
+/// A request that has failed, and the memory that was lent with it.
+///
+/// `?` turns it into a [`Failure`] or an [`io::Error`] and drops the memory.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{failure}")]
+pub struct Failed<D> {
+    /// Why it failed.
+    #[source]
+    pub failure: Failure,
+    /// What was lent, unless the device is gone and may still write to it ([`Failure::Lost`]). What a failed read has
+    /// left there is not specified.
+    pub data: Option<D>,
+}
+
+impl<D> fmt::Debug for Failed<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Failed").field(&self.failure).finish()
+    }
+}
+
+impl<D> From<Failed<D>> for Failure {
+    fn from(failed: Failed<D>) -> Self {
+        failed.failure
+    }
+}
+
+impl<D> From<Failed<D>> for io::Error {
+    fn from(failed: Failed<D>) -> Self {
+        failed.failure.into()
+    }
+}
+
 enum Progress<D: Data> {
+    /// Its memory could not be lent.
+    Kept(D, Failure),
     /// How it ends was known before the device was asked.
-    Foreseen(Option<Arc<Lent<D>>>, Result<(), Failure>),
+    Foreseen(Arc<Lent<D>>, Result<(), Failure>),
     /// There is no room for it.
     Waiting(Arc<Lent<D>>, Option<Turn>),
     /// The device has it.
@@ -107,9 +142,9 @@ impl<D: Data> Pending<D> {
         let pool = shared.board.transport().queue().device().pool();
         let lent = match data.lend(pool, direction) {
             Ok(lent) => lent,
-            Err(error) => {
+            Err((data, error)) => {
                 tracing::debug!(%error, "no memory for a copy");
-                let progress = Progress::Foreseen(None, Err(Failure::Io(Errno::NOMEM)));
+                let progress = Progress::Kept(data, Failure::Io(Errno::NOMEM));
                 return Self {
                     shared,
                     progress,
@@ -156,7 +191,7 @@ impl<D: Data> Pending<D> {
         }
         let lent = Arc::clone(lent);
         self.progress = match foreseen {
-            Some(result) => Progress::Foreseen(Some(lent), result),
+            Some(result) => Progress::Foreseen(lent, result),
             None => Progress::InFlight(lent),
         };
     }
@@ -166,7 +201,7 @@ impl<D: Data> Pending<D> {
     pub fn is_done(&mut self) -> bool {
         self.submit();
         match &self.progress {
-            Progress::Foreseen(..) | Progress::Over => true,
+            Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => true,
             Progress::Waiting(..) => {
                 self.shared.board.poll();
                 false
@@ -185,9 +220,9 @@ impl<D: Data> Pending<D> {
     ///
     /// # Errors
     ///
-    /// How the request failed; [`Failure::Lost`] when the device is gone
+    /// How the request failed, with its memory; [`Failure::Lost`], without it, when the device is gone
     /// ([`Driver::lost`](crate::Driver::lost) says why).
-    pub fn wait(mut self) -> Result<D, Failure> {
+    pub fn wait(mut self) -> Result<D, Failed<D>> {
         if self.is_done() {
             return self.end();
         }
@@ -225,7 +260,7 @@ impl<D: Data> Pending<D> {
         }
     }
 
-    fn sleep(mut self) -> Result<D, Failure> {
+    fn sleep(mut self) -> Result<D, Failed<D>> {
         let shared = Arc::clone(&self.shared);
         shared.board.block(|waker| self.poll_with(waker))
     }
@@ -233,11 +268,11 @@ impl<D: Data> Pending<D> {
     fn completion(&self) -> Option<Completion> {
         match &self.progress {
             Progress::Waiting(lent, _) | Progress::InFlight(lent) => Some(lent.completion),
-            Progress::Foreseen(..) | Progress::Over => None,
+            Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => None,
         }
     }
 
-    fn poll_with(&mut self, waker: &Waker) -> Poll<Result<D, Failure>> {
+    fn poll_with(&mut self, waker: &Waker) -> Poll<Result<D, Failed<D>>> {
         loop {
             if self.is_done() {
                 return Poll::Ready(self.end());
@@ -253,32 +288,40 @@ impl<D: Data> Pending<D> {
                         return Poll::Pending;
                     }
                 }
-                Progress::Foreseen(..) | Progress::Over => {}
+                Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => {}
             }
         }
     }
 
     /// How it has ended, with its memory.
-    fn end(&mut self) -> Result<D, Failure> {
+    fn end(&mut self) -> Result<D, Failed<D>> {
         let (lent, result) = match std::mem::replace(&mut self.progress, Progress::Over) {
+            Progress::Kept(data, failure) => {
+                return Err(Failed {
+                    failure,
+                    data: Some(data),
+                });
+            }
             Progress::Foreseen(lent, result) => (lent, result),
             Progress::InFlight(lent) => {
                 let result = lent.state.result().expect("asked when it has ended");
-                (Some(lent), result)
+                (lent, result)
             }
             Progress::Waiting(..) | Progress::Over => {
                 panic!("a request is not waited for after its end")
             }
         };
-        result?;
-        let data = lent.and_then(|lent| lock(&lent.data).take());
-        let data = data.expect("only what failed has lost its memory");
-        Ok(D::take_back(data, self.direction))
+        let data = lock(&lent.data).take();
+        let data = data.map(|data| D::take_back(data, self.direction));
+        match result {
+            Ok(()) => Ok(data.expect("only a device that is gone keeps memory")),
+            Err(failure) => Err(Failed { failure, data }),
+        }
     }
 }
 
 impl<D: Data> Future for Pending<D> {
-    type Output = Result<D, Failure>;
+    type Output = Result<D, Failed<D>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.get_mut().poll_with(context.waker())
@@ -302,6 +345,7 @@ impl<D: Data> Drop for Pending<D> {
 impl<D: Data> fmt::Debug for Pending<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let progress = match &self.progress {
+            Progress::Kept(_, failure) => return f.debug_tuple("Kept").field(failure).finish(),
             Progress::Foreseen(_, result) => {
                 return f.debug_tuple("Foreseen").field(result).finish();
             }

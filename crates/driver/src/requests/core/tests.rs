@@ -131,7 +131,10 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
             "{lost:?}"
         );
         assert_eq!(
-            queue.flush(Completion::Polled).wait(),
+            queue
+                .flush(Completion::Polled)
+                .wait()
+                .map_err(Failure::from),
             Err(Failure::Lost),
             "and so is whoever comes later"
         );
