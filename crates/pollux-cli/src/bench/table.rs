@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use hdrhistogram::Histogram;
 use pollux::driver::{Counters, LockTimes};
+use pollux_load::Histogram;
 
-use super::latency::{Direction, Split};
 use super::report::Report;
 use super::units::{bandwidth, count, float, per, rate, time, us_per};
+use pollux_load::{Direction, Split};
 
 /// The headings of the table, each at the right edge of its column.
 const HEADINGS: [&str; 8] = [
@@ -63,7 +63,7 @@ fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Directio
     if side.requests == 0 {
         return;
     }
-    let kind = |label: &str, times: &Histogram<u64>, text: &mut String| {
+    let kind = |label: &str, times: &Histogram, text: &mut String| {
         let requests = times.len();
         let bytes = requests * report.plan.bytes as u64;
         let mut cells = vec![
@@ -86,7 +86,7 @@ fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Directio
     }
 }
 
-fn latencies(times: &Histogram<u64>) -> [String; 5] {
+fn latencies(times: &Histogram) -> [String; 5] {
     let at = |percentile| time(float(times.value_at_percentile(percentile)));
     [
         time(times.mean()),
