@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use pollux_driver::Waiter;
+use pollux_load::{Closed, Histogram, microseconds};
 use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
 use pollux_tests::server::Server;
@@ -20,9 +21,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::client::{Blkio, Client, Own, Requests};
+use crate::client::{Blkio, Client};
 use crate::interrupt::Interrupt;
-use crate::load::{Latencies, Load, microseconds};
 use crate::pairing::{self, Distance, Tagged};
 use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
@@ -175,12 +175,10 @@ pub fn sitting(
 fn connect(socket: &Path, client: Client, cell: Cell) -> io::Result<Box<dyn Phases>> {
     let (disk, job) = (cell.disk, cell.job());
     Ok(match client {
-        Client::Blkio(waiting) => {
-            Box::new(Load::new(Blkio::connect(socket, waiting, job)?, disk, job))
-        }
+        Client::Blkio(waiting) => Box::new(job.closed(Blkio::connect(socket, waiting, job)?, disk)),
         Client::Driver(waiting) => {
-            let client = Own::connect(socket, Waiter::new(waiting)?, job)?;
-            Box::new(Load::new(client, disk, job))
+            let client = job.connect(socket, Waiter::new(waiting)?)?;
+            Box::new(job.closed(client, disk))
         }
     })
 }
@@ -212,24 +210,24 @@ pub fn watched<T: Send + 'static>(
 trait Phases {
     /// Queues as many requests as there may be.
     fn begin(&mut self);
-    /// [`Load::run_for`]
+    /// [`Closed::run_for`]
     fn run_for(&mut self, time: Duration) -> io::Result<u32>;
-    /// [`Load::run_timed`]
-    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies>;
-    /// [`Load::finish`]
+    /// [`Closed::run_timed`]
+    fn run_timed(&mut self, time: Duration) -> io::Result<Histogram>;
+    /// [`Closed::finish`]
     fn finish(&mut self) -> io::Result<()>;
     /// Ends the connection, with nothing in flight.
     fn end(self: Box<Self>) -> io::Result<()>;
 }
 
-impl<R: Requests> Phases for Load<R> {
+impl<R: pollux_load::Client> Phases for Closed<R> {
     fn begin(&mut self) {
         Self::begin(self);
     }
     fn run_for(&mut self, time: Duration) -> io::Result<u32> {
         Self::run_for(self, time)
     }
-    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
+    fn run_timed(&mut self, time: Duration) -> io::Result<Histogram> {
         Self::run_timed(self, time)
     }
     fn finish(&mut self) -> io::Result<()> {

@@ -242,7 +242,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// One queue. It can be sent to a thread of its own.
 pub struct Queue {
     blkioq: Blkioq,
-    /// What the last wait brought: `returned` are filled in, `taken` of these are told.
+    /// What the last wait returned: `returned` are filled in, `taken` of these are told.
     completions: Box<[MaybeUninit<Completion>]>,
     returned: usize,
     taken: usize,
@@ -359,9 +359,9 @@ impl Queue {
         self.wait_within(at_least, Some(PATIENCE))
     }
 
-    /// No wait brings more than `most` from now on: what a program is like that asks for another request as soon as
-    /// it has one back.
-    pub fn bring_at_most(&mut self, most: usize) {
+    /// No wait returns more than `most` from now on, as in a program that sends another request as soon as it has one
+    /// back.
+    pub fn return_at_most(&mut self, most: usize) {
         assert_eq!(self.taken, self.returned, "a completion would be lost");
         self.completions = (0..most).map(|_| MaybeUninit::uninit()).collect();
     }
@@ -424,7 +424,10 @@ fn outcome(ret: i32) -> Result<(), Errno> {
 /// Says what we were doing when libblkio refused, and keeps the kind of the error.
 fn doing(what: &str) -> impl FnOnce(blkio::Error) -> io::Error + '_ {
     move |problem| {
-        let kind = io::Error::from_raw_os_error(problem.errno().raw_os_error()).kind();
+        let kind = match problem.errno().raw_os_error() {
+            late if late == Errno::TIME.raw_os_error() => io::ErrorKind::TimedOut,
+            other => io::Error::from_raw_os_error(other).kind(),
+        };
         io::Error::new(kind, format!("libblkio could not {what}: {problem}"))
     }
 }

@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use io_uring::{IoUring, opcode, types};
-use pollux_tests::random::Random;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::Price;
@@ -63,8 +62,8 @@ pub fn prices(processors: Processors, images: &Images) -> io::Result<Vec<Price>>
 
 /// Random offsets within `disk`.
 fn offsets(disk: Disk) -> impl FnMut() -> u64 {
-    let mut random = Random::new(1);
-    move || random.below(disk.size() / BLOCK as u64) * BLOCK as u64
+    let mut random = fastrand::Rng::with_seed(1);
+    move || random.u64(..disk.size() / BLOCK as u64) * BLOCK as u64
 }
 
 fn pread(name: &'static str, file: &File, disk: Disk) -> io::Result<Price> {

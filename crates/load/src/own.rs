@@ -128,9 +128,15 @@ impl<C: Channel, B: Lend> Own<C, B> {
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         let Self { channel, back, .. } = self;
-        back.all.drain(..back.taken);
+        if back.taken == back.all.len() {
+            back.all.clear();
+        } else {
+            back.all.drain(..back.taken);
+        }
         back.taken = 0;
         channel.submit();
+        // Where the device is as fast as this, there is no wait.
+        channel.reap(&mut |done| back.all.push(done));
         let waiter = other.unwrap_or(&mut self.waiter);
         while back.all.len() < at_least {
             let put = &mut |done| back.all.push(done);
