@@ -15,10 +15,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags, iovec};
+use pollux_memory::Span;
 use rustix::io::Errno;
 
 /// How a queue waits for completions.
@@ -201,6 +203,18 @@ impl Memory {
         let to = self.pointer(range);
         // SAFETY: as in `put`.
         unsafe { to.write_bytes(byte, len) }
+    }
+
+    /// `range` of it.
+    ///
+    /// # Safety
+    ///
+    /// The memory is kept until nobody uses the span any more.
+    pub unsafe fn span(&self, range: Range<usize>) -> Span {
+        let len = range.len();
+        let start = NonNull::new(self.pointer(range)).expect("no memory lies at 0");
+        // SAFETY: by this function's own promise; `pointer` has checked the range.
+        unsafe { Span::new(start, len) }
     }
 
     /// Leaves the memory mapped until the connection ends: for ending one with requests in flight.
