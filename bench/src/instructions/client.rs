@@ -254,7 +254,7 @@ impl Counted {
         match found.iter().find(|found| **found != other.len()) {
             None => Ok(()),
             Some(wrong) => Err(io::Error::other(format!(
-                "a look found {wrong} requests, and a batch has {}",
+                "a poll found {wrong} requests, and a batch has {}",
                 self.depth
             ))),
         }

@@ -11,7 +11,7 @@ use crate::round_trip::{Processors, round_trips};
 pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
     let _pinned = Pinned::to(processors.own)?;
     Ok(vec![
-        Price::of_batches("a look at the clock", 1000, || {
+        Price::of_batches("reading the clock", 1000, || {
             std::hint::black_box(Instant::now());
             Ok(())
         })?,

@@ -101,8 +101,8 @@ fn io_uring(name: &'static str, file: &File, disk: Disk, depth: u32) -> io::Resu
         for page in &mut *pages {
             let fd = types::Fd(file.as_raw_fd());
             let read = opcode::Read::new(fd, page.0.as_mut_ptr(), length).offset(offset());
-            // SAFETY: the page is never freed, and nobody looks at it but `submit_and_wait` below has
-            // waited for every read; if that failed, nobody looks at it any more.
+            // SAFETY: the page is never freed, and nothing reads it but `submit_and_wait` below has
+            // waited for every read; if that failed, nothing reads it any more.
             unsafe { ring.submission().push(&read.build()) }.map_err(io::Error::other)?;
         }
         ring.submit_and_wait(pages.len())?;

@@ -140,7 +140,7 @@ pub struct Run {
     arrivals: Option<Arrivals>,
     /// When no more requests are started.
     end: u64,
-    /// The first look at the clock after that.
+    /// The first reading of the clock after that.
     last: Option<u64>,
 }
 

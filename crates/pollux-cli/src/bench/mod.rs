@@ -40,7 +40,7 @@ type Error = Box<dyn std::error::Error>;
 
 /// Runs the load and prints what it came to.
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
-    // Whoever asks all processes of this program for their counters may come early.
+    // SIGUSR1 may come early: it is sent to all processes of this program for their counters.
     let signals = Signals::new([SIGUSR1])?;
     let cpus = args.process.cpu_list()?;
     let mut of_the_server = cpus.clone();

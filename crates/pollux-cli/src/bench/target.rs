@@ -113,7 +113,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
             None | Some(options::KickLock::Released) => KickLock::Released,
             Some(options::KickLock::Held) => KickLock::Held,
         },
-        // Recording costs something, so only for whoever is interested in the lock.
+        // Recording costs something, so only where the lock is what is measured.
         record_lock: args.kick_lock.is_some(),
         ..Experiment::default()
     };
