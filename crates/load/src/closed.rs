@@ -61,10 +61,6 @@ impl<R: Client> Closed<R> {
     }
 
     /// Replaces every request that comes back by another for `time`, and counts them.
-    ///
-    /// # Errors
-    ///
-    /// That of the first request that failed; so have all functions here.
     pub fn run_for(&mut self, time: Duration) -> io::Result<u32> {
         let end = Instant::now() + time;
         let mut count = 0;
@@ -82,10 +78,6 @@ impl<R: Client> Closed<R> {
 
     /// Sends what was queued, waits for so many requests at least, and queues another for each that has
     /// come back; returns how many.
-    ///
-    /// # Errors
-    ///
-    /// As [`Closed::run_for`].
     #[inline]
     pub fn turn(&mut self, at_least: usize) -> io::Result<u32> {
         self.client.wait(at_least, None)?;
@@ -100,10 +92,6 @@ impl<R: Client> Closed<R> {
     /// The same as [`Closed::run_for`], and records how long each took: from the poll that found its
     /// buffer free until the poll that found it back. One reading of the clock serves a whole batch for
     /// both.
-    ///
-    /// # Errors
-    ///
-    /// As [`Closed::run_for`].
     pub fn run_timed(&mut self, time: Duration) -> io::Result<Histogram> {
         let mut timer = self.timer();
         let end = Instant::now() + time;
@@ -121,10 +109,6 @@ impl<R: Client> Closed<R> {
     }
 
     /// A turn whose requests are timed; returns when that was.
-    ///
-    /// # Errors
-    ///
-    /// As [`Closed::run_for`].
     pub fn turn_timed(&mut self, at_least: usize, timer: &mut Timer) -> io::Result<Instant> {
         self.client.wait(at_least, None)?;
         let now = Instant::now();
@@ -162,10 +146,6 @@ impl<R: Client> Closed<R> {
     }
 
     /// Sends the requests of `batch`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Closed::run_for`].
     pub fn send(&mut self, batch: &[usize]) -> io::Result<()> {
         for slot in batch {
             self.queue(*slot);
@@ -174,10 +154,6 @@ impl<R: Client> Closed<R> {
     }
 
     /// Sends the requests of `batch`, which becomes those that have come back.
-    ///
-    /// # Errors
-    ///
-    /// As [`Closed::run_for`].
     #[inline]
     pub fn exchange(&mut self, batch: &mut Vec<usize>) -> io::Result<()> {
         batch.drain(..).for_each(|slot| self.queue(slot));
@@ -189,20 +165,12 @@ impl<R: Client> Closed<R> {
     }
 
     /// Ends the connection with its requests in flight.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::end`].
     pub fn end(self) -> io::Result<()> {
         let depth = self.depth;
         self.end_with(depth)
     }
 
     /// Ends the connection with so many requests in flight.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::end`].
     pub fn end_with(self, in_flight: usize) -> io::Result<()> {
         self.client.end(in_flight)
     }

@@ -4,7 +4,6 @@
 //! same time ends the one request and begins the next.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +13,7 @@ use pollux_disk::wait::Sleeper;
 
 use crate::client::{Ask, Client};
 use crate::latency::{Direction, Latencies};
-use crate::pattern::Pattern;
+use crate::plan::{Idle, Plan};
 use crate::stop::{Live, Stop};
 use crate::task::{Choice, Next, Task};
 use crate::verify::{Mismatch, Model, Stamp, UNTOUCHED};
@@ -23,53 +22,6 @@ use crate::verify::{Mismatch, Model, Stamp, UNTOUCHED};
 const YIELD_AFTER: u32 = 1024;
 /// A wait with a timeout ends that early to see whether the job is to end.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-
-/// How a job waits for its next request to be due, with none in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// It polls the clock.
-    Poll,
-    /// It sleeps, until so long before that time.
-    Sleep(Duration),
-}
-
-/// What a job does.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Which requests there are.
-    pub pattern: Pattern,
-    /// Requests in flight at most.
-    pub depth: usize,
-    /// Bytes of a request.
-    pub bytes: usize,
-    /// Where its part of the disk begins.
-    pub begin: u64,
-    /// For how long requests are started.
-    pub runtime: Duration,
-    /// Requests a second that are started whatever became of those before (an open loop); else as many as fit.
-    pub rate: Option<NonZeroU32>,
-    /// How the job waits where there is a rate.
-    pub idle: Idle,
-    /// Marks the blocks that this run writes, if they are verified.
-    pub verify: Option<u64>,
-}
-
-impl Plan {
-    /// A closed loop from the beginning of the disk, for no time yet.
-    #[must_use]
-    pub fn new(pattern: Pattern, depth: usize, bytes: usize) -> Self {
-        Self {
-            pattern,
-            depth,
-            bytes,
-            begin: 0,
-            runtime: Duration::ZERO,
-            rate: None,
-            idle: Idle::Sleep(Duration::ZERO),
-            verify: None,
-        }
-    }
-}
 
 /// Why a job ended before its time.
 #[derive(Debug, thiserror::Error)]
@@ -144,19 +96,11 @@ pub struct Measured {
 
 impl<R: Client> Job<R> {
     /// One that does what `plan` says by `client`, which has as many buffers of as many bytes.
-    ///
-    /// # Errors
-    ///
-    /// When the process is out of descriptors.
     pub fn new(plan: Plan, client: R) -> io::Result<Self> {
         Self::watched(plan, client, Arc::default(), Arc::default())
     }
 
     /// The same, where `stop` ends it and `live` shows how far it is.
-    ///
-    /// # Errors
-    ///
-    /// When the process is out of descriptors.
     pub fn watched(plan: Plan, client: R, stop: Arc<Stop>, live: Arc<Live>) -> io::Result<Self> {
         let idle = Sleeper::new()?;
         stop.wakes(idle.point());
@@ -424,7 +368,6 @@ impl Verifier {
 }
 
 /// In a word: six centuries.
-#[must_use]
 pub fn nanoseconds(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }

@@ -20,14 +20,12 @@ const MOST: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
 /// One without any, of all latencies that there may be.
-#[must_use]
 pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(1, MOST, DIGITS).expect("the bounds are as it wants them")
 }
 
 /// The time that so many of them did not exceed.
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-#[must_use]
 pub fn microseconds(latencies: &Histogram, quantile: f64) -> f64 {
     latencies.value_at_quantile(quantile) as f64 / 1000.0
 }
@@ -54,7 +52,6 @@ impl Split {
     }
 
     /// Of both.
-    #[must_use]
     pub fn all(&self) -> Histogram {
         let mut all = self.polled.clone();
         add(&mut all, &self.called);
@@ -68,7 +65,6 @@ impl Split {
     }
 
     /// How many requests.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.polled.len() + self.called.len()
     }
@@ -95,7 +91,6 @@ impl Default for Latencies {
 
 impl Latencies {
     /// Of all requests.
-    #[must_use]
     pub fn all(&self) -> Histogram {
         let mut all = self.read.all();
         add(&mut all, &self.write.all());

@@ -7,6 +7,9 @@
 //! Closed    keeps requests in flight without looking at the clock, for where the client limits what is measured
 //! ```
 
+// All errors here are the machine's or the server's, and all of them end the load.
+#![allow(clippy::missing_errors_doc, clippy::must_use_candidate)]
+
 mod arrivals;
 mod client;
 mod closed;
@@ -14,16 +17,18 @@ mod job;
 mod latency;
 mod own;
 mod pattern;
+mod plan;
 mod stop;
 mod task;
 mod verify;
 
 pub use client::{Ask, Client};
 pub use closed::{Closed, Timer};
-pub use job::{Idle, Job, JobError, Measured, Plan, nanoseconds};
+pub use job::{Job, JobError, Measured, nanoseconds};
 pub use latency::{Direction, Histogram, Latencies, Split, histogram, microseconds};
 pub use own::{Buffers, Lend, Mixed, Own, Waits};
 pub use pattern::{Order, Pattern};
+pub use plan::{Idle, Plan};
 pub use stop::{Live, Stop};
 pub use task::Task;
 pub use verify::Mismatch;

@@ -29,10 +29,6 @@ pub struct Buffers {
 
 impl Buffers {
     /// `depth` buffers of `bytes`, of memory that `driver` shares with its device.
-    ///
-    /// # Errors
-    ///
-    /// When there is not enough memory.
     pub fn new(driver: &Driver, depth: usize, bytes: usize) -> io::Result<Self> {
         let mut memory = driver.allocate(depth * bytes)?;
         for slot in 0..depth {
@@ -206,10 +202,6 @@ pub struct Mixed<C, B = Buffers> {
 
 impl<C: Hybrid> Mixed<C> {
     /// Of the channel that `open` opens for a place to wait at.
-    ///
-    /// # Errors
-    ///
-    /// Those of `open`, and when the process is out of descriptors.
     pub fn new(
         waits: Waits,
         buffers: Buffers,

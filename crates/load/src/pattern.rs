@@ -16,6 +16,7 @@ pub enum Order {
 
 /// A sequence of requests for whole blocks. The same one in every run: what differs between two runs is not the load.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Pattern {
     random: fastrand::Rng,
     /// The next block to read, and to write, where one follows the other.
@@ -29,7 +30,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// Polled reads of `blocks` blocks.
-    #[must_use]
     pub fn new(order: Order, blocks: usize) -> Self {
         let (seed, next) = match order {
             Order::Sequential => (1, Some([0; 2])),
@@ -45,7 +45,6 @@ impl Pattern {
     }
 
     /// The same, where so many percent of the requests read and the others write.
-    #[must_use]
     pub fn reads(self, percent: u8) -> Self {
         Self {
             reads: percent,
@@ -54,7 +53,6 @@ impl Pattern {
     }
 
     /// The same, where so many percent of the requests are polled and the others call-driven.
-    #[must_use]
     pub fn polled(self, percent: u8) -> Self {
         Self {
             polled: percent,
@@ -63,20 +61,17 @@ impl Pattern {
     }
 
     /// The same with other random numbers.
-    #[must_use]
     pub fn seeded(self, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self { random, ..self }
     }
 
     /// How many blocks there are.
-    #[must_use]
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
     /// Is any of its requests a write?
-    #[must_use]
     pub fn writes(&self) -> bool {
         self.reads < 100
     }

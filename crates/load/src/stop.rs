@@ -21,7 +21,6 @@ impl Stop {
     }
 
     /// Have they been told?
-    #[must_use]
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pollux_driver::Completion;
 
 use crate::arrivals::Arrivals;
-use crate::job::Plan;
 use crate::latency::Direction;
 use crate::pattern::Pattern;
+use crate::plan::Plan;
 use crate::verify::Model;
 
 /// A request to start now.
@@ -61,19 +61,16 @@ pub enum Task {
 
 impl Task {
     /// What is measured of `plan`.
-    #[must_use]
     pub fn run(plan: &Plan) -> Self {
         Self::Run(Run::new(plan))
     }
 
     /// That of writing everything.
-    #[must_use]
     pub fn fill() -> Self {
         Self::Fill { block: 0 }
     }
 
     /// That of reading what was written.
-    #[must_use]
     pub fn read_back() -> Self {
         Self::ReadBack { block: 0 }
     }
@@ -93,7 +90,6 @@ impl Task {
     }
 
     /// How many requests were due before `now`, and had to stay in line.
-    #[must_use]
     pub fn unstarted(&self, now: u64) -> u64 {
         match self {
             Self::Run(run) => run.unstarted(now),
