@@ -1,7 +1,6 @@
 //! The clients: crate `blkio`, which shares no code with Pollux, and our own driver.
 //!
-//! Both are asked for the same things in the same way, and their loop is compiled for each alone
-//! ([`Load`](crate::load::Load)), so that what is measured is the client and the way to it is nothing.
+//! Both are asked for the same things in the same way, by crate `load`.
 
 use std::fmt;
 use std::io;
@@ -10,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blkio::ReqFlags;
-use pollux_disk::{Completion as Done, Durability, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, Channel, Driver, Options, Waiter, Waiting};
-use pollux_memory::Loan;
+use pollux_driver::{Channel, Driver, Options, Waiter, Waiting};
+use pollux_load::{Ask, Buffers, Closed, Direction, Order, Own, Pattern};
 use pollux_tests::client::{self as libblkio, Client as Connection, Memory, Shape};
 
-use crate::cell::Work;
+use crate::cell::{Disk, Work};
 
 /// A client, and how it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,25 +64,52 @@ impl Job {
         (3 * self.depth).next_power_of_two().max(128)
     }
 
-    fn tokens(self) -> std::ops::Range<usize> {
-        0..usize::from(self.depth)
+    /// Its requests, in whole blocks of `disk`: others with each seed, the same for every client.
+    pub fn pattern(self, disk: Disk, seed: u64) -> Pattern {
+        let blocks = disk.size() / self.block as u64;
+        let blocks = usize::try_from(blocks).expect("disks fit into memory");
+        match self.work {
+            Work::RandRead => Pattern::new(Order::Random(seed), blocks),
+            Work::RandWrite => Pattern::new(Order::Random(seed), blocks).reads(0),
+            Work::Read => Pattern::new(Order::Sequential, blocks),
+        }
     }
-}
 
-/// One queue of a client, and a buffer for each of its requests, which are named by number.
-pub trait Requests {
-    /// Queues request `token` at `offset`, to be sent by the next [`Requests::wait`].
-    fn queue(&mut self, token: usize, offset: u64);
+    /// A loop of `client` on `disk` that has queued nothing yet.
+    pub fn closed<R: pollux_load::Client>(self, client: R, disk: Disk) -> Closed<R> {
+        Closed::new(client, self.pattern(disk, 1), self.depth.into(), self.block)
+    }
 
-    /// Sends what was queued, and waits until `at_least` requests have come back, to be had from
-    /// [`Requests::take`]; for ever, if no `patience` is given.
-    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()>;
+    /// The same with its first requests queued.
+    pub fn start<R: pollux_load::Client>(self, client: R, disk: Disk) -> Closed<R> {
+        self.start_seeded(client, disk, 1)
+    }
 
-    /// The next request that came back in the last wait.
-    fn take(&mut self) -> Option<io::Result<usize>>;
+    /// The same, at other offsets with each seed.
+    pub fn start_seeded<R: pollux_load::Client>(
+        self,
+        client: R,
+        disk: Disk,
+        seed: u64,
+    ) -> Closed<R> {
+        let pattern = self.pattern(disk, seed);
+        let mut load = Closed::new(client, pattern, self.depth.into(), self.block);
+        load.begin();
+        load
+    }
 
-    /// Ends the connection with so many requests on their way.
-    fn end(self, in_flight: usize) -> io::Result<()>;
+    /// Connects our driver to `socket` with one queue.
+    pub fn connect(self, socket: &Path, waiter: Waiter) -> io::Result<Own<Channel>> {
+        let options = Options::default().queue_size(self.queue_size());
+        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
+        let channel = driver.channel(waiter.point())?;
+        Ok(Own::new(channel, waiter, self.buffers(&driver)?))
+    }
+
+    /// Buffers for all of its requests.
+    pub fn buffers(self, driver: &Driver) -> io::Result<Buffers> {
+        Buffers::new(driver, self.depth.into(), self.block)
+    }
 }
 
 /// A queue of crate `blkio`.
@@ -94,7 +119,7 @@ pub struct Blkio {
     memory: Arc<Memory>,
     /// Where this queue's part of it begins.
     from: usize,
-    job: Job,
+    block: usize,
 }
 
 impl Blkio {
@@ -123,7 +148,7 @@ impl Blkio {
             queue,
             memory: Arc::clone(&memory),
             from: number * part,
-            job,
+            block: job.block,
         };
         Ok(queues.into_iter().enumerate().map(one).collect())
     }
@@ -131,35 +156,49 @@ impl Blkio {
     /// The same, but once its first requests are on their way it sends others `most` at a time at most, as it takes
     /// back no more.
     pub fn by(mut self, most: u16) -> Self {
-        self.queue.bring_at_most(usize::from(most));
+        self.queue.return_at_most(usize::from(most));
         self
     }
 }
 
-impl Requests for Blkio {
+impl Blkio {
+    fn range(&self, slot: usize) -> std::ops::Range<usize> {
+        let from = self.from + slot * self.block;
+        from..from + self.block
+    }
+}
+
+impl pollux_load::Client for Blkio {
     #[inline]
-    fn queue(&mut self, token: usize, offset: u64) {
-        let Job { work, block, .. } = self.job;
-        let from = self.from + token * block;
-        let range = from..from + block;
-        match work {
-            Work::RandRead | Work::Read => self.queue.read(offset, &self.memory, range, token),
-            Work::RandWrite => {
+    fn queue(&mut self, slot: usize, ask: Ask) {
+        let range = self.range(slot);
+        match ask.direction {
+            Direction::Read => self.queue.read(ask.offset, &self.memory, range, slot),
+            Direction::Write => {
                 let flags = ReqFlags::empty();
-                self.queue.write(offset, &self.memory, range, token, flags);
+                self.queue
+                    .write(ask.offset, &self.memory, range, slot, flags);
             }
         }
     }
 
     #[inline]
-    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()> {
-        self.queue.wait_within(at_least, patience)
+    fn wait(&mut self, at_least: usize, timeout: Option<Duration>) -> io::Result<()> {
+        self.queue.wait_within(at_least, timeout)
     }
 
     #[inline]
-    fn take(&mut self) -> Option<io::Result<usize>> {
+    fn take(&mut self) -> Option<(usize, io::Result<()>)> {
         let done = self.queue.take()?;
-        Some(done.result.map(|()| done.token).map_err(Into::into))
+        Some((done.token, done.result.map_err(Into::into)))
+    }
+
+    fn put(&mut self, slot: usize, data: &[u8]) {
+        self.memory.put(self.range(slot).start, data);
+    }
+
+    fn get(&self, slot: usize, data: &mut [u8]) {
+        self.memory.get(self.range(slot).start, data);
     }
 
     fn end(self, _in_flight: usize) -> io::Result<()> {
@@ -171,165 +210,19 @@ impl Requests for Blkio {
     }
 }
 
-/// Our driver: a channel of it, usually a queue of its own.
-pub struct Own<C = Channel, B = Buffers> {
-    channel: C,
-    waiter: Waiter,
-    back: Back,
-    buffers: B,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What lends a request its buffer.
-pub trait Lend {
-    /// Request `token` at `offset`.
-    fn request(&self, token: usize, offset: u64) -> Request;
-}
-
-/// What the last wait has found.
-struct Back {
-    all: Vec<Done>,
-    taken: usize,
-}
-
-impl Own {
-    /// Connects to `socket`.
-    pub fn connect(socket: &Path, waiter: Waiter, job: Job) -> io::Result<Self> {
-        let options = Options::default().queue_size(job.queue_size());
-        let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
-        let channel = driver.channel(waiter.point())?;
-        Ok(Self::new(channel, waiter, Buffers::new(&driver, job)?))
-    }
-}
-
-impl<C, B> Own<C, B> {
-    /// Of a channel whose completions come to `waiter`.
-    pub fn new(channel: C, waiter: Waiter, buffers: B) -> Self {
-        Self {
-            channel,
-            waiter,
-            back: Back {
-                all: vec![],
-                taken: 0,
-            },
-            buffers,
-        }
-    }
-
-    /// What it consists of.
-    pub fn parts(self) -> (C, Waiter, B) {
-        (self.channel, self.waiter, self.buffers)
-    }
-}
-
-impl<C: pollux_disk::Channel, B: Lend> Requests for Own<C, B> {
-    #[inline]
-    fn queue(&mut self, token: usize, offset: u64) {
-        let request = self.buffers.request(token, offset);
-        if let Queued::Done(result) = self.channel.queue(request) {
-            let ticket = request.ticket;
-            self.back.all.push(Done { ticket, result });
-        }
-    }
-
-    #[inline]
-    fn wait(&mut self, at_least: usize, patience: Option<Duration>) -> io::Result<()> {
-        let Self { channel, back, .. } = self;
-        back.all.drain(..back.taken);
-        back.taken = 0;
-        channel.submit();
-        while back.all.len() < at_least {
-            let put = &mut |done| back.all.push(done);
-            if self.waiter.wait(channel, patience, put)? == 0 {
-                return Err(io::Error::other("a request was not answered in time"));
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<io::Result<usize>> {
-        let Done { ticket, result } = *self.back.all.get(self.back.taken)?;
-        self.back.taken += 1;
-        Some(result.map(|()| token(ticket)).map_err(io::Error::other))
-    }
-
-    fn end(mut self, in_flight: usize) -> io::Result<()> {
-        const PATIENCE: Duration = Duration::from_secs(60);
-        if in_flight > 0 {
-            self.wait(in_flight, Some(PATIENCE))?;
-        }
-        Ok(())
-    }
-}
-
-/// Checks that a request is on its way: in these clients none ends before the device was asked, unless
-/// the device is gone.
-#[inline]
-pub fn on_its_way(queued: Queued) -> io::Result<()> {
-    match queued {
-        Queued::Pending => Ok(()),
-        Queued::Done(result) => Err(io::Error::other(format!("ended at once: {result:?}"))),
-    }
-}
-
-/// The number that a request was queued with.
-#[inline]
-pub fn token(Ticket(number): Ticket) -> usize {
-    usize::try_from(number).expect("it was a usize before")
-}
-
-/// A buffer for each request, of memory that the device knows, and what each request lends of it.
-pub struct Buffers {
-    work: Work,
-    lent: Vec<Loan>,
-    _memory: Buffer,
-}
-
-impl Buffers {
-    /// Of memory that `driver` shares with its device.
-    pub fn new(driver: &Driver, job: Job) -> io::Result<Self> {
-        let mut memory = driver.allocate(job.tokens().len() * job.block)?;
-        memory.write(0, &vec![0xee; memory.len()]); // so that no page is new to either side
-        let lend = |token| {
-            // SAFETY: the memory goes after the channel that it is lent to: their owner has them in this order.
-            let span = unsafe { memory.span() }.slice(token * job.block, job.block);
-            Loan::first(&[span.expect("as many as there is room for")], u64::MAX)
+    #[test]
+    fn reads_one_after_the_other_begin_again_at_the_end() {
+        let job = Job {
+            work: Work::Read,
+            block: 1 << 30,
+            depth: 1,
         };
-        Ok(Self {
-            work: job.work,
-            lent: job.tokens().map(lend).collect(),
-            _memory: memory,
-        })
-    }
-}
-
-impl Lend for Buffers {
-    #[inline]
-    fn request(&self, token: usize, offset: u64) -> Request {
-        // SAFETY: the loans end after the channel that they are lent to.
-        let spans = unsafe { self.lent[token].spans() };
-        Request {
-            ticket: Ticket(token as u64),
-            op: match self.work {
-                Work::RandRead | Work::Read => Op::Read {
-                    at: offset,
-                    into: spans,
-                },
-                Work::RandWrite => Op::Write {
-                    at: offset,
-                    from: spans,
-                    durability: Durability::Volatile,
-                },
-            },
-        }
-    }
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // After the channel that they were lent to: it is a field before this one.
-        for loan in self.lent.drain(..) {
-            loan.end();
-        }
+        let mut pattern = job.pattern(Disk::Null, 1);
+        let offsets = [(); 3].map(|()| pattern.ask(job.block).offset);
+        assert_eq!(offsets, [0, 1 << 30, 0]);
     }
 }

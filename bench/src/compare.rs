@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use crate::cell::{Cell, Disk, Side};
 use crate::contender::{Contender, Exports};
 use crate::contenders::Contenders;
+use crate::fill;
 use crate::images::{Images, TMPFS};
 use crate::interrupt::Interrupt;
-use crate::load;
 use crate::measure::{self, Plan, Sitting};
 use crate::options::Options;
 use crate::quiet::{self, Disturbance, Usage};
@@ -169,7 +169,7 @@ impl Comparison<'_> {
         let server = contender.start(exports, self.images, folder, cpu)?;
         if contender.starts_empty(disk) {
             for socket in exports.sockets(server.socket()) {
-                load::fill(&socket, disk)?;
+                fill::fill(&socket, disk)?;
             }
         }
         Ok(server)

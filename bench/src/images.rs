@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use pollux_tests::random::Random;
 use rustix::fs::{OFlags, statfs};
 use tempfile::TempDir;
 
@@ -86,7 +85,7 @@ pub fn open_directly(path: &Path) -> io::Result<File> {
 /// Writes noise, down to the disk: blocks that were only reserved would be read without it.
 fn fill(path: &Path, size: u64) -> io::Result<()> {
     let mut noise = vec![0; STEP];
-    Random::new(1).fill(&mut noise);
+    fastrand::Rng::with_seed(1).fill(&mut noise);
     let mut file = File::create(path)?;
     for _ in 0..size / STEP as u64 {
         file.write_all(&noise)?;

@@ -1,9 +1,11 @@
 //! One sitting: two servers that run, a client on each, and slices of a tenth of a second in turn, A B A B.
 //!
-//! Each phase looks at one thing, so that looking at it disturbs no other: in each slice how many requests (with
+//! Each phase measures one thing, so that measuring it disturbs no other: in each slice how many requests (with
 //! processor time and sleeps, which the kernel counts anyway), then how long each takes; at the end the system calls.
 //! The two of a pair are as near to each other in time as can be, since the host does not stay as it is. While one
 //! server is measured the other is stopped, lest it polls.
+
+mod cost;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,22 +13,23 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use pollux_driver::Waiter;
+use pollux_load::{Closed, Histogram, microseconds};
 use pollux_stats::Snapshot;
 use pollux_tests::process::Process;
 use pollux_tests::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::gettid;
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::client::{Blkio, Client, Own, Requests};
+use crate::client::{Blkio, Client};
 use crate::interrupt::Interrupt;
-use crate::load::{Latencies, Load, microseconds};
 use crate::pairing::{self, Distance, Tagged};
 use crate::perf::{self, Counting, Target};
 use crate::pinned::Pinned;
 use crate::round_trip::{self, Processors};
+
+use self::cost::thread_id;
+pub use self::cost::{Spent, Throughput, throughput};
 
 /// How long to measure, and where the client runs.
 #[derive(Clone, Copy, Debug)]
@@ -60,26 +63,6 @@ pub struct Sample {
     pub system_calls: Option<SystemCalls>,
     /// The counters of Pollux itself since it was started for this sitting.
     pub counters: Option<Snapshot>,
-}
-
-/// What the first phase finds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Throughput {
-    /// Requests a second.
-    pub iops: f64,
-    /// Of the server, for each request.
-    pub server: Cost,
-    /// Of the client, for each request.
-    pub client: Cost,
-}
-
-/// What one side spends on a request.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Cost {
-    /// Processor time in microseconds.
-    pub cpu_us: f64,
-    /// How often it goes to sleep.
-    pub sleeps: f64,
 }
 
 /// How long requests took, as the client sees it.
@@ -175,12 +158,10 @@ pub fn sitting(
 fn connect(socket: &Path, client: Client, cell: Cell) -> io::Result<Box<dyn Phases>> {
     let (disk, job) = (cell.disk, cell.job());
     Ok(match client {
-        Client::Blkio(waiting) => {
-            Box::new(Load::new(Blkio::connect(socket, waiting, job)?, disk, job))
-        }
+        Client::Blkio(waiting) => Box::new(job.closed(Blkio::connect(socket, waiting, job)?, disk)),
         Client::Driver(waiting) => {
-            let client = Own::connect(socket, Waiter::new(waiting)?, job)?;
-            Box::new(Load::new(client, disk, job))
+            let client = job.connect(socket, Waiter::new(waiting)?)?;
+            Box::new(job.closed(client, disk))
         }
     })
 }
@@ -212,24 +193,24 @@ pub fn watched<T: Send + 'static>(
 trait Phases {
     /// Queues as many requests as there may be.
     fn begin(&mut self);
-    /// [`Load::run_for`]
+    /// [`Closed::run_for`]
     fn run_for(&mut self, time: Duration) -> io::Result<u32>;
-    /// [`Load::run_timed`]
-    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies>;
-    /// [`Load::finish`]
+    /// [`Closed::run_timed`]
+    fn run_timed(&mut self, time: Duration) -> io::Result<Histogram>;
+    /// [`Closed::finish`]
     fn finish(&mut self) -> io::Result<()>;
     /// Ends the connection, with nothing in flight.
     fn end(self: Box<Self>) -> io::Result<()>;
 }
 
-impl<R: Requests> Phases for Load<R> {
+impl<R: pollux_load::Client> Phases for Closed<R> {
     fn begin(&mut self) {
         Self::begin(self);
     }
     fn run_for(&mut self, time: Duration) -> io::Result<u32> {
         Self::run_for(self, time)
     }
-    fn run_timed(&mut self, time: Duration) -> io::Result<Latencies> {
+    fn run_timed(&mut self, time: Duration) -> io::Result<Histogram> {
         Self::run_timed(self, time)
     }
     fn finish(&mut self) -> io::Result<()> {
@@ -315,65 +296,6 @@ fn slice(load: &mut dyn Phases, time: Duration, server: Process) -> io::Result<S
         latency: latency(load, time / 4)?,
         system_calls: None,
         counters: None,
-    })
-}
-
-/// What the kernel counts anyway, for one side.
-pub struct Spent {
-    cpu: Duration,
-    sleeps: u64,
-}
-
-impl Spent {
-    /// By all threads of the servers so far.
-    pub fn by_servers(servers: &[Process]) -> io::Result<Self> {
-        let (mut cpu, mut sleeps) = (Duration::ZERO, 0);
-        for server in servers {
-            cpu += Duration::from_nanos(server.cpu_ns()?);
-            sleeps += server.sleeps()?.values().sum::<u64>();
-        }
-        Ok(Self { cpu, sleeps })
-    }
-
-    /// By the calling thread so far.
-    pub fn by_this_thread() -> io::Result<Self> {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Ok(Self {
-            cpu: Duration::try_from(time).expect("a thread's time is not negative"),
-            sleeps: Process::new(std::process::id()).sleeps_of(thread_id())?,
-        })
-    }
-
-    /// The difference, for each of `requests`. A thread that has ended takes its share with it.
-    #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-    pub fn until(&self, later: &Self, requests: f64) -> Cost {
-        Cost {
-            cpu_us: later.cpu.saturating_sub(self.cpu).as_secs_f64() * 1e6 / requests,
-            sleeps: later.sleeps.saturating_sub(self.sleeps) as f64 / requests,
-        }
-    }
-}
-
-fn thread_id() -> u32 {
-    gettid().as_raw_nonzero().get().cast_unsigned()
-}
-
-/// What `run` costs this thread and the `servers`; it says how many requests it has made.
-pub fn throughput(
-    servers: &[Process],
-    run: impl FnOnce() -> io::Result<f64>,
-) -> io::Result<Throughput> {
-    let server = Spent::by_servers(servers)?;
-    let client = Spent::by_this_thread()?;
-    let start = Instant::now();
-    let requests = run()?;
-    let elapsed = start.elapsed();
-    let client = client.until(&Spent::by_this_thread()?, requests);
-    let server = server.until(&Spent::by_servers(servers)?, requests);
-    Ok(Throughput {
-        iops: requests / elapsed.as_secs_f64(),
-        server,
-        client,
     })
 }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use pollux_tests::random::Random;
-
 /// The middle of `values`; of an even number, the mean of the two in the middle.
 ///
 /// # Panics
@@ -59,9 +57,9 @@ impl Estimate {
     /// the same every time, so that the same measurements give the same interval.
     pub fn bootstrap(values: &[f64]) -> Self {
         const DRAWS: usize = 4000;
-        let mut random = Random::new(1);
+        let mut random = fastrand::Rng::with_seed(1);
         let mut again = || -> f64 {
-            let draw = |_| values[random.index(values.len())];
+            let draw = |_| values[random.usize(..values.len())];
             median(&(0..values.len()).map(draw).collect::<Vec<_>>())
         };
         let mut medians: Vec<f64> = (0..DRAWS).map(|_| again()).collect();

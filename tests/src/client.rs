@@ -15,10 +15,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use blkio::{Blkio, Blkioq, Completion, MemoryRegion, ReqFlags, iovec};
+use pollux_memory::Span;
 use rustix::io::Errno;
 
 /// How a queue waits for completions.
@@ -203,6 +205,18 @@ impl Memory {
         unsafe { to.write_bytes(byte, len) }
     }
 
+    /// `range` of it.
+    ///
+    /// # Safety
+    ///
+    /// The memory is kept until nobody uses the span any more.
+    pub unsafe fn span(&self, range: Range<usize>) -> Span {
+        let len = range.len();
+        let start = NonNull::new(self.pointer(range)).expect("no memory lies at 0");
+        // SAFETY: by this function's own promise; `pointer` has checked the range.
+        unsafe { Span::new(start, len) }
+    }
+
     /// Leaves the memory mapped until the connection ends: for ending one with requests in flight.
     pub fn abandon(mut self) {
         self.at_drop = AtDrop::LeaveToConnection;
@@ -242,7 +256,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// One queue. It can be sent to a thread of its own.
 pub struct Queue {
     blkioq: Blkioq,
-    /// What the last wait brought: `returned` are filled in, `taken` of these are told.
+    /// What the last wait returned: `returned` are filled in, `taken` of these are told.
     completions: Box<[MaybeUninit<Completion>]>,
     returned: usize,
     taken: usize,
@@ -359,9 +373,9 @@ impl Queue {
         self.wait_within(at_least, Some(PATIENCE))
     }
 
-    /// No wait brings more than `most` from now on: what a program is like that asks for another request as soon as
-    /// it has one back.
-    pub fn bring_at_most(&mut self, most: usize) {
+    /// No wait returns more than `most` from now on, as in a program that sends another request as soon as it has one
+    /// back.
+    pub fn return_at_most(&mut self, most: usize) {
         assert_eq!(self.taken, self.returned, "a completion would be lost");
         self.completions = (0..most).map(|_| MaybeUninit::uninit()).collect();
     }
@@ -424,7 +438,10 @@ fn outcome(ret: i32) -> Result<(), Errno> {
 /// Says what we were doing when libblkio refused, and keeps the kind of the error.
 fn doing(what: &str) -> impl FnOnce(blkio::Error) -> io::Error + '_ {
     move |problem| {
-        let kind = io::Error::from_raw_os_error(problem.errno().raw_os_error()).kind();
+        let kind = match problem.errno().raw_os_error() {
+            late if late == Errno::TIME.raw_os_error() => io::ErrorKind::TimedOut,
+            other => io::Error::from_raw_os_error(other).kind(),
+        };
         io::Error::new(kind, format!("libblkio could not {what}: {problem}"))
     }
 }

@@ -1,26 +1,24 @@
-//! Random requests on one queue, each checked against a [`Model`].
+//! Random requests by libblkio on one queue, each checked against a model of the disk.
 //!
-//! Requests that are in flight together never overlap, so the order in which the device serves them
-//! does not matter and every read has exactly one right answer. Now and then a request reaches
-//! beyond the end of the disk: it must fail, and must not change anything.
+//! Which requests, and whether they did what they should, is [`Work`]'s, as for our driver. It is no load to measure
+//! (crate `load`): its requests are of every kind, length and layout, and each byte of memory and disk is looked at.
+//! Now and then a request reaches beyond the end of the disk: it must fail, and must not change anything.
 
 use std::io;
 use std::ops::Range;
 
 use blkio::ReqFlags;
+use pollux_disk::{Durability, Geometry, RangeLimits, Unmap};
 use rustix::io::Errno;
 
 use crate::client::{Client, Memory, Queue};
-use crate::model::{Model, SECTOR};
+use crate::drive::{Job, Op, Window, Work};
 use crate::random::Random;
 
 /// The longest request.
-pub const MAX_LEN: usize = 1 << 20;
+const MAX_LEN: usize = 1 << 20;
 /// Memory of one request: its data, and room for gaps between its segments.
 const WINDOW: usize = MAX_LEN + (64 << 10);
-/// What memory holds before a read: no request may leave it where data should be, none may touch it
-/// elsewhere.
-const UNTOUCHED: u8 = 0xee;
 
 /// What limits the requests of one queue.
 #[derive(Clone, Copy, Debug)]
@@ -47,54 +45,21 @@ impl Limits {
             block: usize::try_from(block).expect("a block has a size"),
         })
     }
-
-    /// Bytes of memory that a load with these limits wants.
-    pub const fn memory(&self) -> usize {
-        self.depth * WINDOW
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    WriteZeroes,
-    Discard,
-    Flush,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Inside,
-    BeyondTheEnd,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    kind: Kind,
-    place: Place,
-    offset: u64,
-    len: usize,
-    /// Where its data lies in memory, in order.
-    segments: Vec<Range<usize>>,
-}
-
-impl InFlight {
-    fn overlaps(&self, offset: u64, len: usize) -> bool {
-        self.kind != Kind::Flush
-            && offset < self.offset + self.len as u64
-            && self.offset < offset + len as u64
-    }
 }
 
 /// A load on one queue. Its state outlives a [`Load::run`], so that one can follow another.
 pub struct Load {
     limits: Limits,
+    work: Work,
+    slots: Vec<Slot>,
+    /// What the windows lie in.
     memory: Memory,
-    model: Model,
-    random: Random,
-    noise: Vec<u8>,
-    slots: Vec<Option<InFlight>>,
+}
+
+struct Slot {
+    window: Window,
+    /// The request in flight, and what it writes.
+    busy: Option<(Job, Vec<u8>)>,
 }
 
 impl Load {
@@ -103,265 +68,154 @@ impl Load {
         client: &Client,
         limits: Limits,
         range: &Range<u64>,
-        mut random: Random,
+        random: Random,
     ) -> io::Result<Self> {
-        let mut noise = vec![0; 2 * MAX_LEN];
-        random.fill(&mut noise);
+        let memory = client.memory(limits.depth * WINDOW)?;
+        let window = |slot: usize| {
+            let range = slot * WINDOW..(slot + 1) * WINDOW;
+            // SAFETY: the memory goes after the windows, and they outlive the requests that they are lent to, or
+            // nothing reads them any more.
+            Window::of(unsafe { memory.span(range) })
+        };
+        let slot = |slot| Slot {
+            window: window(slot),
+            busy: None,
+        };
+        let ranges = Some(RangeLimits {
+            max_bytes: MAX_LEN as u64,
+            alignment: 0,
+        });
+        let geometry = Geometry {
+            block: u32::try_from(limits.block).expect("a block is small"),
+            discard: ranges,
+            write_zeroes: ranges,
+            ..Geometry::plain(limits.capacity)
+        };
         Ok(Self {
+            slots: (0..limits.depth).map(slot).collect(),
+            work: Work::new(range, geometry, MAX_LEN, random),
             limits,
-            memory: client.memory(limits.memory())?,
-            model: Model::zeroed(range),
-            random,
-            noise,
-            slots: (0..limits.depth).map(|_| None).collect(),
+            memory,
         })
     }
 
     /// Issues `count` random requests and waits for all of them.
     pub fn run(&mut self, queue: &mut Queue, count: usize) -> io::Result<()> {
-        let mut issued = self.issue_while_room(queue, count);
-        while self.in_flight() > 0 {
-            self.reap(queue)?;
-            issued += self.issue_while_room(queue, count - issued);
-        }
-        Ok(())
-    }
-
-    /// Issues as many requests as the depth allows, and returns while they are in flight.
-    pub fn leave_in_flight(mut self, queue: &mut Queue) -> io::Result<()> {
-        self.issue_while_room(queue, usize::MAX);
-        queue.wait(0)?;
-        self.memory.abandon();
-        Ok(())
+        let mut left = count;
+        self.until_over(queue, |load| {
+            left = left.checked_sub(1)?;
+            Some(load.invent())
+        })
     }
 
     /// Reads the whole range once more.
     pub fn verify(&mut self, queue: &mut Queue) -> io::Result<()> {
-        let range = self.model.range();
-        for offset in range.clone().step_by(MAX_LEN) {
-            let left = usize::try_from(range.end - offset).expect("a model fits in memory");
-            self.submit(queue, 0, InFlight::read(offset, left.min(MAX_LEN)));
-            self.reap(queue)?;
-        }
-        Ok(())
+        self.until_over(queue, |load| load.work.next_to_verify(MAX_LEN))
     }
 
-    fn in_flight(&self) -> usize {
-        self.slots.iter().flatten().count()
-    }
-
-    fn issue_while_room(&mut self, queue: &mut Queue, most: usize) -> usize {
-        let mut issued = 0;
-        for slot in 0..self.slots.len() {
-            if issued < most && self.slots[slot].is_none() {
-                let request = self.invent(slot);
-                self.submit(queue, slot, request);
-                issued += 1;
-            }
-        }
-        issued
-    }
-
-    /// Waits for at least one request, and checks those that came back.
-    fn reap(&mut self, queue: &mut Queue) -> io::Result<()> {
-        queue.wait(1)?;
-        while let Some(done) = queue.take() {
-            let request = self.slots[done.token].take();
-            let request =
-                request.unwrap_or_else(|| panic!("request {} came back twice", done.token));
-            let expected = match request.place {
-                Place::Inside => Ok(()),
-                Place::BeyondTheEnd => Err(Errno::IO),
-            };
-            assert_eq!(done.result, expected, "{request:?}");
-            if request.kind == Kind::Read && request.place == Place::Inside {
-                self.check(done.token, &request);
-            }
-        }
-        Ok(())
-    }
-
-    fn check(&mut self, slot: usize, request: &InFlight) {
-        let mut window = vec![0; WINDOW];
-        let base = slot * WINDOW;
-        self.memory.get(base, &mut window);
-        let mut data = Vec::with_capacity(request.len);
-        let mut outside = base;
-        for segment in &request.segments {
-            let gap = &window[outside - base..segment.start - base];
-            assert!(
-                gap.iter().all(|byte| *byte == UNTOUCHED),
-                "written beside {segment:?} of {request:?}"
-            );
-            data.extend_from_slice(&window[segment.start - base..segment.end - base]);
-            outside = segment.end;
-        }
-        if let Err(mismatch) = self.model.check(request.offset, &data) {
-            panic!("{mismatch}, in {request:?}");
-        }
-    }
-}
-
-/// Inventing requests.
-impl Load {
-    fn invent(&mut self, slot: usize) -> InFlight {
-        let kind = match self.random.below(20) {
-            0..8 => Kind::Read,
-            8..15 => Kind::Write,
-            15..17 => Kind::WriteZeroes,
-            17..19 => Kind::Discard,
-            _ => Kind::Flush,
-        };
-        let beyond = kind != Kind::Flush && self.random.one_in(40);
-        let place = if beyond {
-            Place::BeyondTheEnd
-        } else {
-            Place::Inside
-        };
-        let (offset, len) = match place {
-            Place::Inside => self.free_range(),
-            Place::BeyondTheEnd => (self.limits.capacity + self.blocks(1 << 30), self.length()),
-        };
-        let segments = self.cut(slot, len);
-        InFlight {
-            kind,
-            place,
-            offset,
-            len,
-            segments,
-        }
-    }
-
-    /// As many small lengths as large ones: first a magnitude, then a number of blocks below it.
-    fn length(&mut self) -> usize {
-        let most = MAX_LEN / self.limits.block;
-        let magnitude = 1 << self.random.index(most.ilog2() as usize + 1);
-        (1 + self.random.index(magnitude)) * self.limits.block
-    }
-
-    /// Whole blocks, below `bound` bytes.
-    fn blocks(&mut self, bound: u64) -> u64 {
-        let block = self.limits.block as u64;
-        self.random.below(bound / block) * block
-    }
-
-    /// A range that no request in flight touches.
-    fn free_range(&mut self) -> (u64, usize) {
-        let range = self.model.range();
+    /// Keeps every slot busy until there is no `next` request, and waits for all.
+    fn until_over(
+        &mut self,
+        queue: &mut Queue,
+        mut next: impl FnMut(&mut Self) -> Option<Job>,
+    ) -> io::Result<()> {
         loop {
-            let len = self.length();
-            let Some(room) = (range.end - range.start).checked_sub(len as u64) else {
-                continue;
-            };
-            let offset = range.start + self.blocks(room + self.limits.block as u64);
-            if !self
-                .slots
-                .iter()
-                .flatten()
-                .any(|other| other.overlaps(offset, len))
-            {
-                return (offset, len);
+            for slot in 0..self.slots.len() {
+                if self.slots[slot].busy.is_none()
+                    && let Some(job) = next(self)
+                {
+                    self.submit(queue, slot, job);
+                }
+            }
+            if self.slots.iter().all(|slot| slot.busy.is_none()) {
+                return Ok(());
+            }
+            queue.wait(1)?;
+            while let Some(done) = queue.take() {
+                self.check(done.token, done.result);
             }
         }
     }
 
-    /// Cuts `len` bytes of a slot's window into an odd number of segments of any length, not only
-    /// whole sectors, with gaps between them.
-    fn cut(&mut self, slot: usize, len: usize) -> Vec<Range<usize>> {
-        let most = self.limits.segments.min(127).min(len);
-        let wanted = if self.random.one_in(2) {
-            1
-        } else {
-            1 + 2 * self.random.index(most.div_ceil(2))
-        };
-        let mut cuts: Vec<usize> = (1..wanted).map(|_| self.random.within(1..len)).collect();
-        cuts.extend([0, len]);
-        cuts.sort_unstable();
-        cuts.dedup();
-        let mut at = slot * WINDOW;
-        let place = |pair: &[usize]| {
-            at += self.random.index(256);
-            let segment = at..at + pair[1] - pair[0];
-            at = segment.end;
-            segment
-        };
-        cuts.windows(2).map(place).collect()
-    }
-}
-
-impl InFlight {
-    fn read(offset: u64, len: usize) -> Self {
-        let whole = 0..len;
-        Self {
-            kind: Kind::Read,
-            place: Place::Inside,
-            offset,
-            len,
-            segments: vec![whole],
+    fn invent(&mut self) -> Job {
+        let job = self.work.next(MAX_LEN);
+        if job.op == Op::Flush || !self.work.random.one_in(40) {
+            return job;
+        }
+        self.work.forget(&job);
+        let block = self.limits.block as u64;
+        let beyond = self.work.random.below((1 << 30) / block) * block;
+        Job {
+            at: self.limits.capacity + beyond,
+            ..job
         }
     }
-}
 
-/// Submitting them. The model changes here: nothing else can look at the range until it is done.
-impl Load {
-    fn submit(&mut self, queue: &mut Queue, slot: usize, request: InFlight) {
-        match request.kind {
-            Kind::Read => self.submit_read(queue, slot, &request),
-            Kind::Write => self.submit_write(queue, slot, &request),
-            Kind::WriteZeroes => {
-                let flags = if self.random.one_in(2) {
-                    ReqFlags::NO_UNMAP
-                } else {
-                    ReqFlags::empty()
+    fn submit(&mut self, queue: &mut Queue, slot: usize, job: Job) {
+        let data = match job.op {
+            Op::Write(_) => self.work.noise(job.len),
+            _ => vec![],
+        };
+        let segments = if job.has_data() {
+            self.lay_out(slot, job.len, &data)
+        } else {
+            vec![]
+        };
+        let (at, len) = (job.at, job.len as u64);
+        match (job.op, &segments[..]) {
+            (Op::Read, [one]) => queue.read(at, &self.memory, one.clone(), slot),
+            (Op::Read, many) => queue.read_vectored(at, &self.memory, many, slot),
+            (Op::Write(durability), [one]) => {
+                queue.write(at, &self.memory, one.clone(), slot, fua(durability));
+            }
+            (Op::Write(durability), many) => {
+                queue.write_vectored(at, &self.memory, many, slot, fua(durability));
+            }
+            (Op::Flush, _) => queue.flush(slot),
+            (Op::Discard, _) => queue.discard(at, len, slot),
+            (Op::WriteZeroes(unmap, _), _) => {
+                let flags = match unmap {
+                    Unmap::Allowed => ReqFlags::empty(),
+                    Unmap::Forbidden => ReqFlags::NO_UNMAP,
                 };
-                queue.write_zeroes(request.offset, request.len as u64, slot, flags);
-                if request.place == Place::Inside {
-                    self.model.zero(request.offset, request.len);
-                }
+                queue.write_zeroes(at, len, slot, flags);
             }
-            Kind::Discard => {
-                queue.discard(request.offset, request.len as u64, slot);
-                if request.place == Place::Inside {
-                    self.model.discard(request.offset, request.len);
-                }
-            }
-            Kind::Flush => queue.flush(slot),
         }
-        self.slots[slot] = Some(request);
+        self.slots[slot].busy = Some((job, data));
     }
 
-    fn submit_read(&mut self, queue: &mut Queue, slot: usize, request: &InFlight) {
-        self.memory
-            .fill(slot * WINDOW..(slot + 1) * WINDOW, UNTOUCHED);
-        match request.segments.as_slice() {
-            [one] => queue.read(request.offset, &self.memory, one.clone(), slot),
-            many => queue.read_vectored(request.offset, &self.memory, many, slot),
+    /// Where the data of a request lies in memory, in order.
+    fn lay_out(&mut self, slot: usize, len: usize, data: &[u8]) -> Vec<Range<usize>> {
+        let mut pieces = self.work.pieces(len, self.limits.segments);
+        let most = self.limits.segments.min(pieces.len());
+        let rest = pieces.drain(most - 1..).sum();
+        pieces.push(rest);
+        let window = &mut self.slots[slot].window;
+        window.lay_out(&pieces, &mut self.work.random);
+        if !data.is_empty() {
+            window.fill(data);
         }
+        let range = |at: usize, len| slot * WINDOW + at..slot * WINDOW + at + len;
+        window.places().map(|(at, len)| range(at, len)).collect()
     }
 
-    fn submit_write(&mut self, queue: &mut Queue, slot: usize, request: &InFlight) {
-        let from = self.random.index(self.noise.len() - request.len);
-        let data = &self.noise[from..from + request.len];
-        let mut rest = data;
-        for segment in &request.segments {
-            let (part, after) = rest.split_at(segment.len());
-            self.memory.put(segment.start, part);
-            rest = after;
+    fn check(&mut self, slot: usize, result: Result<(), Errno>) {
+        let slot = &mut self.slots[slot];
+        let (job, written) = slot.busy.take().expect("each request comes back once");
+        if job.at >= self.limits.capacity && job.op != Op::Flush {
+            return assert_eq!(result, Err(Errno::IO), "{job:x?}");
         }
-        if request.place == Place::Inside {
-            self.model.write(request.offset, data);
-        }
-        let flags = if self.random.one_in(8) {
-            ReqFlags::FUA
-        } else {
-            ReqFlags::empty()
-        };
-        match request.segments.as_slice() {
-            [one] => queue.write(request.offset, &self.memory, one.clone(), slot, flags),
-            many => queue.write_vectored(request.offset, &self.memory, many, slot, flags),
+        assert_eq!(result, Ok(()), "{job:x?}");
+        match job.op {
+            Op::Read => self.work.ended(&job, &slot.window.data()),
+            _ => self.work.ended(&job, &written),
         }
     }
 }
 
-const _: () = assert!(WINDOW - MAX_LEN >= 127 * 256, "the gaps fit");
-const _: () = assert!(MAX_LEN.is_multiple_of(SECTOR));
+fn fua(durability: Durability) -> ReqFlags {
+    match durability {
+        Durability::Volatile => ReqFlags::empty(),
+        Durability::Stable => ReqFlags::FUA,
+    }
+}

@@ -16,6 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use clap::{Args, ValueEnum};
 use pollux_driver as driver;
+use pollux_load::Closed;
 use pollux_tests::client as libblkio;
 use pollux_tests::process::Process;
 use pollux_tests::server::Server;
@@ -24,10 +25,9 @@ use serde::Serialize;
 
 use super::{TIMES, each, shown, total_of, under_callgrind};
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Blkio, Job, Own, Requests};
+use crate::client::{Blkio, Job};
 use crate::contender::{Contender, Exports};
 use crate::images::{Images, TMPFS};
-use crate::load::Load;
 use crate::results::table::Table;
 use crate::statistics::median;
 
@@ -228,13 +228,13 @@ impl Counted {
             }
             Library::Driver => {
                 let waiter = driver::Waiter::new(driver::Waiting::Polled)?;
-                self.turns(Own::connect(&self.socket, waiter, job)?, job)
+                self.turns(job.connect(&self.socket, waiter)?, job)
             }
         }
     }
 
-    fn turns<R: Requests>(&self, requests: R, job: Job) -> io::Result<()> {
-        let mut load = Load::new(requests, Disk::Null, job);
+    fn turns<R: pollux_load::Client>(&self, client: R, job: Job) -> io::Result<()> {
+        let mut load = job.closed(client, Disk::Null);
         let (mut batch, mut other): (Vec<_>, Vec<_>) = {
             let depth = usize::from(self.depth);
             ((0..depth).collect(), (depth..2 * depth).collect())
@@ -254,7 +254,7 @@ impl Counted {
         match found.iter().find(|found| **found != other.len()) {
             None => Ok(()),
             Some(wrong) => Err(io::Error::other(format!(
-                "a look found {wrong} requests, and a batch has {}",
+                "a poll found {wrong} requests, and a batch has {}",
                 self.depth
             ))),
         }
@@ -263,7 +263,7 @@ impl Counted {
 
 /// What is counted. Never inlined: callgrind knows it by its name.
 #[inline(never)]
-fn counted<R: Requests>(load: &mut Load<R>, batch: &mut Vec<usize>) -> io::Result<()> {
+fn counted<R: pollux_load::Client>(load: &mut Closed<R>, batch: &mut Vec<usize>) -> io::Result<()> {
     load.exchange(batch)
 }
 

@@ -14,8 +14,8 @@ use super::{TIMES, each, shown, total_of, under_callgrind};
 use crate::cell::{BLOCK, Cell, Contest, Disk, Work};
 use crate::client::Blkio;
 use crate::contender::{Contender, Exports};
+use crate::fill;
 use crate::images::{Images, TMPFS};
-use crate::load::{self, Load};
 use crate::results::table::Table;
 
 /// Of one disk.
@@ -83,10 +83,10 @@ fn run(contender: &Contender, cell: Cell, rounds: u32, images: &Images) -> io::R
     let mut command = under_callgrind(&command, &counts, &[]);
     let server = Server::start(&mut command, &socket, contender.ready())?;
     if contender.starts_empty(cell.disk) {
-        load::fill(&socket, cell.disk)?;
+        fill::fill(&socket, cell.disk)?;
     }
     let client = Blkio::connect(&socket, Waiting::Polling, cell.job())?;
-    let mut load = Load::start(client, cell.disk, cell.job());
+    let mut load = cell.job().start(client, cell.disk);
     let process = Process::new(server.pid());
     for _ in 0..rounds {
         while !process.is_asleep()? {

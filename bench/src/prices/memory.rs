@@ -3,8 +3,6 @@
 use std::io;
 use std::time::Instant;
 
-use pollux_tests::random::Random;
-
 use super::{Price, TIME};
 use crate::cell::BLOCK;
 use crate::pinned::Pinned;
@@ -13,7 +11,7 @@ use crate::round_trip::{Processors, round_trips};
 pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
     let _pinned = Pinned::to(processors.own)?;
     Ok(vec![
-        Price::of_batches("a look at the clock", 1000, || {
+        Price::of_batches("reading the clock", 1000, || {
             std::hint::black_box(Instant::now());
             Ok(())
         })?,
@@ -29,11 +27,11 @@ pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
 fn copy() -> io::Result<Price> {
     const LARGE: usize = 256 << 20;
     let mut from = vec![0; LARGE];
-    let mut random = Random::new(1);
+    let mut random = fastrand::Rng::with_seed(1);
     random.fill(&mut from);
     let mut to = [0; BLOCK];
     Price::of_batches("a copy of 4 KiB from large memory", 100, || {
-        let at = random.index(LARGE / BLOCK) * BLOCK;
+        let at = random.usize(..LARGE / BLOCK) * BLOCK;
         to.copy_from_slice(&from[at..at + BLOCK]);
         std::hint::black_box(&mut to);
         Ok(())

@@ -2,7 +2,7 @@
 //! from slow code.
 //!
 //! Each price is the median of many short measurements, with the values below which one in twenty
-//! and nineteen in twenty of them lie. What takes less than a look at the clock is measured in
+//! and nineteen in twenty of them lie. What takes less than reading the clock is measured in
 //! batches.
 
 mod memory;

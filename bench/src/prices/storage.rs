@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use io_uring::{IoUring, opcode, types};
-use pollux_tests::random::Random;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::Price;
@@ -63,8 +62,8 @@ pub fn prices(processors: Processors, images: &Images) -> io::Result<Vec<Price>>
 
 /// Random offsets within `disk`.
 fn offsets(disk: Disk) -> impl FnMut() -> u64 {
-    let mut random = Random::new(1);
-    move || random.below(disk.size() / BLOCK as u64) * BLOCK as u64
+    let mut random = fastrand::Rng::with_seed(1);
+    move || random.u64(..disk.size() / BLOCK as u64) * BLOCK as u64
 }
 
 fn pread(name: &'static str, file: &File, disk: Disk) -> io::Result<Price> {
@@ -102,8 +101,8 @@ fn io_uring(name: &'static str, file: &File, disk: Disk, depth: u32) -> io::Resu
         for page in &mut *pages {
             let fd = types::Fd(file.as_raw_fd());
             let read = opcode::Read::new(fd, page.0.as_mut_ptr(), length).offset(offset());
-            // SAFETY: the page is never freed, and nobody looks at it but `submit_and_wait` below has
-            // waited for every read; if that failed, nobody looks at it any more.
+            // SAFETY: the page is never freed, and nothing reads it but `submit_and_wait` below has
+            // waited for every read; if that failed, nothing reads it any more.
             unsafe { ring.submission().push(&read.build()) }.map_err(io::Error::other)?;
         }
         ring.submit_and_wait(pages.len())?;

@@ -50,7 +50,7 @@ const COLOURS: [RGBColor; 3] = [
 ];
 
 impl Plot {
-    /// The picture. It brings its own paper, so that it can be read on a dark page too.
+    /// The picture. It has a background of its own, so that it can be read on a dark page too.
     pub fn svg(&self) -> io::Result<String> {
         let mut text = String::new();
         self.draw(&mut text)

@@ -6,13 +6,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use pollux_driver::Waiting;
+use pollux_load::{Client, Job, microseconds};
 
-use super::open_loop::OpenLoop;
+use super::open_loop;
 use super::site::{Setup, Site};
 use super::study::{Case, Median, Study, count, only};
 use crate::cell::Disk;
-use crate::client::Lend;
-use crate::load::microseconds;
 use crate::measure::Spent;
 use crate::results::findings::Finding;
 use crate::results::plot::{Line, Panel, Plot};
@@ -122,8 +121,8 @@ most 1.2 times those of `always`.
     }
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
-        let client = OpenLoop::connect(site.socket(), trial.disk, Waiting::Polled, trial.rate)?;
-        let mut client = client.awake_for(AWAKE);
+        let (disk, rate) = (trial.disk, trial.rate);
+        let mut client = open_loop::connect(site.socket(), disk, Waiting::Polled, rate, AWAKE)?;
         Ok(vec![measure(&mut client, site)?])
     }
 
@@ -145,18 +144,15 @@ most 1.2 times those of `always`.
 }
 
 /// What the server costs under this client, and how late it answers.
-pub fn measure<C: pollux_disk::Channel, B: Lend>(
-    client: &mut OpenLoop<C, B>,
-    site: &Site,
-) -> io::Result<Finding> {
+pub fn measure<R: Client>(client: &mut Job<R>, site: &Site) -> io::Result<Finding> {
     client.run_for(site.time / 4)?;
-    client.latencies.reset();
     let (before, began) = (Spent::by_servers(&site.servers)?, Instant::now());
     client.run_for(site.time)?;
     let seconds = began.elapsed().as_secs_f64();
-    let latencies = &client.latencies;
+    let spent = Spent::by_servers(&site.servers)?;
+    let latencies = &client.measured.latencies.all();
     let requests = count(latencies.len());
-    let each = before.until(&Spent::by_servers(&site.servers)?, requests);
+    let each = before.until(&spent, requests);
     Ok(vec![
         (CPU, each.cpu_us * requests / 1e4 / seconds),
         (P50, microseconds(latencies, 0.5)),

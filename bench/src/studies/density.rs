@@ -4,14 +4,14 @@ use std::fmt;
 use std::io;
 
 use pollux_driver::{Waiter, Waiting};
+use pollux_load::microseconds;
 
 use super::curve::{self, AWAKE, CPU, P50, P99};
-use super::open_loop::{JOB, OpenLoop};
+use super::open_loop::{JOB, at_rate};
 use super::site::{Rival, Setup, Site};
 use super::study::{Case, Study, beside_all};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::client::Job;
-use crate::load::{Load, Offsets, microseconds};
 use crate::measure::throughput;
 use crate::results::findings::{Finding, SPEED};
 use crate::stripe;
@@ -89,10 +89,13 @@ requests a second of each, by a client that polls for what has ended and sleeps 
         Ok(vec![match trial.load {
             Demand::InFlight(depth) => saturated(depth, site)?,
             Demand::OfEach(rate) => {
-                let client = stripe::connect(&site.sockets, Waiter::new(Waiting::Polled)?, JOB)?;
-                let offsets = Offsets::in_order(DISK, BLOCK);
+                let job = Job {
+                    work: Work::Read,
+                    ..JOB
+                };
+                let client = stripe::connect(&site.sockets, Waiter::new(Waiting::Polled)?, job)?;
                 let rate = rate * u32::from(trial.servers);
-                let mut client = OpenLoop::new(client, offsets, rate).awake_for(AWAKE);
+                let mut client = at_rate(client, job, DISK, rate, AWAKE)?;
                 curve::measure(&mut client, site)?
             }
         }])
@@ -107,7 +110,7 @@ fn saturated(depth: u16, site: &Site) -> io::Result<Finding> {
     };
     let waiter = Waiter::new(Waiting::Call)?;
     let client = stripe::connect(&site.sockets, waiter, job)?;
-    let mut load = Load::start(client, DISK, job);
+    let mut load = job.start(client, DISK);
     load.run_for(site.time / 4)?;
     let speed = throughput(&site.servers, || load.run_for(site.time).map(f64::from))?;
     let latencies = load.run_timed(site.time / 2)?;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 
+use pollux_load::microseconds;
 use pollux_tests::client::Waiting;
 
 use super::site::{Rival, Setup, Site};
 use super::study::{Case, Study, beside_all};
 use crate::cell::{Disk, Work};
 use crate::client::{Blkio, Client, Job};
-use crate::load::{Load, microseconds};
 use crate::measure::throughput;
 use crate::results::findings::{Finding, SPEED};
 
@@ -64,7 +64,7 @@ A name is disk/client/requests/depth.
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let Trial { disk, job, .. } = trial;
         let client = Blkio::connect(site.socket(), trial.waiting, job)?;
-        let mut load = Load::start(client, disk, job);
+        let mut load = job.start(client, disk);
         load.run_for(site.time / 4)?;
         let speed = throughput(&site.servers, || load.run_for(site.time).map(f64::from))?;
         let latencies = load.run_timed(site.time)?;

@@ -5,15 +5,14 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
 use pollux_driver::{Completion, Driver, Experiment, KickLock, Options, Queue};
 
 use super::site::{Setup, Site};
 use super::study::{Case, Study, count, only};
 use crate::cell::{BLOCK, Disk};
-use crate::load::{Offsets, microseconds};
 use crate::quiet::own_cpu;
 use crate::results::findings::Finding;
+use pollux_load::{Histogram, microseconds};
 
 /// The study.
 pub struct Lock;
@@ -116,7 +115,7 @@ was preempted are told apart, and in none of these.
     }
 }
 
-fn total_ns(times: &Histogram<u64>) -> f64 {
+fn total_ns(times: &Histogram) -> f64 {
     times.mean() * count(times.len())
 }
 
@@ -135,10 +134,15 @@ fn all_threads(driver: &Driver, queue: &Queue, end: Instant) -> io::Result<u64> 
 
 fn one_thread(driver: &Driver, queue: &Queue, seed: u64, end: Instant) -> io::Result<u64> {
     let mut buffer = driver.allocate(BLOCK)?;
-    let mut offsets = Offsets::seeded(DISK, BLOCK, seed);
+    let blocks = DISK.size() / BLOCK as u64;
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut requests = 0;
     while Instant::now() < end {
-        let pending = queue.read(offsets.next(), buffer, Completion::Call);
+        let pending = queue.read(
+            random.u64(..blocks) * BLOCK as u64,
+            buffer,
+            Completion::Call,
+        );
         buffer = pending.wait().map_err(io::Error::other)?;
         requests += 1;
     }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 
+use pollux_load::microseconds;
 use pollux_tests::client::Waiting;
 
 use super::queues::{Queues, together};
@@ -12,7 +13,6 @@ use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
 use crate::contender::Exports;
-use crate::load::{Load, microseconds};
 use crate::measure::throughput;
 use crate::results::findings::Finding;
 
@@ -206,7 +206,7 @@ nothing was counted.
         let queues = Blkio::connect_all(site.socket(), waiting, job, queues)?;
         let queues = queues.into_iter().map(|queue| queue.by(trial.at_once));
         let loads = (1..).zip(queues);
-        let loads = loads.map(|(seed, queue)| Load::seeded(queue, trial.disk, job, seed));
+        let loads = loads.map(|(seed, queue)| job.start_seeded(queue, trial.disk, seed));
         let mut queues = Queues::new(loads.collect(), waiting);
         let quarter = site.time / 4;
         queues.run_for(quarter)?;

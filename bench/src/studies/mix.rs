@@ -4,17 +4,16 @@ use std::fmt;
 use std::io;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pollux_disk::{Completion as Done, WaitPoint};
-use pollux_driver::{Completion, Driver, Hybrid, Mixed, Options, Waiter, Waiting};
-use pollux_tests::random::Random;
+use pollux_disk::WaitPoint;
+use pollux_driver::{Completion, Driver, Hybrid, Mixed as Policy, Options};
+use pollux_load::{Histogram, Mixed, Plan, Split, Waits, microseconds};
 
 use super::site::{Setup, Site};
 use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Buffers, Job, Lend as _, on_its_way, token};
-use crate::load::{Latencies, Offsets, latencies, microseconds, record};
+use crate::client::Job;
 use crate::results::findings::Finding;
 
 /// The study.
@@ -43,7 +42,7 @@ enum Kinds {
 pub struct Trial {
     owners: Owners,
     kinds: Kinds,
-    mixed: Mixed,
+    mixed: Policy,
     depth: u16,
 }
 
@@ -52,7 +51,7 @@ impl fmt::Display for Trial {
         match (self.kinds, self.mixed) {
             (Kinds::Pure(Completion::Polled), _) => f.write_str("polled"),
             (Kinds::Pure(Completion::Call), _) => f.write_str("call"),
-            (Kinds::Both, Mixed::SuspendedFor(_)) => f.write_str("mix suspended"),
+            (Kinds::Both, Policy::SuspendedFor(_)) => f.write_str("mix suspended"),
             (Kinds::Both, _) => f.write_str("mix"),
         }
     }
@@ -73,7 +72,7 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
     const PINNED: bool = true;
 
     fn cases() -> Vec<Case<Trial>> {
-        const SUSPENDED: Mixed = Mixed::SuspendedFor(Duration::from_micros(50));
+        const SUSPENDED: Policy = Policy::SuspendedFor(Duration::from_micros(50));
         let mut cases = vec![];
         for (owners, name) in [(Owners::One, "one"), (Owners::Two, "two")] {
             for depth in [2, 16, 32] {
@@ -87,10 +86,10 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
                 cases.push(Case {
                     name: format!("{name}/{depth}"),
                     trials: vec![
-                        trial(Kinds::Both, Mixed::WhileNeeded),
+                        trial(Kinds::Both, Policy::WhileNeeded),
                         trial(Kinds::Both, SUSPENDED),
-                        trial(Kinds::Pure(Completion::Polled), Mixed::WhileNeeded),
-                        trial(Kinds::Pure(Completion::Call), Mixed::WhileNeeded),
+                        trial(Kinds::Pure(Completion::Polled), Policy::WhileNeeded),
+                        trial(Kinds::Pure(Completion::Call), Policy::WhileNeeded),
                     ],
                     rows: vec![
                         ("polled", [of(0, 0), only(2)]),
@@ -126,7 +125,7 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
 }
 
 #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
-fn finding(latencies: &Latencies, time: Duration) -> Finding {
+fn finding(latencies: &Histogram, time: Duration) -> Finding {
     // Where nothing was sent in all that time, what was sent before took at least as long.
     let time_of = |quantile| {
         if latencies.is_empty() {
@@ -143,36 +142,33 @@ fn finding(latencies: &Latencies, time: Duration) -> Finding {
 }
 
 /// Of polled requests, and of call-driven ones.
-type Both = [Latencies; 2];
+type Both = [Histogram; 2];
 
 fn one_owner(driver: &Driver, trial: Trial, time: Duration) -> io::Result<Both> {
-    let waiters = Waiters::new()?;
-    let channel = driver.channel(waiters.point())?;
-    let mut owner = Owner::new(driver, channel, waiters, trial.kinds, trial.depth, 1)?;
-    owner.run(time)
+    let open = |point: &WaitPoint| driver.channel(point);
+    run(&mut owner(driver, open, trial.kinds, trial.depth, 1)?, time)
 }
 
 fn two_owners(driver: &Driver, trial: Trial, time: Duration) -> io::Result<Both> {
     let queue = driver.queue(0)?;
-    let owner = |own, seed| {
+    let of_kind = |own, seed| {
         let kinds = match trial.kinds {
             Kinds::Both => Kinds::Pure(own),
             pure @ Kinds::Pure(_) => pure,
         };
-        let waiters = Waiters::new()?;
-        let channel = queue.channel(waiters.point())?;
-        Owner::new(driver, channel, waiters, kinds, trial.depth / 2, seed)
+        let open = |point: &WaitPoint| queue.channel(point);
+        owner(driver, open, kinds, trial.depth / 2, seed)
     };
-    let mut polled = owner(Completion::Polled, 1)?;
-    let mut call = owner(Completion::Call, 2)?;
+    let mut polled = of_kind(Completion::Polled, 1)?;
+    let mut call = of_kind(Completion::Call, 2)?;
     let together = Barrier::new(2);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
             together.wait();
-            call.run(time)
+            run(&mut call, time)
         });
         together.wait();
-        let mut both = polled.run(time)?;
+        let mut both = run(&mut polled, time)?;
         let others = other.join().expect("a client does not panic")?;
         for (all, others) in both.iter_mut().zip(others) {
             all.add(others).expect("both are as wide");
@@ -181,129 +177,33 @@ fn two_owners(driver: &Driver, trial: Trial, time: Duration) -> io::Result<Both>
     })
 }
 
-/// How one owner waits: while it has polled requests in flight, and else.
-struct Waiters {
-    polled: Waiter,
-    call: Waiter,
-}
-
-impl Waiters {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            polled: Waiter::new(Waiting::Polled)?,
-            call: Waiter::new(Waiting::Call)?,
-        })
-    }
-
-    /// Where the owner sleeps, if it does.
-    fn point(&self) -> &WaitPoint {
-        self.call.point()
-    }
-}
-
 /// One thread with its way into the queue.
-struct Owner<C> {
-    channel: C,
-    waiters: Waiters,
-    buffers: Buffers,
-    offsets: Offsets,
-    random: Random,
+fn owner<C: Hybrid>(
+    driver: &Driver,
+    open: impl FnOnce(&WaitPoint) -> io::Result<C>,
     kinds: Kinds,
-    /// When each request was queued, and as what.
-    in_flight: Vec<Option<(Instant, Completion)>>,
-    polled: usize,
-    back: Vec<Done>,
+    depth: u16,
+    seed: u64,
+) -> io::Result<pollux_load::Job<Mixed<C>>> {
+    let job = Job {
+        work: Work::RandRead,
+        block: BLOCK,
+        depth,
+    };
+    let polled = match kinds {
+        Kinds::Pure(Completion::Polled) => 100,
+        Kinds::Pure(Completion::Call) => 0,
+        Kinds::Both => 50,
+    };
+    let pattern = job.pattern(DISK, seed).polled(polled);
+    let client = Mixed::new(Waits::Each, job.buffers(driver)?, open)?;
+    pollux_load::Job::new(Plan::new(pattern, depth.into(), BLOCK), client)
 }
 
-impl<C: Hybrid> Owner<C> {
-    fn new(
-        driver: &Driver,
-        channel: C,
-        waiters: Waiters,
-        kinds: Kinds,
-        depth: u16,
-        seed: u64,
-    ) -> io::Result<Self> {
-        let job = Job {
-            work: Work::RandRead,
-            block: BLOCK,
-            depth,
-        };
-        Ok(Self {
-            channel,
-            waiters,
-            buffers: Buffers::new(driver, job)?,
-            offsets: Offsets::of(DISK, BLOCK),
-            random: Random::new(seed),
-            kinds,
-            in_flight: vec![None; depth.into()],
-            polled: 0,
-            back: Vec::with_capacity(depth.into()),
-        })
-    }
-
-    /// Keeps the queue full for a quarter of `time`, then for `time` in which it is recorded how long each
-    /// request takes that is sent, and waits until everything has ended.
-    fn run(&mut self, time: Duration) -> io::Result<Both> {
-        let mut both = [latencies(), latencies()];
-        let start = Instant::now();
-        let (begin, end) = (start + time / 4, start + time + time / 4);
-        for token in 0..self.in_flight.len() {
-            self.queue(token, start)?;
-        }
-        self.channel.submit();
-        loop {
-            self.wait()?;
-            let now = Instant::now();
-            let mut back = std::mem::take(&mut self.back);
-            for Done { ticket, result } in back.drain(..) {
-                result.map_err(io::Error::other)?;
-                let (since, kind) = self.ended(token(ticket));
-                if since >= begin {
-                    record(
-                        now - since,
-                        &mut both[usize::from(kind == Completion::Call)],
-                    );
-                }
-                if now < end {
-                    self.queue(token(ticket), now)?;
-                }
-            }
-            self.back = back;
-            self.channel.submit();
-            if self.in_flight.iter().all(Option::is_none) {
-                return Ok(both);
-            }
-        }
-    }
-
-    fn queue(&mut self, token: usize, now: Instant) -> io::Result<()> {
-        let kind = match self.kinds {
-            Kinds::Pure(kind) => kind,
-            Kinds::Both if self.random.one_in(2) => Completion::Polled,
-            Kinds::Both => Completion::Call,
-        };
-        self.polled += usize::from(kind == Completion::Polled);
-        self.in_flight[token] = Some((now, kind));
-        let request = self.buffers.request(token, self.offsets.next());
-        on_its_way(self.channel.queue_as(request, kind))
-    }
-
-    fn ended(&mut self, token: usize) -> (Instant, Completion) {
-        let ended = self.in_flight[token].take();
-        let (since, kind) = ended.expect("only what was queued comes back");
-        self.polled -= usize::from(kind == Completion::Polled);
-        (since, kind)
-    }
-
-    fn wait(&mut self) -> io::Result<()> {
-        let waiter = if self.polled > 0 {
-            &mut self.waiters.polled
-        } else {
-            &mut self.waiters.call
-        };
-        let back = &mut self.back;
-        waiter.wait(&mut self.channel, None, &mut |done| back.push(done))?;
-        Ok(())
-    }
+/// Keeps the queue full for a quarter of `time`, then for `time` in which it is recorded how long each request takes.
+fn run<C: Hybrid>(owner: &mut pollux_load::Job<Mixed<C>>, time: Duration) -> io::Result<Both> {
+    owner.run_for(time / 4)?;
+    owner.run_for(time)?;
+    let Split { polled, called, .. } = owner.measured.latencies.read.clone();
+    Ok([polled, called])
 }

@@ -6,14 +6,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pollux_driver::Waiting;
 use pollux_tests::process::Process;
 use rustix::thread::{Pid, sched_getaffinity, sched_setaffinity};
 
 use super::curve::{self, Mode};
-use super::open_loop::OpenLoop;
+use super::open_loop;
 use super::site::{Setup, Site};
 use super::study::{Case, Study, only};
 use crate::cell::Disk;
@@ -72,7 +72,8 @@ other thread; one that sleeps runs when it is woken.
     }
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
-        let mut client = OpenLoop::connect(site.socket(), DISK, Waiting::Polled, trial.rate)?;
+        let (socket, rate) = (site.socket(), trial.rate);
+        let mut client = open_loop::connect(socket, DISK, Waiting::Polled, rate, Duration::ZERO)?;
         let over = AtomicBool::new(false);
         let (introduction, who) = mpsc::channel();
         thread::scope(|scope| {

@@ -4,30 +4,30 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pollux_load::{Closed, Histogram, histogram};
 use pollux_tests::client::Waiting;
 
 use crate::client::Blkio;
-use crate::load::{Latencies, Load, latencies};
 
 /// The queues, and how their owner waits.
 ///
 /// A polling owner polls all of them in turn, from one thread. A blocking one sleeps over one queue: that takes a
 /// thread for each, all on the processor of the client.
 pub struct Queues {
-    loads: Vec<Load<Blkio>>,
+    loads: Vec<Closed<Blkio>>,
     waiting: Waiting,
 }
 
 impl Queues {
     /// Of `loads`, whose first requests are queued.
-    pub const fn new(loads: Vec<Load<Blkio>>, waiting: Waiting) -> Self {
+    pub const fn new(loads: Vec<Closed<Blkio>>, waiting: Waiting) -> Self {
         Self { loads, waiting }
     }
 
     /// Keeps all of them full for `time`: how many requests each has made.
     pub fn run_for(&mut self, time: Duration) -> io::Result<Vec<u32>> {
         match self.waiting {
-            Waiting::Polling => self.look_for(time),
+            Waiting::Polling => self.poll_for(time),
             Waiting::Blocking => self.each(|load| load.run_for(time)),
         }
     }
@@ -37,7 +37,7 @@ impl Queues {
         Ok(self.run_for(time)?.into_iter().map(f64::from).sum())
     }
 
-    fn look_for(&mut self, time: Duration) -> io::Result<Vec<u32>> {
+    fn poll_for(&mut self, time: Duration) -> io::Result<Vec<u32>> {
         let mut counts = vec![0; self.loads.len()];
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -51,14 +51,14 @@ impl Queues {
     }
 
     /// The same as [`Queues::run_for`], and records how long requests of each queue took.
-    pub fn run_timed(&mut self, time: Duration) -> io::Result<Vec<Latencies>> {
+    pub fn run_timed(&mut self, time: Duration) -> io::Result<Vec<Histogram>> {
         match self.waiting {
-            Waiting::Polling => self.look_timed(time),
+            Waiting::Polling => self.poll_timed(time),
             Waiting::Blocking => self.each(|load| load.run_timed(time)),
         }
     }
 
-    fn look_timed(&mut self, time: Duration) -> io::Result<Vec<Latencies>> {
+    fn poll_timed(&mut self, time: Duration) -> io::Result<Vec<Histogram>> {
         let timers = self.loads.iter_mut().map(|load| (load.timer(), load));
         let mut timed: Vec<_> = timers.collect();
         let end = Instant::now() + time;
@@ -77,7 +77,7 @@ impl Queues {
     /// What `run` does with each, on threads of their own.
     fn each<T: Send>(
         &mut self,
-        run: impl Fn(&mut Load<Blkio>) -> io::Result<T> + Sync,
+        run: impl Fn(&mut Closed<Blkio>) -> io::Result<T> + Sync,
     ) -> io::Result<Vec<T>> {
         let run = &run;
         thread::scope(|scope| {
@@ -91,13 +91,13 @@ impl Queues {
 
     /// Ends the connections with their requests in flight.
     pub fn end(self) -> io::Result<()> {
-        self.loads.into_iter().try_for_each(Load::end)
+        self.loads.into_iter().try_for_each(Closed::end)
     }
 }
 
 /// Those of all queues.
-pub fn together(each: &[Latencies]) -> Latencies {
-    let mut all = latencies();
+pub fn together(each: &[Histogram]) -> Histogram {
+    let mut all = histogram();
     for one in each {
         all.add(one).expect("all are as wide");
     }

@@ -1,16 +1,17 @@
-//! Few requests a second: does looking for completions cost what it must not?
+//! Few requests a second: what does polling for completions cost the client?
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use pollux_driver::Waiting;
+use pollux_load::microseconds;
 
-use super::open_loop::OpenLoop;
+use super::open_loop;
 use super::site::{Setup, Site};
 use super::study::{Case, Study, count, only};
 use crate::cell::Disk;
 use crate::client::Client;
-use crate::load::microseconds;
 use crate::measure::Spent;
 use crate::results::findings::Finding;
 
@@ -62,18 +63,19 @@ Processor time is all of the client's thread, its timer included.
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let time = site.time;
-        let mut client = OpenLoop::connect(site.socket(), DISK, trial.waiting, trial.rate)?;
+        let Trial { rate, waiting } = trial;
+        let mut client = open_loop::connect(site.socket(), DISK, waiting, rate, Duration::ZERO)?;
         client.run_for(time / 4)?;
-        client.latencies.reset();
         let before = Spent::by_this_thread()?;
         client.run_for(time)?;
-        let requests = client.latencies.len();
-        let each = before.until(&Spent::by_this_thread()?, count(requests));
+        let spent = Spent::by_this_thread()?;
+        let latencies = client.measured.latencies.all();
+        let each = before.until(&spent, count(latencies.len()));
         Ok(vec![vec![
             ("client µs", each.cpu_us),
             ("client sleeps", each.sleeps),
-            ("p50 µs", microseconds(&client.latencies, 0.5)),
-            ("p99 µs", microseconds(&client.latencies, 0.99)),
+            ("p50 µs", microseconds(&latencies, 0.5)),
+            ("p99 µs", microseconds(&latencies, 0.99)),
         ]])
     }
 }

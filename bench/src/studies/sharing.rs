@@ -4,15 +4,15 @@
 use std::fmt;
 use std::io;
 
+use pollux_load::{Client as _, Closed, microseconds};
 use pollux_tests::client::Waiting;
 
 use super::queues::Queues;
 use super::site::{Processor, Setup, Site};
 use super::study::{Case, Place, Study, only};
 use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Blkio, Client, Job, Requests};
+use crate::client::{Blkio, Client, Job};
 use crate::contender::Exports;
-use crate::load::{Load, microseconds};
 use crate::measure::throughput;
 use crate::results::findings::Finding;
 
@@ -48,7 +48,7 @@ impl Trial {
     }
 
     /// A full queue of each disk; and the idle ones, which belong to the connections.
-    fn connect(self, site: &Site) -> io::Result<(Vec<Load<Blkio>>, Vec<Blkio>)> {
+    fn connect(self, site: &Site) -> io::Result<(Vec<Closed<Blkio>>, Vec<Blkio>)> {
         let (mut busy, mut idle) = (vec![], vec![]);
         let each = self.depths.iter().zip(self.blocks);
         for (socket, (&depth, &block)) in site.sockets.iter().zip(each) {
@@ -59,11 +59,7 @@ impl Trial {
             };
             let queues = Blkio::connect_all(socket, self.waiting, job, self.queues)?;
             let mut queues = queues.into_iter();
-            busy.extend(
-                queues
-                    .next()
-                    .map(|first| Load::start(first, self.disk, job)),
-            );
+            busy.extend(queues.next().map(|first| job.start(first, self.disk)));
             idle.extend(queues);
         }
         Ok((busy, idle))

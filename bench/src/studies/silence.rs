@@ -12,7 +12,6 @@ use super::site::{Setup, Site};
 use super::study::{Case, Study, only};
 use crate::cell::{BLOCK, Disk, Server as Which, Work};
 use crate::client::{Blkio, Client, Job};
-use crate::load::Load;
 use crate::measure::Spent;
 use crate::results::findings::Finding;
 
@@ -91,7 +90,7 @@ Asked is silence after 10 ms at most, no wake-ups and no processor time.
         let queues = Blkio::connect_all(site.socket(), trial.waiting, job, 1)?;
         let mut loads: Vec<_> = queues
             .into_iter()
-            .map(|queue| Load::start(queue, trial.disk, job))
+            .map(|queue| job.start(queue, trial.disk))
             .collect();
         for load in &mut loads {
             load.run_for(site.time)?;

@@ -5,19 +5,21 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use pollux_disk::{Channel, Disk as _, PollScope, Stack, WaitPoint, linear, striped};
+use pollux_disk::{Disk as _, PollScope, Request, Stack, linear, striped};
 use pollux_driver::{Driver, Options, Waiter, Waiting};
+use pollux_load::{Ask, Buffers, Closed, Lend, Order, Own, Pattern};
+use pollux_memory::Span;
 
 use super::site::{Setup, Site};
 use super::study::{Case, Study, only};
-use crate::cell::{BLOCK, Disk, Work};
-use crate::client::{Buffers, Client, Job, Lend as _, on_its_way, token};
+use crate::cell::{BLOCK, Disk};
+use crate::client;
 use crate::contender::Exports;
-use crate::load::Offsets;
 use crate::measure::Spent;
 use crate::results::findings::Finding;
+use crate::stripe::Stacked;
 
 /// The study.
 pub struct Stacks;
@@ -51,7 +53,7 @@ impl fmt::Display for Trial {
             PollScope::OwnInFlight => "",
             PollScope::EveryQueue => " every-queue",
         };
-        let waiting = Client::Driver(self.waiting).waiting();
+        let waiting = client::Client::Driver(self.waiting).waiting();
         write!(f, "{waiting}{scope} at {}", self.depth)
     }
 }
@@ -143,15 +145,15 @@ each request.
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let time = site.time;
-        let mut client = Stacked::connect(site.socket(), trial)?;
-        client.run_for(time / 4)?;
+        let mut client = Client::connect(site.socket(), trial)?;
+        client.load.run_for(time / 4)?;
         let (before, polls) = (Spent::by_this_thread()?, client.polls());
         let began = Instant::now();
-        let requests = client.run_for(time)?;
+        let requests = f64::from(client.load.run_for(time)?);
         let seconds = began.elapsed().as_secs_f64();
         let each = before.until(&Spent::by_this_thread()?, requests);
         let [all, empty] = [0, 1].map(|at| (client.polls()[at] - polls[at]) / requests);
-        client.end()?;
+        client.load.end()?;
         Ok(vec![vec![
             ("k IOPS", requests / seconds / 1000.0),
             ("client µs", each.cpu_us),
@@ -162,20 +164,30 @@ each request.
 }
 
 /// A client that keeps requests in flight on a stacked disk.
-struct Stacked {
-    channel: Box<dyn Channel>,
-    waiter: Waiter,
-    buffers: Buffers,
-    offsets: Offsets,
-    /// Where all of its requests are, from.
-    base: u64,
-    /// Which requests can be sent.
-    free: Vec<usize>,
-    depth: usize,
-    stack: Stack,
+struct Client {
+    load: Closed<Own<Stacked, From>>,
+    stack: Arc<Stack>,
 }
 
-impl Stacked {
+/// Buffers of requests that all lie behind an offset.
+struct From {
+    base: u64,
+    buffers: Buffers,
+}
+
+impl Lend for From {
+    #[inline]
+    fn request(&self, slot: usize, ask: Ask) -> Request {
+        let offset = self.base + ask.offset;
+        self.buffers.request(slot, Ask { offset, ..ask })
+    }
+
+    fn span(&self, slot: usize) -> Span {
+        self.buffers.span(slot)
+    }
+}
+
+impl Client {
     fn connect(socket: &Path, trial: Trial) -> io::Result<Self> {
         let options = Options::default().queue_size(1024);
         let driver = Driver::connect(socket, &options).map_err(io::Error::other)?;
@@ -185,29 +197,22 @@ impl Stacked {
             Shape::Linear | Shape::OneLeg => linear(legs, trial.scope),
             Shape::Striped => striped(CHUNK, legs, trial.scope),
         };
-        let stack = stack.map_err(io::Error::other)?;
-        let job = Job {
-            work: Work::RandRead,
-            block: trial.block(),
-            depth: trial.depth,
-        };
-        let waiter = Waiter::new(trial.waiting)?;
-        let point: &WaitPoint = waiter.point();
+        let stack = Arc::new(stack.map_err(io::Error::other)?);
         let leg = driver.geometry().bytes;
         let (bytes, base) = match trial.shape {
             Shape::OneLeg => (leg, 3 * leg),
             _ => (stack.geometry().bytes, 0),
         };
-        Ok(Self {
-            channel: stack.open_channel(point)?,
-            buffers: Buffers::new(&driver, job)?,
-            waiter,
-            offsets: Offsets::within(bytes, trial.block(), 1),
-            base,
-            free: (0..usize::from(trial.depth)).collect(),
-            depth: trial.depth.into(),
-            stack,
-        })
+        let (depth, block) = (usize::from(trial.depth), trial.block());
+        let blocks = usize::try_from(bytes / block as u64).expect("64 bits");
+        let waiter = Waiter::new(trial.waiting)?;
+        let buffers = Buffers::new(&driver, depth, block)?;
+        let channel = Stacked::open(&stack, &waiter)?;
+        let client = Own::new(channel, waiter, From { base, buffers });
+        let pattern = Pattern::new(Order::Random(1), blocks);
+        let mut load = Closed::new(client, pattern, depth, block);
+        load.begin();
+        Ok(Self { load, stack })
     }
 
     /// Polls of legs, and the empty ones, so far.
@@ -218,47 +223,5 @@ impl Stacked {
             let found = counters.iter().find(|(known, _)| *known == name);
             found.map_or(f64::NAN, |(_, count)| *count as f64)
         })
-    }
-
-    /// Keeps as many requests in flight as it may for `time`; how many have ended.
-    fn run_for(&mut self, time: Duration) -> io::Result<f64> {
-        let end = Instant::now() + time;
-        let (mut ended, mut look_at_clock) = (0u32, 0);
-        loop {
-            while let Some(number) = self.free.pop() {
-                let at = self.base + self.offsets.next();
-                on_its_way(self.channel.queue(self.buffers.request(number, at)))?;
-            }
-            self.channel.submit();
-            ended += self.wait()?;
-            if ended >= look_at_clock {
-                look_at_clock = ended + 64;
-                if Instant::now() >= end {
-                    return Ok(f64::from(ended));
-                }
-            }
-        }
-    }
-
-    /// Waits for at least one request.
-    fn wait(&mut self) -> io::Result<u32> {
-        let Self { free, .. } = self;
-        let (mut failure, before) = (None, free.len());
-        self.waiter.wait(&mut *self.channel, None, &mut |done| {
-            failure = failure.or(done.result.err());
-            free.push(token(done.ticket));
-        })?;
-        match failure {
-            None => Ok(u32::try_from(free.len() - before).expect("at most the depth")),
-            Some(failure) => Err(io::Error::other(failure)),
-        }
-    }
-
-    /// Waits for all that is in flight.
-    fn end(mut self) -> io::Result<()> {
-        while self.free.len() < self.depth {
-            self.wait()?;
-        }
-        Ok(())
     }
 }

@@ -103,7 +103,7 @@ fn fill(channel: &mut impl Hybrid, kinds: Kinds, work: &mut Work, slots: &mut [S
 fn prepare(work: &mut Work, slot: &mut Slot, job: Job) -> DiskOp {
     let mut data = vec![];
     if job.has_data() {
-        let pieces = work.pieces(job.len);
+        let pieces = work.pieces(job.len, 40);
         slot.window.lay_out(&pieces, &mut work.random);
         if job.op != Op::Read {
             data = work.noise(job.len);

@@ -22,6 +22,7 @@ use crate::random::Random;
 
 pub use executor::run as run_tasks;
 pub use own::Own;
+pub use window::Window;
 pub use work::{Job, Op, Work};
 
 /// How long an answer may take before it counts as lost.

@@ -69,7 +69,7 @@ impl Doing {
                 _ => {
                     let mut buffers = vec![];
                     let mut done = 0;
-                    for len in work.pieces(job.len) {
+                    for len in work.pieces(job.len, 40) {
                         let data = data.get(done..done + len).unwrap_or_default();
                         buffers.push(fill(driver.allocate(len)?, Job { len, ..job }, data));
                         done += len;

@@ -14,7 +14,7 @@ use crate::random::Random;
 const UNTOUCHED: u8 = 0xee;
 
 /// Memory for one request.
-pub(super) struct Window {
+pub struct Window {
     span: Span,
     /// Where the pieces of the request lie that it is lent to.
     pieces: Vec<Span>,
@@ -30,6 +30,7 @@ enum Owner {
     Buffer(Buffer),
     Registered(Registered),
     Plain(Plain),
+    Elsewhere,
 }
 
 /// Memory that the device does not know.
@@ -74,12 +75,21 @@ impl Window {
                 (unsafe { buffer.span() }, Owner::Buffer(buffer))
             }
         };
+        let window = Self::of(span);
         Ok(Self {
+            _owner: owner,
+            ..window
+        })
+    }
+
+    /// In `span`, which is kept elsewhere.
+    pub fn of(span: Span) -> Self {
+        Self {
             span,
             pieces: vec![],
             used: 0,
-            _owner: owner,
-        })
+            _owner: Owner::Elsewhere,
+        }
     }
 
     /// Lays out pieces of these lengths at any address, with gaps between them.
@@ -102,8 +112,16 @@ impl Window {
         self.span.slice(0, self.used).expect("it was laid out")
     }
 
+    /// The pieces.
     pub fn pieces(&self) -> &[Span] {
         &self.pieces
+    }
+
+    /// Where the pieces begin in the window, and how long they are.
+    pub fn places(&self) -> impl Iterator<Item = (usize, usize)> {
+        let base = self.span.as_ptr().addr();
+        let place = move |piece: &Span| (piece.as_ptr().addr() - base, piece.len());
+        self.pieces.iter().map(place)
     }
 
     /// Puts `data` into the pieces.
@@ -124,17 +142,12 @@ impl Window {
     pub fn data(&self) -> Vec<u8> {
         let mut all = vec![0; self.used];
         self.all().read(&mut all);
-        let base = self.span.as_ptr().addr();
         let mut data = vec![];
         let mut end = 0;
-        for piece in &self.pieces {
-            let at = piece.as_ptr().addr() - base;
+        for (at, len) in self.places() {
             let untouched = |gap: &[u8]| gap.iter().all(|byte| *byte == UNTOUCHED);
-            assert!(
-                untouched(&all[end..at]),
-                "memory before {piece:?} has changed"
-            );
-            end = at + piece.len();
+            assert!(untouched(&all[end..at]), "memory before {at} has changed");
+            end = at + len;
             data.extend_from_slice(&all[at..end]);
         }
         assert!(all[end..].iter().all(|byte| *byte == UNTOUCHED));

@@ -194,14 +194,14 @@ impl Work {
         noise
     }
 
-    /// `len` in pieces: as one, or several, of whole sectors or of any bytes at all.
-    pub fn pieces(&mut self, len: usize) -> Vec<usize> {
+    /// `len` in pieces: as one, or about `most` or fewer, of whole sectors or of any bytes at all.
+    pub fn pieces(&mut self, len: usize, most: usize) -> Vec<usize> {
         let unit = match self.random.below(3) {
             0 => return vec![len],
             1 => SECTOR,
             _ => 1,
         };
-        let most = self.random.within(1..40);
+        let most = self.random.within(1..most);
         let mut pieces = vec![];
         let mut left = len;
         while left > 0 {
@@ -213,17 +213,20 @@ impl Work {
         pieces
     }
 
+    /// `job` is no longer in flight.
+    pub fn forget(&mut self, job: &Job) {
+        let range = job.range();
+        let place = self.in_flight.iter().position(|other| *other == range);
+        self.in_flight.swap_remove(place.expect("it was in flight"));
+    }
+
     /// `job` has ended well, with `data` written or read.
     ///
     /// # Panics
     ///
     /// When that is not what should have been read.
     pub fn ended(&mut self, job: &Job, data: &[u8]) {
-        let place = self
-            .in_flight
-            .iter()
-            .position(|range| *range == job.range());
-        self.in_flight.swap_remove(place.expect("it was in flight"));
+        self.forget(job);
         self.count += 1;
         match job.op {
             Op::Read => {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use pollux::driver::{Counters, LockTimes};
+use pollux_load::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::latency::{Direction, Split};
 use super::options::name;
 use super::report::{PERCENTILES, Report};
 use super::units::{float, per, rate, us_per};
+use pollux_load::{Direction, Split};
 
 /// The report of a run. Other than with fio, `jobs` has one entry, for all jobs together.
 pub fn report(report: &Report<'_>) -> Value {
@@ -115,7 +115,7 @@ fn whole(rate: f64) -> u64 {
     rate.round() as u64
 }
 
-fn distribution(times: &Histogram<u64>) -> Value {
+fn distribution(times: &Histogram) -> Value {
     json!({
         "min": if times.is_empty() { 0 } else { times.min() },
         "max": times.max(),
@@ -125,7 +125,7 @@ fn distribution(times: &Histogram<u64>) -> Value {
     })
 }
 
-fn percentiles(times: &Histogram<u64>) -> Value {
+fn percentiles(times: &Histogram) -> Value {
     let entry = |percentile: &f64| {
         let time = times.value_at_percentile(*percentile);
         (format!("{percentile:.6}"), Value::from(time))
@@ -168,7 +168,7 @@ fn pollux(report: &Report<'_>) -> Value {
 
 /// Polled requests and the others.
 fn split(times: &Split) -> Value {
-    let kind = |times: &Histogram<u64>| {
+    let kind = |times: &Histogram| {
         let mut object = distribution(times);
         object["percentile"] = percentiles(times);
         json!({ "total_ios": times.len(), "clat_ns": object })
@@ -177,7 +177,7 @@ fn split(times: &Split) -> Value {
 }
 
 fn lock(times: &LockTimes, counters: &Counters, requests: u64) -> Value {
-    let kind = |times: &Histogram<u64>| {
+    let kind = |times: &Histogram| {
         let sum = times.mean() * float(times.len());
         let mut object = distribution(times);
         object["percentile"] = percentiles(times);

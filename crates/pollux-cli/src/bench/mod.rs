@@ -1,35 +1,28 @@
 //! `pollux bench`: a load on a disk, driven by Pollux's own driver, and what it costs.
 //!
 //! ```text
-//! options ── plan, held against the disk ──▶ run ──▶ a job (a thread, a channel) each
-//!                                                      load: which request is next   (arrivals, verify)
-//!                                                      job: keeps them in flight      (latency)
+//! options ── plan, held against the disk ──▶ run ──▶ a job (crate `load`: a thread, a channel) each
 //!            outcome of all ──▶ report ──▶ table, json
 //! ```
 
-mod arrivals;
 mod cpu;
 mod fio;
 mod inside;
-mod job;
 mod json;
-mod latency;
-mod load;
 mod options;
 mod plan;
 mod progress;
 mod report;
 mod run;
-mod stop;
 mod table;
 mod target;
 mod units;
-mod verify;
 
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pollux_load::{Live, Stop};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -37,8 +30,7 @@ use self::options::Output;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::report::Report;
-use self::run::{Common, Live};
-use self::stop::Stop;
+use self::run::{Common, ended};
 use self::target::Target;
 use crate::signals;
 
@@ -48,7 +40,7 @@ type Error = Box<dyn std::error::Error>;
 
 /// Runs the load and prints what it came to.
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
-    // Whoever asks all processes of this program for their counters may come early.
+    // SIGUSR1 may come early: it is sent to all processes of this program for their counters.
     let signals = Signals::new([SIGUSR1])?;
     let cpus = args.process.cpu_list()?;
     let mut of_the_server = cpus.clone();
@@ -56,7 +48,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let target = Target::open(args, &of_the_server)?;
     let plan = Plan::new(args, &target.geometry())?;
     let stop = Arc::new(Stop::default());
-    let live: Arc<[Live]> = (0..plan.jobs).map(|_| Live::default()).collect();
+    let live: Arc<[Arc<Live>]> = (0..plan.jobs).map(|_| Arc::default()).collect();
     watch_signals(signals, Arc::clone(&stop), Arc::clone(&live))?;
     let common = Common {
         plan: &plan,
@@ -87,7 +79,11 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
 }
 
 /// Ends the run early at the first signal, and the process at the second; SIGUSR1 asks how far it is.
-fn watch_signals(mut signals: Signals, stop: Arc<Stop>, live: Arc<[Live]>) -> Result<(), Error> {
+fn watch_signals(
+    mut signals: Signals,
+    stop: Arc<Stop>,
+    live: Arc<[Arc<Live>]>,
+) -> Result<(), Error> {
     for signal in signals::ending() {
         signals.add_signal(signal)?;
     }
@@ -96,7 +92,7 @@ fn watch_signals(mut signals: Signals, stop: Arc<Stop>, live: Arc<[Live]>) -> Re
         for signal in signals.forever() {
             match signal {
                 SIGUSR1 => {
-                    let (ended, seconds) = (Live::sum(&live), begun.elapsed().as_secs_f64());
+                    let (ended, seconds) = (ended(&live), begun.elapsed().as_secs_f64());
                     // There may be nobody any more who reads it.
                     let _ = writeln!(
                         std::io::stderr(),

@@ -48,7 +48,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SPEC", help_heading = "Which disk")]
     pub disk: Option<String>,
 
-    /// Which legs of a disk made of disks its server looks at
+    /// Which legs of a disk made of disks its server polls
     #[arg(
         long,
         value_enum,
@@ -113,7 +113,7 @@ pub struct BenchArgs {
     pub completion: Waiting,
 
     /// So many percent of the requests are polled and the others call-driven, on the same queue;
-    /// their latencies are reported apart. A job looks while a polled one is in flight, and sleeps
+    /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
     #[arg(allow_negative_numbers = true, long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
     pub hipri_percent: Option<u8>,
@@ -128,7 +128,7 @@ pub struct BenchArgs {
     pub share_queue: bool,
 
     /// With --share-queue: kick the device after the lock of the queue is released, or while it is
-    /// held. Whoever says so is told how long the lock was held and waited for, and recording that
+    /// held. With this option the times for which the lock was held and waited for are recorded, which
     /// slows every request down [default: released, and nothing is recorded]
     #[arg(
         long,

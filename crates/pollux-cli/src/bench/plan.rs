@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pollux::disk::spec::Size;
 use pollux::disk::{Access, Geometry};
+use pollux_load::{Idle, Order, Pattern};
 
 use super::options::{BenchArgs, Rw, Waiting, name};
 
@@ -109,6 +110,29 @@ impl Plan {
             verify,
             blocks: in_memory("--size", blocks)?,
         })
+    }
+
+    /// What job number `number` does; what it writes is marked with `seed`.
+    pub fn of_job(&self, number: u16, seed: u64) -> pollux_load::Plan {
+        let order = if self.rw.random() {
+            Order::Random(u64::from(number) + 1)
+        } else {
+            Order::Sequential
+        };
+        let pattern = Pattern::new(order, self.blocks).reads(self.reads);
+        let (pattern, idle) = match self.mix {
+            Mix::All(Waiting::Polled) => (pattern, Idle::Poll),
+            Mix::All(_) => (pattern, Idle::Sleep(Duration::ZERO)),
+            Mix::Hipri(percent) => (pattern.polled(percent), Idle::Sleep(Duration::ZERO)),
+        };
+        pollux_load::Plan {
+            begin: u64::from(number) * self.blocks as u64 * self.bytes as u64,
+            runtime: self.runtime,
+            rate: self.rate,
+            idle,
+            verify: self.verify.then_some(seed),
+            ..pollux_load::Plan::new(pattern, self.depth, self.bytes)
+        }
     }
 
     /// Are polled and call-driven requests told apart?

@@ -1,4 +1,4 @@
-//! What is shown while a run goes on, to whoever watches on a terminal.
+//! What is shown while a run goes on, on a terminal.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};

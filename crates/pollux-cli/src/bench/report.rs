@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use pollux_load::Histogram;
 
-use super::latency::Direction;
 use super::options::{BenchArgs, name};
 use super::plan::{Mix, Plan};
 use super::run::Outcome;
+use pollux_load::Direction;
 
 /// A run and what came of it.
 pub struct Report<'a> {
@@ -20,9 +20,9 @@ pub struct Report<'a> {
 pub struct Side {
     pub requests: u64,
     pub bytes: u64,
-    pub latency: Histogram<u64>,
+    pub latency: Histogram,
     /// How late those were started that were due at a time.
-    pub late: Histogram<u64>,
+    pub late: Histogram,
 }
 
 impl Report<'_> {

@@ -2,21 +2,17 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use pollux::driver::{Counters, Hybrid, LockTimes, Queue};
+use pollux_load::{Job, JobError, Latencies, Live, Measured, Mixed, Stop, Task, nanoseconds};
 
 use super::cpu::{self, Server, Usage};
-use super::job::{Job, JobError, Lane, nanoseconds};
-use super::latency::Latencies;
-use super::load::{Run, Task};
 use super::plan::Plan;
 use super::progress::Progress;
-use super::stop::Stop;
 
 /// What one job, or all of them together, have come to.
 #[derive(Debug)]
@@ -41,7 +37,7 @@ impl Outcome {
     /// Of no job.
     pub fn nothing() -> Self {
         Self {
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
             counters: Counters::default(),
             lock: None,
             client: Usage::default(),
@@ -68,9 +64,9 @@ impl Outcome {
 /// What the jobs of a run have in common.
 pub struct Common<'a> {
     pub plan: &'a Plan,
-    pub stop: &'a Stop,
+    pub stop: &'a Arc<Stop>,
     /// One for each job.
-    pub live: &'a [Live],
+    pub live: &'a [Arc<Live>],
     /// One for each job, in turn; empty: wherever the kernel puts them.
     pub cpus: &'a [usize],
     /// Whose processor time is measured, too.
@@ -113,25 +109,18 @@ impl Gate {
     }
 }
 
-/// How many requests of a job have ended: on a cache line of its own, as the job writes it all the time.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct Live(AtomicU64);
-
-impl Live {
-    /// Of all jobs.
-    pub fn sum(all: &[Self]) -> u64 {
-        all.iter().map(|live| live.0.load(Ordering::Relaxed)).sum()
-    }
+/// How many requests of all jobs have ended.
+pub fn ended(live: &[Arc<Live>]) -> u64 {
+    live.iter().map(|job| job.ended()).sum()
 }
 
-/// Runs a job on each of `lanes`; all of them go into `queue`, if there is one that they share.
+/// Runs a job on each of `clients`; all of them go into `queue`, if there is one that they share.
 ///
 /// # Errors
 ///
 /// When the machine cannot run so many. What ends a job early is in the outcome.
 pub fn run<C: Hybrid>(
-    lanes: Vec<Lane<C>>,
+    clients: Vec<Mixed<C>>,
     queue: Option<&Queue>,
     common: &Common<'_>,
     progress: &mut Progress,
@@ -142,10 +131,11 @@ pub fn run<C: Hybrid>(
     };
     let (ended, phases) = channel();
     let jobs = (0..)
-        .zip(lanes)
+        .zip(clients)
         .zip(common.live)
-        .map(|((number, lane), live)| {
-            Job::new(common.plan, number, lane, common.seed, common.stop, &live.0)
+        .map(|((number, client), live)| {
+            let plan = common.plan.of_job(number, common.seed);
+            Job::watched(plan, client, Arc::clone(common.stop), Arc::clone(live))
         });
     let jobs = jobs.collect::<io::Result<Vec<_>>>()?;
     thread::scope(|scope| {
@@ -187,7 +177,7 @@ fn direct(
             match phases.recv_timeout(progress.interval()) {
                 Ok(_) => left -= 1,
                 Err(RecvTimeoutError::Timeout) => {
-                    progress.show(Live::sum(common.live));
+                    progress.show(ended(common.live));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -222,7 +212,7 @@ fn direct(
 
 /// The thread of one job.
 fn one<C: Hybrid>(
-    mut job: Job<'_, C>,
+    mut job: Job<Mixed<C>>,
     number: u16,
     queue: Option<&Queue>,
     common: &Common<'_>,
@@ -245,12 +235,12 @@ fn one<C: Hybrid>(
     tell(Phase::Fill);
     gate.pass(Phase::Run);
     // What a shared queue counts is of all jobs, and no job's own.
-    let counters = |job: &mut Job<'_, C>| match queue {
+    let counters = |job: &mut Job<Mixed<C>>| match queue {
         Some(_) => Counters::default(),
-        None => job.counters(),
+        None => job.client().counters(),
     };
     let (before, client) = (counters(&mut job), Usage::of_this_thread());
-    let mut task = Task::Run(Run::new(plan, number));
+    let mut task = Task::run(&job.plan);
     let elapsed = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
     let counters = counters(&mut job).since(before);
@@ -261,7 +251,11 @@ fn one<C: Hybrid>(
         job.work(&mut Task::read_back());
     }
     tell(Phase::ReadBack);
-    let (latencies, checked, error) = job.end();
+    let Measured {
+        latencies,
+        checked,
+        failed: error,
+    } = job.measured;
     Outcome {
         latencies,
         counters,

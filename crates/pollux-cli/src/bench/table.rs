@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use hdrhistogram::Histogram;
 use pollux::driver::{Counters, LockTimes};
+use pollux_load::Histogram;
 
-use super::latency::{Direction, Split};
 use super::report::Report;
 use super::units::{bandwidth, count, float, per, rate, time, us_per};
+use pollux_load::{Direction, Split};
 
 /// The headings of the table, each at the right edge of its column.
 const HEADINGS: [&str; 8] = [
@@ -63,7 +63,7 @@ fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Directio
     if side.requests == 0 {
         return;
     }
-    let kind = |label: &str, times: &Histogram<u64>, text: &mut String| {
+    let kind = |label: &str, times: &Histogram, text: &mut String| {
         let requests = times.len();
         let bytes = requests * report.plan.bytes as u64;
         let mut cells = vec![
@@ -86,7 +86,7 @@ fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Directio
     }
 }
 
-fn latencies(times: &Histogram<u64>) -> [String; 5] {
+fn latencies(times: &Histogram) -> [String; 5] {
     let at = |percentile| time(float(times.value_at_percentile(percentile)));
     [
         time(times.mean()),
@@ -106,7 +106,7 @@ fn per_request(text: &mut String, report: &Report<'_>) {
         row(text, what, &[cost, format!("  {remark}")]);
     };
     let vain = format!(
-        "looks for completions, {:.3} in vain",
+        "polls for completions, {:.3} of them empty",
         each(counters.empty_looks)
     );
     for (what, count, remark) in [
@@ -188,13 +188,13 @@ fn remarks(report: &Report<'_>) -> Vec<String> {
 /// What happens in a smaller share of all waits hardly happens.
 const HARDLY: f64 = 0.05;
 
-/// A wait ends with a look that finds something: with many requests in flight it brings many, so what was counted is
+/// A wait ends with a poll that finds something: with many requests in flight it finds many, so what was counted is
 /// held against waits, not against requests.
 fn who_slept(counters: &Counters) -> String {
     let waits = counters.looks - counters.empty_looks;
     let hardly = |count| per(count, waits) < HARDLY;
     let device = if hardly(counters.kicks) {
-        "The device looked for requests itself"
+        "The device polled for requests"
     } else {
         "The device asked for kicks"
     };
@@ -207,9 +207,9 @@ fn who_slept(counters: &Counters) -> String {
         };
         format!("slept in {percent:.0} % of its waits, and was {woken}")
     } else if hardly(counters.calls.saturating_sub(counters.sleeps)) {
-        "looked for completions itself".to_owned()
+        "polled for completions".to_owned()
     } else {
-        "looked for completions itself, and was called all the same".to_owned()
+        "polled for completions, and was called all the same".to_owned()
     };
     format!("{device}; the driver {driver}.")
 }
@@ -231,37 +231,37 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
 
   kicks                   0.500  from the driver to the device
   calls                   0.001  from the device to the driver
-  polls                   3.000  looks for completions, 2.000 in vain
+  polls                   3.000  polls for completions, 2.000 of them empty
   sleeps                  0.001  a job went to sleep over it
   CPU of the client     2.00 µs
   CPU of the server           -
 
-  The device asked for kicks; the driver looked for completions itself.
+  The device asked for kicks; the driver polled for completions.
 ";
         assert_eq!(text, expected, "\n{text}");
     }
 
     #[test]
-    fn whoever_slept_is_known_by_sleeps_and_not_by_calls() {
+    fn a_sleeper_is_known_by_sleeps_and_not_by_calls() {
         for (kicks, calls, sleeps, words) in [
             (
                 0,
                 0,
                 0,
-                "looked for requests itself; the driver looked for completions itself.",
+                "polled for requests; the driver polled for completions.",
             ),
             (
                 999,
                 0,
                 0,
-                "The device asked for kicks; the driver looked for completions itself.",
+                "The device asked for kicks; the driver polled for completions.",
             ),
-            (0, 60, 49, "; the driver looked for completions itself."),
+            (0, 60, 49, "; the driver polled for completions."),
             (
                 0,
                 1000,
                 49,
-                "looked for completions itself, and was called all the same.",
+                "polled for completions, and was called all the same.",
             ),
             (
                 0,

@@ -3,16 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use pollux::disk::{Disk, Geometry, WaitPoint};
-use pollux::driver::{
-    Buffer, Driver, Experiment, Hybrid, KickLock, Lost, Options, Reconnect, Waiter, Waiting,
-};
+use pollux::disk::{Disk, Geometry};
+use pollux::driver::{Driver, Experiment, KickLock, Lost, Options, Reconnect, Waiting};
+use pollux_load::{Buffers, Mixed, Waits};
 
 use super::cpu::Server;
 use super::inside::Inside;
-use super::job::Lane;
 use super::options::{self, BenchArgs};
-use super::plan::{Mix, Plan};
+use super::plan::Mix;
 use super::progress::Progress;
 use super::run::{Common, Outcome, run};
 use crate::cli::ProcessArgs;
@@ -70,21 +68,29 @@ impl Target {
         progress: &mut Progress,
     ) -> Result<Outcome, Error> {
         let plan = common.plan;
-        let len = plan.bytes * plan.depth;
-        let memory = (0..plan.jobs).map(|_| self.driver.allocate(len));
+        let memory = (0..plan.jobs).map(|_| Buffers::new(&self.driver, plan.depth, plan.bytes));
         let memory = memory.collect::<io::Result<Vec<_>>>().map_err(|error| {
-            let jobs = plan.jobs;
+            let (jobs, len) = (plan.jobs, plan.bytes * plan.depth);
             format!(
                 "no memory for --iodepth times --bs in each of {jobs} jobs ({len} bytes): {error}"
             )
         })?;
+        let waits = match plan.mix {
+            Mix::All(options::Waiting::Polled) => Waits::Alike(Waiting::Polled),
+            Mix::All(options::Waiting::Adaptive) => Waits::Alike(Waiting::Adaptive),
+            Mix::All(options::Waiting::Call) => Waits::Alike(Waiting::Call),
+            Mix::Hipri(_) => Waits::Each,
+        };
+        let memory = memory.into_iter();
         if !args.share_queue {
-            let lanes = lanes(plan, &memory, |wait| self.driver.channel(wait))?;
-            return Ok(run(lanes, None, common, progress)?);
+            let client = |memory| Mixed::new(waits, memory, |wait| self.driver.channel(wait));
+            let clients = memory.map(client).collect::<io::Result<_>>()?;
+            return Ok(run(clients, None, common, progress)?);
         }
         let queue = self.driver.queue(0)?;
-        let lanes = lanes(plan, &memory, |wait| queue.channel(wait))?;
-        Ok(run(lanes, Some(&queue), common, progress)?)
+        let client = |memory| Mixed::new(waits, memory, |wait| queue.channel(wait));
+        let clients = memory.map(client).collect::<io::Result<_>>()?;
+        Ok(run(clients, Some(&queue), common, progress)?)
     }
 
     /// Disconnects, and says why the server was lost, if it was.
@@ -98,30 +104,6 @@ impl Target {
     }
 }
 
-/// A channel for each job, where it sleeps, and its memory.
-fn lanes<C: Hybrid>(
-    plan: &Plan,
-    memory: &[Buffer],
-    open: impl Fn(&WaitPoint) -> io::Result<C>,
-) -> io::Result<Vec<Lane<C>>> {
-    let waiter = || match plan.mix {
-        Mix::All(options::Waiting::Polled) => Waiter::new(Waiting::Polled),
-        Mix::All(options::Waiting::Adaptive) => Waiter::new(Waiting::Adaptive),
-        // With a mix, a job that waits here has none but call-driven requests in flight.
-        Mix::All(options::Waiting::Call) | Mix::Hipri(_) => Waiter::new(Waiting::Call),
-    };
-    let lane = |buffer: &Buffer| {
-        let waiter = waiter()?;
-        Ok(Lane {
-            channel: open(waiter.point())?,
-            waiter,
-            // SAFETY: `Target::run` keeps the buffers until all jobs have ended, and no job ends before its requests.
-            memory: unsafe { buffer.span() },
-        })
-    };
-    memory.iter().map(lane).collect()
-}
-
 fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error> {
     let sharers = if args.share_queue { args.numjobs } else { 1 };
     let in_flight = args.iodepth.saturating_mul(sharers);
@@ -131,7 +113,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
             None | Some(options::KickLock::Released) => KickLock::Released,
             Some(options::KickLock::Held) => KickLock::Held,
         },
-        // Recording costs something, so only for whoever is interested in the lock.
+        // Recording costs something, so only where the lock is what is measured.
         record_lock: args.kick_lock.is_some(),
         ..Experiment::default()
     };
@@ -186,11 +168,12 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use clap::Parser;
 
     use super::*;
-    use crate::bench::run::Live;
-    use crate::bench::stop::Stop;
+    use crate::bench::plan::Plan;
     use crate::cli::{Cli, Command};
 
     fn parse(line: &str) -> BenchArgs {
@@ -206,10 +189,10 @@ mod tests {
         let args = parse(&format!("--disk memory:size=8M --runtime 100ms {line}"));
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
-        let counts: Vec<_> = (0..plan.jobs).map(|_| Live::default()).collect();
+        let counts: Vec<_> = (0..plan.jobs).map(|_| Arc::default()).collect();
         let common = Common {
             plan: &plan,
-            stop: &Stop::default(),
+            stop: &Arc::default(),
             live: &counts,
             cpus: &[],
             server: None,

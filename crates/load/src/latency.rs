@@ -1,7 +1,9 @@
 //! How long requests took, in nanoseconds.
 
-use hdrhistogram::Histogram;
-use pollux::driver::Completion;
+use pollux_driver::Completion;
+
+/// A number of times, by their length.
+pub type Histogram = hdrhistogram::Histogram<u64>;
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,21 +19,27 @@ const MOST: u64 = 3_600_000_000_000;
 /// Half of what a user can tell apart: 1 in 1000.
 const DIGITS: u8 = 3;
 
-/// A histogram of latencies.
-pub fn histogram() -> Histogram<u64> {
+/// One without any, of all latencies that there may be.
+pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(1, MOST, DIGITS).expect("the bounds are as it wants them")
+}
+
+/// The time that so many of them did not exceed.
+#[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
+pub fn microseconds(latencies: &Histogram, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1000.0
 }
 
 /// The latencies of one direction, those of polled requests apart from the others.
 #[derive(Clone, Debug)]
 pub struct Split {
-    /// Of requests that somebody looked for.
-    pub polled: Histogram<u64>,
-    /// Of requests that the device called for.
-    pub called: Histogram<u64>,
+    /// Of polled requests.
+    pub polled: Histogram,
+    /// Of call-driven requests.
+    pub called: Histogram,
     /// Of requests that were due at a time: how much later they were started. Their latency begins
     /// when they were due, so this is a part of it.
-    pub late: Histogram<u64>,
+    pub late: Histogram,
 }
 
 impl Split {
@@ -44,7 +52,7 @@ impl Split {
     }
 
     /// Of both.
-    pub fn all(&self) -> Histogram<u64> {
+    pub fn all(&self) -> Histogram {
         let mut all = self.polled.clone();
         add(&mut all, &self.called);
         all
@@ -71,13 +79,22 @@ pub struct Latencies {
     pub write: Split,
 }
 
-impl Latencies {
+impl Default for Latencies {
     /// None so far.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             read: Split::new(),
             write: Split::new(),
         }
+    }
+}
+
+impl Latencies {
+    /// Of all requests.
+    pub fn all(&self) -> Histogram {
+        let mut all = self.read.all();
+        add(&mut all, &self.write.all());
+        all
     }
 
     #[inline]
@@ -111,7 +128,7 @@ impl Latencies {
     }
 }
 
-fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
+fn add(to: &mut Histogram, other: &Histogram) {
     to.add(other).expect("all have the same bounds");
 }
 
@@ -121,10 +138,10 @@ mod tests {
 
     #[test]
     fn both_kinds_are_kept_apart_and_merge() {
-        let mut one = Latencies::new();
+        let mut one = Latencies::default();
         one.ended(Direction::Read, Completion::Polled, 1000);
         one.ended(Direction::Read, Completion::Call, 9000);
-        let mut all = Latencies::new();
+        let mut all = Latencies::default();
         all.ended(Direction::Write, Completion::Call, u64::MAX);
         all.add(&one);
         assert_eq!(all.read.polled.len(), 1);

@@ -1,21 +1,21 @@
-//! How jobs are told to end early.
+//! How jobs are told to end early, and how far they are.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use pollux::disk::WaitPoint;
+use pollux_disk::WaitPoint;
 
 /// Tells all jobs to end.
 #[derive(Debug, Default)]
 pub struct Stop {
-    /// Looked at before every request: told, a job starts no more.
-    pub asked: AtomicBool,
+    /// Loaded before every request: told, a job starts no more.
+    pub(crate) asked: AtomicBool,
     sleepers: Mutex<Vec<WaitPoint>>,
 }
 
 impl Stop {
     /// Wakes `point`, too, when it is time.
-    pub fn wakes(&self, point: &WaitPoint) {
+    pub(crate) fn wakes(&self, point: &WaitPoint) {
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         sleepers.push(point.clone());
     }
@@ -32,5 +32,17 @@ impl Stop {
         for point in &*sleepers {
             point.wake();
         }
+    }
+}
+
+/// How many requests of a job have ended: on a cache line of its own, as the job writes it all the time.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Live(pub(crate) AtomicU64);
+
+impl Live {
+    /// How many there are by now.
+    pub fn ended(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,17 +1,18 @@
-//! Which request is next.
+//! What a job does in one of its phases, and when its next request is due.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pollux::driver::Completion;
+use pollux_driver::Completion;
 
-use super::arrivals::Arrivals;
-use super::latency::Direction;
-use super::plan::{Mix, Plan};
-use super::verify::Model;
+use crate::arrivals::Arrivals;
+use crate::latency::Direction;
+use crate::pattern::Pattern;
+use crate::plan::Plan;
+use crate::verify::Model;
 
 /// A request to start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     pub direction: Direction,
     /// Which block of the job's part.
     pub block: usize,
@@ -32,7 +33,7 @@ impl Choice {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// This request, now.
     Start(Choice),
     /// Nothing before that time.
@@ -45,14 +46,25 @@ pub enum Next {
 #[derive(Debug)]
 pub enum Task {
     /// Writes every block once, so that all can be verified.
-    Fill { block: usize },
+    Fill {
+        /// The next.
+        block: usize,
+    },
     /// What is measured.
     Run(Run),
     /// Reads every block that was written.
-    ReadBack { block: usize },
+    ReadBack {
+        /// The next that may be one of these.
+        block: usize,
+    },
 }
 
 impl Task {
+    /// What is measured of `plan`.
+    pub fn run(plan: &Plan) -> Self {
+        Self::Run(Run::new(plan))
+    }
+
     /// That of writing everything.
     pub fn fill() -> Self {
         Self::Fill { block: 0 }
@@ -64,7 +76,7 @@ impl Task {
     }
 
     /// The next request at `now`. With a `model`, its block is claimed there.
-    pub fn next(&mut self, now: u64, stop: &AtomicBool, model: Option<&mut Model>) -> Next {
+    pub(crate) fn next(&mut self, now: u64, stop: &AtomicBool, model: Option<&mut Model>) -> Next {
         if stop.load(Ordering::Relaxed) {
             return Next::Over;
         }
@@ -86,7 +98,7 @@ impl Task {
     }
 
     /// Is it what is measured?
-    pub fn is_measured(&self) -> bool {
+    pub(crate) fn is_measured(&self) -> bool {
         matches!(self, Self::Run(_))
     }
 }
@@ -120,31 +132,18 @@ fn sweep(
 /// The load that is measured.
 #[derive(Debug)]
 pub struct Run {
-    random: fastrand::Rng,
-    /// The next block to read, and to write, for a load that takes one after the other.
-    block: [usize; 2],
-    blocks: usize,
-    at_random: bool,
-    reads: u8,
-    mix: Mix,
+    pattern: Pattern,
     arrivals: Option<Arrivals>,
     /// When no more requests are started.
     end: u64,
-    /// The first look at the clock after that.
+    /// The first reading of the clock after that.
     last: Option<u64>,
 }
 
 impl Run {
-    /// That of job number `job`.
-    pub fn new(plan: &Plan, job: u16) -> Self {
+    fn new(plan: &Plan) -> Self {
         Self {
-            // The same sequence in every run: what differs between two runs is not the load.
-            random: fastrand::Rng::with_seed(u64::from(job) + 1),
-            block: [0; 2],
-            blocks: plan.blocks,
-            at_random: plan.rw.random(),
-            reads: plan.reads,
-            mix: plan.mix,
+            pattern: plan.pattern.clone(),
             arrivals: plan.rate.map(Arrivals::new),
             end: u64::try_from(plan.runtime.as_nanos()).unwrap_or(u64::MAX),
             last: None,
@@ -178,55 +177,20 @@ impl Run {
                 due
             }
         };
-        let direction = self.direction();
-        let mut block = self.place(direction);
+        let direction = self.pattern.direction();
+        let mut block = self.pattern.block(direction);
         if let Some(model) = model {
             block = model
                 .claim(block)
                 .expect("there are as many blocks as slots");
-            self.block[direction as usize] = if self.at_random { 0 } else { block + 1 };
+            self.pattern.used(direction, block);
         }
         Next::Start(Choice {
             direction,
             block,
-            completion: self.completion(),
+            completion: self.pattern.completion(),
             since,
         })
-    }
-
-    #[inline]
-    fn place(&mut self, direction: Direction) -> usize {
-        if self.at_random {
-            return self.random.usize(..self.blocks);
-        }
-        let next = &mut self.block[direction as usize];
-        let block = if *next < self.blocks { *next } else { 0 };
-        *next = block + 1;
-        block
-    }
-
-    #[inline]
-    fn direction(&mut self) -> Direction {
-        let reads = match self.reads {
-            0 => false,
-            100 => true,
-            percent => self.random.u8(..100) < percent,
-        };
-        if reads {
-            Direction::Read
-        } else {
-            Direction::Write
-        }
-    }
-
-    #[inline]
-    fn completion(&mut self) -> Completion {
-        match self.mix {
-            // The job that queues it waits for it, and asks to be called before it sleeps.
-            Mix::All(_) => Completion::Polled,
-            Mix::Hipri(percent) if self.random.u8(..100) < percent => Completion::Polled,
-            Mix::Hipri(_) => Completion::Call,
-        }
     }
 }
 
@@ -236,23 +200,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bench::options::{Rw, Waiting};
+    use crate::pattern::Order;
 
     static GO: AtomicBool = AtomicBool::new(false);
     const MS: u64 = 1_000_000;
 
-    fn plan(rw: Rw) -> Plan {
+    fn plan(order: Order) -> Plan {
         Plan {
-            rw,
-            reads: 100,
-            bytes: 512,
-            depth: 4,
-            jobs: 1,
             runtime: Duration::from_millis(10),
-            rate: None,
-            mix: Mix::All(Waiting::Adaptive),
-            verify: false,
-            blocks: 4,
+            ..Plan::new(Pattern::new(order, 4), 4, 512)
         }
     }
 
@@ -264,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_goes_round_its_part_until_the_end() {
-        let mut run = Run::new(&plan(Rw::Read), 0);
+    fn a_run_is_over_at_its_end() {
+        let mut run = Run::new(&plan(Order::Sequential));
         let blocks: Vec<_> = (0..6)
             .map(|now| choice(run.next(now, None)).block)
             .collect();
@@ -274,26 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_of_a_mixed_sequence_go_on_each_for_itself() {
-        let mut plan = plan(Rw::Readwrite);
-        plan.reads = 50;
-        let mut run = Run::new(&plan, 0);
-        let choices: Vec<_> = (0..100).map(|now| choice(run.next(now, None))).collect();
-        for direction in [Direction::Read, Direction::Write] {
-            let own = choices
-                .iter()
-                .filter(|choice| choice.direction == direction);
-            let blocks: Vec<_> = own.map(|choice| choice.block).collect();
-            assert!(blocks.len() > 20);
-            let expected: Vec<_> = (0..4).cycle().take(blocks.len()).collect();
-            assert_eq!(blocks, expected, "{direction:?}");
-        }
-    }
-
-    #[test]
     fn a_block_in_flight_is_passed_over() {
         let mut model = Model::new(4);
-        let mut run = Run::new(&plan(Rw::Read), 0);
+        let mut run = Run::new(&plan(Order::Sequential));
         let mut next = |model: &mut Model| choice(run.next(0, Some(model))).block;
         let blocks: Vec<_> = (0..4).map(|_| next(&mut model)).collect();
         assert_eq!(blocks, [0, 1, 2, 3]);
@@ -302,24 +241,10 @@ mod tests {
     }
 
     #[test]
-    fn both_mixes_are_as_asked_for() {
-        let mut plan = plan(Rw::Randrw);
-        (plan.reads, plan.mix) = (30, Mix::Hipri(80));
-        let mut run = Run::new(&plan, 0);
-        let choices: Vec<_> = (0..10_000).map(|_| choice(run.next(0, None))).collect();
-        let count = |what: fn(&&Choice) -> bool| choices.iter().filter(what).count();
-        let reads = count(|choice| choice.direction == Direction::Read);
-        let polled = count(|choice| choice.completion == Completion::Polled);
-        assert!((2800..3200).contains(&reads), "{reads}");
-        assert!((7800..8200).contains(&polled), "{polled}");
-        assert!(choices.iter().all(|choice| choice.block < 4));
-    }
-
-    #[test]
     fn an_open_loop_starts_what_is_due_and_counts_from_then() {
-        let mut plan = plan(Rw::Randread);
+        let mut plan = plan(Order::Random(1));
         plan.rate = NonZeroU32::new(1000);
-        let mut run = Run::new(&plan, 0);
+        let mut run = Run::new(&plan);
         assert_eq!(choice(run.next(0, None)).since, 0);
         assert_eq!(run.next(0, None), Next::Later(MS));
         // The server stalled for three milliseconds: none of the three is skipped.
@@ -333,9 +258,9 @@ mod tests {
 
     #[test]
     fn the_line_of_an_open_loop_is_cut_off_at_the_end() {
-        let mut plan = plan(Rw::Randread);
+        let mut plan = plan(Order::Random(1));
         plan.rate = NonZeroU32::new(1000);
-        let mut run = Run::new(&plan, 0);
+        let mut run = Run::new(&plan);
         assert_eq!(choice(run.next(11 * MS, None)).since, 0);
         assert_eq!(choice(run.next(11 * MS, None)).since, MS);
         // Full. By the next look another one would fit, but this is after the end.
@@ -346,7 +271,7 @@ mod tests {
     #[test]
     fn told_to_stop_it_stops() {
         let stop = AtomicBool::new(true);
-        let mut task = Task::Run(Run::new(&plan(Rw::Read), 0));
+        let mut task = Task::Run(Run::new(&plan(Order::Sequential)));
         assert_eq!(task.next(0, &stop, None), Next::Over);
     }
 
