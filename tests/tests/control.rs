@@ -267,7 +267,7 @@ fn bad_clients_keep_nobody_away_and_leave_nothing() {
         ("nonsense\r\n\r\n".to_owned(), &[400]),
         ("\x16\x03\x01\x02\x00\x01\0\0".to_owned(), &[400]),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), &[0, 400]),
-        (body, &[405]),
+        (body, &[413]),
         (
             "POST /v1/disks HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
                 .to_owned(),

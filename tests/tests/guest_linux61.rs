@@ -68,3 +68,8 @@ fn a_striped_disk_serves() {
 fn device_mapper_agrees() {
     guest_cases::device_mapper_agrees(Kernel::Linux61);
 }
+
+#[test]
+fn a_disk_grows_under_load() {
+    guest_cases::a_disk_grows_under_load(Kernel::Linux61);
+}

@@ -80,3 +80,9 @@ fn a_striped_disk_serves() {
 fn device_mapper_agrees() {
     guest_cases::device_mapper_agrees(Kernel::Linux612);
 }
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_disk_grows_under_load() {
+    guest_cases::a_disk_grows_under_load(Kernel::Linux612);
+}

@@ -1,11 +1,12 @@
 //! A disk as it is offered to frontends, one after the other.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pollux_blk::SERIAL_BYTES;
-use pollux_disk::{Disk, Quota};
+use pollux_disk::{Disk, Event, Events, Quota, Subscription};
 use pollux_stats::{QueueStats, Snapshot};
 
 use crate::log_quotas::LogQuotas;
@@ -31,6 +32,18 @@ pub struct Device {
     log_quotas: Arc<LogQuotas>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
+    capacity: Arc<Capacity>,
+    _subscription: Subscription,
+}
+
+/// How large the disk is to requests, and who is told when it grows.
+///
+/// A frontend is told after `bytes` was stored, and its driver uses what is new after it was told: whoever reads an
+/// available index with such a request in it, and then `bytes`, reads the new size.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    bytes: Arc<AtomicU64>,
+    changes: Events,
 }
 
 /// For how long frontends are turned away after one of them held a worker: it did so for some milliseconds, and
@@ -42,7 +55,19 @@ impl Device {
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, options: Options) -> Self {
         let stats = (0..options.num_queues).map(|_| Arc::default()).collect();
+        let capacity = Arc::new(Capacity {
+            bytes: Arc::new(AtomicU64::new(disk.geometry().bytes)),
+            changes: Events::default(),
+        });
+        let (told, weak) = (Arc::clone(&capacity), Arc::downgrade(&disk));
+        let subscription = disk.events().subscribe(move |event| {
+            if let (Event::Changed, Some(disk)) = (event, weak.upgrade()) {
+                told.is_now(&*disk);
+            }
+        });
         Self {
+            capacity,
+            _subscription: subscription,
             disk,
             options,
             stats,
@@ -90,12 +115,37 @@ impl Device {
         held.is_some_and(|held| held.elapsed() < SHUNNED)
     }
 
+    /// What requests are checked against, now and when it has changed.
+    pub(crate) fn bytes(&self) -> &Arc<AtomicU64> {
+        &self.capacity.bytes
+    }
+
+    /// Tells of changes of the configuration space once requests may rely on them.
+    pub(crate) fn changes(&self) -> &Events {
+        &self.capacity.changes
+    }
+
     pub(crate) fn stats(&self, index: u16) -> &Arc<QueueStats> {
         &self.stats[usize::from(index)]
     }
 
     pub(crate) fn serial(&self) -> [u8; SERIAL_BYTES] {
         pollux_blk::serial(&self.options.serial)
+    }
+}
+
+impl Capacity {
+    /// The disk has changed. Two threads that tell of two changes may come here in either order, so each asks anew and
+    /// then looks whether the other was faster.
+    fn is_now(&self, disk: &dyn Disk) {
+        loop {
+            let bytes = disk.geometry().bytes;
+            self.bytes.store(bytes, Ordering::Release);
+            if disk.geometry().bytes == bytes {
+                break;
+            }
+        }
+        self.changes.tell(Event::Changed);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pollux_disk::{Channel, Effort, Geometry};
 use pollux_memory::{Alarm, Memory};
@@ -92,6 +92,7 @@ impl SingleQueue {
             error: None,
             rules: Rules {
                 geometry: plan.geometry,
+                bytes: Arc::new(AtomicU64::new(plan.geometry.bytes)),
                 size_max: plan.size_max,
                 seg_max: plan.seg_max.unwrap_or(Self::SEG_MAX),
                 max_ranges: MAX_RANGES,

@@ -20,6 +20,7 @@ mod memory;
 mod null;
 mod options;
 mod quota;
+mod resize;
 pub mod spec;
 pub mod stack;
 pub mod wait;
@@ -36,6 +37,7 @@ pub use memory::Memory;
 pub use null::Null;
 pub use options::{OpenError, Options};
 pub use quota::{Admitted, Quota};
+pub use resize::ResizeError;
 pub use spec::Spec;
 pub use stack::{PollScope, Stack, linear, striped};
 pub use wait::WaitPoint;
@@ -99,6 +101,17 @@ pub trait Disk: Send + Sync {
     /// Where that failed. Nobody else gets the disk.
     fn release(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Makes the disk `bytes` large or, without a size, looks how large what it is stored on has become. Requests in
+    /// flight go on. [`Event::Changed`] tells of a change, and [`Disk::geometry`] what it is. It may block.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError::Fixed`] unless the disk says otherwise. A disk never gets smaller.
+    fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
+        let _ = bytes;
+        Err(ResizeError::Fixed)
     }
 
     /// What it has counted since it was opened, by name: which ways requests went.

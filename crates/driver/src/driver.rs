@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use pollux_disk::{Disk, Effort, Events, Geometry, WaitPoint};
+use pollux_disk::{Disk, Effort, Events, Geometry, ResizeError, WaitPoint};
 use pollux_memory::Region;
 
 use crate::connection::Connection;
@@ -278,6 +278,11 @@ impl Disk for Driver {
 
     fn unmap(&self, region: &Arc<Region>) {
         self.forget(region);
+    }
+
+    /// Only its server can; what it does is told by [`Event::Changed`](pollux_disk::Event).
+    fn resize(&self, _bytes: Option<u64>) -> Result<(), ResizeError> {
+        Err(ResizeError::Elsewhere)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -252,6 +252,12 @@ const TABLE: &[Row] = &[
         Need::Files,
         &[any(libc::SYS_fdatasync), any(libc::SYS_lseek)],
     ),
+    // A file that grows, or has grown.
+    row(
+        &[Control],
+        Need::Files,
+        &[any(libc::SYS_ftruncate), any(libc::SYS_lseek)],
+    ),
     row(
         &[Session],
         Need::IoUring,

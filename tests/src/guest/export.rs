@@ -35,6 +35,14 @@ pub struct Export {
     block_size: Option<u32>,
     serial: Option<String>,
     access: Access,
+    control: Control,
+}
+
+/// Has Pollux a control socket?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    None,
+    Beside,
 }
 
 impl Export {
@@ -69,6 +77,7 @@ impl Export {
             block_size: None,
             serial: None,
             access: Access::ReadWrite,
+            control: Control::None,
         }
     }
 
@@ -107,6 +116,13 @@ impl Export {
         self
     }
 
+    /// Pollux has a control socket beside the disk's, `NAME.control`.
+    #[must_use]
+    pub fn controlled(mut self) -> Self {
+        self.control = Control::Beside;
+        self
+    }
+
     /// The device by which a guest attaches this export when it is served on `socket`.
     pub fn device(&self, socket: &Path) -> VhostUserBlk {
         let device = VhostUserBlk::new(socket).with(&format!("num-queues={}", self.queues));
@@ -140,6 +156,10 @@ impl Export {
         }
         if self.access == Access::ReadOnly {
             args.push("--read-only".to_owned());
+        }
+        if self.control == Control::Beside {
+            let path = socket.with_extension("control");
+            args.extend(["--control".to_owned(), path.display().to_string()]);
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         Server::start(&mut pollux_command(socket, &args), socket, Ready::LogLine)

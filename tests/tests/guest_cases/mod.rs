@@ -5,6 +5,7 @@
 //! takes longer than most of them.
 
 mod disks;
+mod resize;
 mod stacks;
 mod survival;
 
@@ -20,6 +21,7 @@ pub use disks::{
     a_file_system_keeps_its_files, a_striped_disk_serves, discard_gives_space_back,
     files_of_every_kind_serve, fio_verifies,
 };
+pub use resize::a_disk_grows_under_load;
 pub use stacks::device_mapper_agrees;
 pub use survival::{a_guest_reboots, qemu_is_killed};
 

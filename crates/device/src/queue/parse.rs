@@ -3,6 +3,9 @@
 //! Nothing here believes the driver: lengths, positions and flags are checked against what the disk
 //! is and what was advertised, and a request that breaks a rule gets the status the specification names.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pollux_blk::{Kind, RangeSegment, RequestHeader, SECTOR, Status};
 use pollux_disk::{Access, Geometry, Unmap};
 use pollux_memory::Span;
@@ -10,11 +13,13 @@ use pollux_ring::Chain;
 
 use super::budget::Pace;
 
-/// What requests are checked against, fixed while a queue runs.
-#[derive(Clone, Copy, Debug)]
+/// What requests are checked against, fixed while a queue runs but for the disk's size.
+#[derive(Clone, Debug)]
 pub struct Rules {
-    /// The disk.
+    /// The disk as it was when the queue started.
     pub geometry: Geometry,
+    /// Its size in bytes now.
+    pub bytes: Arc<AtomicU64>,
     /// The longest segment, in bytes, where the driver accepted `SIZE_MAX`.
     pub size_max: Option<u32>,
     /// The most data segments, accepted or not.
@@ -23,6 +28,19 @@ pub struct Rules {
     pub max_ranges: u32,
     /// How much work requests are to the worker.
     pub pace: Pace,
+}
+
+impl Rules {
+    /// Does the disk hold all of the `len` bytes from `at`? It is asked after the request was seen in the ring.
+    #[inline]
+    fn holds(&self, at: u64, len: u64) -> bool {
+        let bytes = self.bytes.load(Ordering::Acquire);
+        Geometry {
+            bytes,
+            ..self.geometry
+        }
+        .holds(at, len)
+    }
 }
 
 /// The most bytes of a read or write, accepted or not: what a driver sends that knows no limits but its own (EDK2).
@@ -125,7 +143,7 @@ fn data(segments: Segments<'_>, sector: u64, rules: &Rules) -> Result<(u64, u64)
     }
     let at = position(sector).ok_or(Status::IoErr)?;
     let whole = bytes.is_multiple_of(SECTOR) && bytes <= MOST_BYTES;
-    if whole && rules.geometry.holds(at, bytes) {
+    if whole && rules.holds(at, bytes) {
         Ok((at, bytes))
     } else {
         Err(Status::IoErr)
@@ -159,7 +177,7 @@ fn range_list(
         let at = position(segment.sector).ok_or(Status::IoErr)?;
         let len = u64::from(segment.sectors) * SECTOR;
         let too_many = ranges.len() == rules.max_ranges as usize;
-        if too_many || len > limits.max_bytes || !rules.geometry.holds(at, len) {
+        if too_many || len > limits.max_bytes || !rules.holds(at, len) {
             return Err(Status::IoErr);
         }
         let unmap = if segment.unmap {

@@ -9,7 +9,7 @@ mod slices;
 
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollux_blk::{RangeSegment, RequestHeader, SECTOR};
 use pollux_disk::wait::Sleeper;
@@ -90,6 +90,7 @@ impl Rig {
                 access: geometry.access,
                 ..disk.geometry()
             },
+            bytes: Arc::new(AtomicU64::new(disk.geometry().bytes)),
             size_max: Some(0x8000),
             seg_max: 4,
             max_ranges: MAX_RANGES,
@@ -182,7 +183,7 @@ fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Set
         kick: None,
         call: None,
         error: None,
-        rules: *rules,
+        rules: rules.clone(),
         serial: pollux_blk::serial("serial-7"),
         flush: true,
         writeback: Arc::new(AtomicBool::new(writeback)),
@@ -222,6 +223,17 @@ fn what_is_written_is_read_back() {
     let counted = rig.queue.stats().snapshot();
     assert_eq!(counted.requests.write.ok, 1);
     assert_eq!((counted.bytes_read, counted.bytes_written), (2048, 2048));
+}
+
+#[test]
+fn what_a_disk_has_grown_by_is_in_reach_of_the_next_request() {
+    let mut rig = Rig::new();
+    let half = DISK / SECTOR / 2;
+    rig.rules.bytes.store(DISK / 2, Ordering::Release);
+    assert_eq!(rig.request(Kind::In, half - 1, &[], 512).0, OK);
+    assert_eq!(rig.request(Kind::In, half, &[], 512).0, IOERR);
+    rig.rules.bytes.store(DISK, Ordering::Release);
+    assert_eq!(rig.request(Kind::In, half, &[], 512).0, OK);
 }
 
 #[test]

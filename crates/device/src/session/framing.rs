@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,9 @@ const LONGEST: usize = 4096;
 /// The most descriptors that one message brings: one for each region of a memory table.
 const MOST_FDS: usize = 32;
 
+/// The message that passes a channel for messages of ours.
+const SET_BACKEND_REQ_FD: u32 = 21;
+
 /// What the listener is called at which other frontends wait.
 const OTHERS: Watch = Watch(0);
 
@@ -44,6 +47,8 @@ pub struct Messages<'a> {
     patience: Duration,
     /// The listener at which other frontends wait, until the first of them has come.
     others: Option<BorrowedFd<'a>>,
+    /// A copy of the descriptor that the next message passes, where that is for messages of ours.
+    backend_channel: Option<OwnedFd>,
 }
 
 impl<'a> Messages<'a> {
@@ -58,6 +63,7 @@ impl<'a> Messages<'a> {
             sleeper,
             patience,
             others: None,
+            backend_channel: None,
         })
     }
 
@@ -98,7 +104,13 @@ impl<'a> Messages<'a> {
         Ok(())
     }
 
-    fn is_ready(&self) -> io::Result<bool> {
+    /// The descriptor that the message passes which is ready, where it is for messages of ours. `vhost` takes that message,
+    /// and keeps to itself what it makes of the descriptor; so here is a copy.
+    pub fn backend_channel(&mut self) -> Option<OwnedFd> {
+        self.backend_channel.take()
+    }
+
+    fn is_ready(&mut self) -> io::Result<bool> {
         let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut fds = [PollFd::new(&self.stream, ends)];
         // Even one that does not wait ends early by a signal, or when a debugger stops the thread.
@@ -168,18 +180,24 @@ impl<'a> Messages<'a> {
     }
 
     /// What the header says about the length of the body.
-    fn peek(&self) -> io::Result<usize> {
+    fn peek(&mut self) -> io::Result<usize> {
         let mut header = [0; HEADER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         // It closes what it is given: a look copies descriptors, and leaves them where they are.
         let mut copies = RecvAncillaryBuffer::new(&mut space);
         let peeked = self.receive(&mut header, &mut copies, RecvFlags::PEEK)?;
         let given = |message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => fds.count(),
-            _ => 0,
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        };
+        let mut given = copies.drain().filter_map(given).flatten();
+        let [a, b, c, d, ..] = header;
+        self.backend_channel = match u32::from_le_bytes([a, b, c, d]) {
+            SET_BACKEND_REQ_FD => given.next(),
+            _ => None,
         };
         // The buffer's alignment may let one more slip in.
-        let fds: usize = copies.drain().map(given).sum();
+        let fds = given.count() + usize::from(self.backend_channel.is_some());
         if fds > MOST_FDS || peeked.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::other(Refusal::TooManyDescriptors(MOST_FDS)));
         }

@@ -200,6 +200,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         match features & !offered {
             0 => {
                 self.protocol = features;
+                let config = features & VhostUserProtocolFeatures::CONFIG.bits() != 0;
+                self.backend.wants_config_changes(config);
                 Ok(())
             }
             unknown => Err(Refusal::Features(unknown).into()),
@@ -254,8 +256,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         Ok(())
     }
 
-    fn set_backend_req_fd(&mut self, backend: Backend) {
-        self.backend = Some(backend);
+    /// What `vhost` has checked is the descriptor that was offered before.
+    fn set_backend_req_fd(&mut self, _backend: Backend) {
+        self.backend.take_offer();
     }
 
     fn set_gpu_socket(&mut self, _gpu_backend: GpuBackend) -> Result<()> {

@@ -5,6 +5,7 @@
 //! what it stands on (addresses, removed memory) it is stopped, which ends what it has in flight, and
 //! started again.
 
+mod backend_channel;
 mod cache;
 pub mod config;
 mod dirty;
@@ -17,18 +18,19 @@ mod server;
 mod vring;
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use pollux_blk::{Config, feature};
-use pollux_disk::Admitted;
+use pollux_disk::{Admitted, Subscription};
 use pollux_memory::{Alarm, Memory, Region};
-use vhost::vhost_user::Backend;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserProtocolFeatures};
 
 use crate::device::Device;
 use crate::inflight::Inflight;
 use crate::tuning::Tuning;
 use crate::worker::{Command, Handle, SessionId, Workers};
+use backend_channel::BackendChannel;
 use cache::{CacheMode, Rings};
 use dirty::Log;
 use vring::{Context, Vring};
@@ -54,8 +56,9 @@ pub struct Session {
     alarm: Arc<Alarm>,
     /// Which workers have a share of this session.
     shares: Vec<bool>,
-    /// For requests of ours to the frontend. None yet; held, so that the frontend's end stays open.
-    backend: Option<Backend>,
+    /// For messages of ours to the frontend.
+    backend: Arc<BackendChannel>,
+    _changes: Subscription,
     inflight: Option<Inflight>,
     /// Those of the protocol that the frontend has accepted.
     protocol: u64,
@@ -69,6 +72,15 @@ impl Session {
         alarm: Arc<Alarm>,
     ) -> Mutex<Self> {
         let vring = |index| Vring::new(index, &alarm);
+        let backend = Arc::<BackendChannel>::default();
+        let changes = device.changes().subscribe({
+            let (backend, device) = (Arc::clone(&backend), Arc::downgrade(&device));
+            move |_| {
+                if let Some(device) = device.upgrade() {
+                    backend.config_has_changed(&device.options().name);
+                }
+            }
+        });
         Mutex::new(Self {
             id: workers.new_session(),
             vrings: (0..device.options().num_queues).map(vring).collect(),
@@ -81,7 +93,8 @@ impl Session {
             features: 0,
             cache: CacheMode::default(),
             alarm,
-            backend: None,
+            backend,
+            _changes: changes,
             inflight: None,
             protocol: 0,
         })
@@ -243,6 +256,11 @@ impl Session {
     /// Are messages acknowledged that ask for it?
     pub fn acknowledges(&self) -> bool {
         self.protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    }
+
+    /// The frontend offers this descriptor for messages of ours; what it says of it follows.
+    pub fn offered(&self, channel: OwnedFd) {
+        self.backend.offer(channel);
     }
 
     /// Ends the session: everything in flight has ended, and nothing of it is left, when this returns.

@@ -66,7 +66,13 @@ pub fn serve(
             .next(|| tell_of_another(device))
             .and_then(|()| messages.long_mem_table())
         {
-            Ok(None) => handler.handle_request(),
+            Ok(None) => {
+                if let Some(channel) = messages.backend_channel() {
+                    let session = session.lock().expect("a handler does not panic");
+                    session.offered(channel);
+                }
+                handler.handle_request()
+            }
             Ok(Some(table)) => table.carry_out(&session, &answers),
             Err(error) => Err(ProtocolError::ReqHandlerError(error)),
         };

@@ -174,6 +174,7 @@ impl Vring {
             error: self.call_through(self.error.as_ref())?,
             rules: Rules {
                 geometry,
+                bytes: Arc::clone(context.device.bytes()),
                 size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
                 seg_max: config::seg_max(queue_size),
                 max_ranges: config::MAX_RANGES,

@@ -59,7 +59,7 @@ use log::Log;
 pub use rule::{Action, Chance, Hang, Keep, Kind, Ops, Rule, Then, When};
 use state::State;
 
-use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, WaitPoint};
+use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, ResizeError, WaitPoint};
 
 /// What goes wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -136,6 +136,10 @@ impl Disk for Fault {
 
     fn release(&self) -> io::Result<()> {
         self.below.release()
+    }
+
+    fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
+        self.below.resize(bytes)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -69,6 +69,12 @@ impl Hold {
         Ok(())
     }
 
+    /// What `body` says, during which the image is not let go. `None`: it is not locked.
+    pub fn while_locked<T>(&self, body: impl FnOnce() -> T) -> Option<T> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*state, State::Locked(_)).then(body)
+    }
+
     /// The image is not used any more. Somebody else may have it once `settle` has succeeded, unless it is
     /// locked as long as it is open.
     ///

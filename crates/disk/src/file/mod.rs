@@ -19,6 +19,7 @@ mod open;
 mod pool;
 mod ready;
 mod registered;
+mod resize;
 mod settings;
 mod sync;
 mod system;
@@ -38,7 +39,9 @@ use pool::Pool;
 use registered::Registered;
 use transfers::Transfers;
 
-use crate::{Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, WaitPoint};
+use crate::{
+    Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, ResizeError, WaitPoint,
+};
 
 pub use lock::{Conflict, Holder};
 pub use settings::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
@@ -182,6 +185,13 @@ impl Disk for File {
 
     fn release(&self) -> io::Result<()> {
         self.shared.backing.release()
+    }
+
+    fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
+        if self.shared.backing.resize(bytes)? {
+            self.shared.events.tell(Event::Changed);
+        }
+        Ok(())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

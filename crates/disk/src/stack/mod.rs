@@ -49,7 +49,7 @@ use channel::StackChannel;
 use counts::Tally;
 pub use map::{Layout, Stretch, Target};
 
-use crate::{Channel, Disk, Effort, Event, Events, Geometry, Subscription, WaitPoint};
+use crate::{Channel, Disk, Effort, Event, Events, Geometry, ResizeError, Subscription, WaitPoint};
 
 /// Which legs an owner of a stacked disk's channel looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -232,6 +232,19 @@ impl Disk for Stack {
     fn release(&self) -> io::Result<()> {
         let released = self.shared.legs.iter().map(|leg| leg.release());
         released.fold(Ok(()), Result::and)
+    }
+
+    /// Every leg looks at its own size, but for those that have none to look at or hear of changes by themselves.
+    /// The first that cannot is told of.
+    fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
+        if bytes.is_some() {
+            return Err(ResizeError::Stacked);
+        }
+        let resized = self.shared.legs.iter().map(|leg| match leg.resize(None) {
+            Err(ResizeError::Fixed | ResizeError::Elsewhere) => Ok(()),
+            resized => resized,
+        });
+        resized.fold(Ok(()), Result::and)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use pollux::disk::spec::Size;
 use serde::Serialize;
 
 use super::client::{NoAnswer, get};
@@ -11,6 +12,8 @@ use super::model::{Disk, DiskStats, Disks, Outcomes};
 use super::sockets::{Sockets, find};
 use super::table::{Align, bytes, table};
 use crate::log::chain;
+
+mod resize;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -34,6 +37,14 @@ pub struct DiskArgs {
 enum Action {
     /// The disks of all daemons
     List,
+    /// Make a disk larger while it is used; its guest sees the new size at once
+    Resize {
+        /// The disk
+        name: String,
+
+        /// How large its file is to be, as 20G [default: read the size of a file or device anew that has grown]
+        size: Option<Size>,
+    },
     /// What disks have counted since their daemons were started
     Stats {
         /// The disk [default: all]
@@ -74,6 +85,13 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
             Output::Json => json(&disks)?,
             Output::Table => list(&disks),
         },
+        Action::Resize { name, size } => {
+            let resized = resize::resize(one(&disks, name)?, size.map(|size| size.0))?;
+            match args.output {
+                Output::Json => json(&resized)?,
+                Output::Table => list(&[resized]),
+            }
+        }
         Action::Stats { name } => {
             let counted = count(&disks, name.as_deref())?;
             match args.output {
@@ -136,20 +154,31 @@ fn of(control: &Path, disks: Disks) -> Vec<Listed> {
     disks.disks.into_iter().map(listed).collect()
 }
 
+/// The disk called `name`.
+fn one<'a>(disks: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
+    let wanted: Vec<_> = disks
+        .iter()
+        .filter(|listed| listed.disk.name == name)
+        .collect();
+    match wanted[..] {
+        [listed] => Ok(listed),
+        [] => Err(format!(
+            "there is no disk `{name}`; `pollux disk list` shows those that there are"
+        )
+        .into()),
+        _ => {
+            let found = wanted.len();
+            Err(format!("{found} daemons have a disk `{name}`; say which by --control PATH").into())
+        }
+    }
+}
+
 /// What the disks have counted, or the one called `name`.
 fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
-    let wanted = |disk: &&Listed| name.is_none_or(|name| disk.disk.name == name);
-    let wanted: Vec<_> = disks.iter().filter(wanted).collect();
-    if let (Some(name), [] | [_, _, ..]) = (name, &wanted[..]) {
-        let found = wanted.len();
-        return Err(match found {
-            0 => {
-                format!("there is no disk `{name}`; `pollux disk list` shows those that there are")
-            }
-            _ => format!("{found} daemons have a disk `{name}`; say which by --control PATH"),
-        }
-        .into());
-    }
+    let wanted = match name {
+        Some(name) => vec![one(disks, name)?],
+        None => disks.iter().collect(),
+    };
     let mut counted = Vec::new();
     for listed in wanted {
         let path = format!("/v1/disks/{}/stats", listed.disk.name);

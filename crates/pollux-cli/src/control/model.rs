@@ -35,6 +35,14 @@ pub struct Disk {
     pub frontend: Option<Frontend>,
 }
 
+/// What a disk is to become.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Its size. Without one, it is read anew from the disk's file or device.
+    pub bytes: Option<u64>,
+}
+
 /// A process that is connected to a disk's socket, as the kernel knows it (`SO_PEERCRED`).
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Frontend {

@@ -10,10 +10,12 @@ use utoipa::OpenApi;
 use super::metrics;
 use super::model::{
     Count, Counters, Disk, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters, Requests,
-    Status, Worker, Workers,
+    Resize, Status, Worker, Workers,
 };
 use super::problem::Problem;
 use super::state::{Served, State};
+
+mod resize;
 
 /// An answer.
 pub type Answer = Response<Full<Bytes>>;
@@ -25,7 +27,16 @@ pub type Answer = Response<Full<Bytes>>;
         title = "Pollux",
         description = "The disks of one `pollux serve`, over its control socket."
     ),
-    paths(disks, disk, stats, workers, health, metrics, description),
+    paths(
+        disks,
+        disk,
+        resize::post,
+        stats,
+        workers,
+        health,
+        metrics,
+        description
+    ),
     components(schemas(
         Count,
         Counters,
@@ -38,6 +49,7 @@ pub type Answer = Response<Full<Bytes>>;
         Problem,
         QueueCounters,
         Requests,
+        Resize,
         Status,
         Worker,
         Workers
@@ -54,7 +66,28 @@ pub enum Reach {
     Metrics,
 }
 
-/// Answers a request, whatever its body is.
+/// Answers a request that changes something, whose body is needed for that. `None`: it changes nothing.
+pub fn change(
+    state: &State,
+    reach: Reach,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Option<Answer> {
+    if reach != Reach::Everything {
+        return None;
+    }
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let changed = match (method.as_str(), &parts[..]) {
+        ("POST", ["v1", "disks", name, "resize"]) => {
+            resize::post(state, name, body).map(|disk| json(&disk))
+        }
+        _ => return None,
+    };
+    Some(changed.unwrap_or_else(|problem| refuse(&problem)))
+}
+
+/// Answers a request that changes nothing, whatever its body is.
 pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
     let (method, path) = (request.method(), request.uri().path());
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
@@ -71,6 +104,7 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
         ["v1", "workers"] => Ok(json(&workers(state))),
         ["v1", "health"] => Ok(json(&health(state))),
         ["openapi.json"] => Ok(description()),
+        ["v1", "disks", _, "resize"] => return wrong_method(method, path, "use POST", "POST"),
         _ => Err(Box::new(Problem::new(
             StatusCode::NOT_FOUND,
             format!("there is no {path}"),
@@ -80,18 +114,32 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
     match found {
         // It was made in vain, which is cheap, and tells a wrong path from a wrong method.
         Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
-            let mut refusal = refuse(&Problem::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                format!("{path} can only be read"),
-                "use GET",
-            ));
-            let allowed = HeaderValue::from_static("GET, HEAD");
-            refusal.headers_mut().insert(ALLOW, allowed);
-            refusal
+            wrong_method(method, path, "use GET", "GET, HEAD")
         }
         Ok(answer) => answer,
         Err(problem) => refuse(&problem),
     }
+}
+
+fn wrong_method(method: &Method, path: &str, remedy: &str, allowed: &'static str) -> Answer {
+    let detail = format!("{path} does not take {method}");
+    let mut refusal = refuse(&Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        detail,
+        remedy,
+    ));
+    let allowed = HeaderValue::from_static(allowed);
+    refusal.headers_mut().insert(ALLOW, allowed);
+    refusal
+}
+
+/// The answer to a change that cannot be read whole.
+pub fn too_large(most: usize) -> Answer {
+    refuse(&Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body was cut off, or is longer than {most} bytes"),
+        "send only what is to be changed",
+    ))
 }
 
 fn named<'a>(state: &'a State, name: &str) -> Result<&'a Served, Box<Problem>> {

@@ -105,12 +105,16 @@ fn all_that_is_described_is_answered_as_described() {
         "/openapi.json",
         "/v1/disks",
         "/v1/disks/{name}",
+        "/v1/disks/{name}/resize",
         "/v1/disks/{name}/stats",
         "/v1/health",
         "/v1/workers",
     ];
     assert_eq!(names, BTreeSet::from(wanted));
-    for (path, about) in paths.iter().filter(|(path, _)| *path != "/metrics") {
+    for (path, about) in paths {
+        if path == "/metrics" || about["get"].is_null() {
+            continue;
+        }
         let (status, content, body) = ask(&Method::GET, &path.replace("{name}", "root"));
         assert_eq!((status, &*content), (StatusCode::OK, "application/json"));
         let schema = &about["get"]["responses"]["200"]["content"][&content]["schema"];
@@ -132,6 +136,7 @@ fn what_is_not_there_is_a_problem_with_a_remedy() {
         (Method::GET, "/v1/disks/root/../root", 404, None),
         (Method::DELETE, "/v1/disks/root", 405, None),
         (Method::POST, "/v1/health", 405, None),
+        (Method::GET, "/v1/disks/root/resize", 405, None),
     ] {
         let (told, content, body) = ask(&method, path);
         assert_eq!(told.as_u16(), status, "{path}");
@@ -155,6 +160,24 @@ fn a_disk_tells_what_it_is() {
         (&health["status"], &health["disks"]),
         (&"serving".into(), &1.into())
     );
+}
+
+#[test]
+fn a_disk_that_keeps_its_size_says_so() {
+    let change = |reach, path, body: &[u8]| change(&state(), reach, &Method::POST, path, body);
+    let path = "/v1/disks/root/resize";
+    for (path, body, status) in [
+        (path, &b""[..], StatusCode::CONFLICT),
+        (path, b"{}", StatusCode::CONFLICT),
+        (path, b"{\"bytes\": -1}", StatusCode::BAD_REQUEST),
+        (path, b"\xff", StatusCode::BAD_REQUEST),
+        ("/v1/disks/x/resize", b"", StatusCode::NOT_FOUND),
+    ] {
+        let answer = change(Reach::Everything, path, body).unwrap();
+        assert_eq!(answer.status(), status, "{path} {body:?}");
+    }
+    assert!(change(Reach::Metrics, path, b"").is_none());
+    assert!(change(Reach::Everything, "/v1/disks", b"").is_none());
 }
 
 #[test]

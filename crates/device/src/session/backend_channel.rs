@@ -1,0 +1,119 @@
+//! Messages of ours to the frontend, on the channel that it passed for them.
+//!
+//! Crate `vhost` 0.18 can send none that is for disks, and keeps the channel to itself; so there is a copy of it here. The
+//! only message is a header alone, and no answer is asked for, so nobody waits for a frontend.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SendFlags, send};
+
+/// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`, version 1, no payload.
+const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
+
+/// The channel of one session, if its frontend has passed any.
+#[derive(Debug, Default)]
+pub struct BackendChannel {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Passed by a message that is yet to be checked.
+    offered: Option<OwnedFd>,
+    socket: Option<OwnedFd>,
+    /// Does the frontend know the configuration space at all?
+    config: bool,
+}
+
+impl BackendChannel {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn offer(&self, channel: OwnedFd) {
+        self.state().offered = Some(channel);
+    }
+
+    /// What was offered is a stream socket, and is the channel from now on.
+    pub fn take_offer(&self) {
+        let mut state = self.state();
+        state.socket = state.offered.take();
+    }
+
+    pub fn wants_config_changes(&self, config: bool) {
+        self.state().config = config;
+    }
+
+    /// Has the frontend read the configuration space of `disk` anew.
+    pub fn config_has_changed(&self, disk: &str) {
+        let mut state = self.state();
+        let told = state.config.then_some(state.socket.as_ref()).flatten();
+        let Some(socket) = told else {
+            tracing::info!(
+                disk,
+                "the frontend takes no news of the disk: its guest sees the new size when it connects anew"
+            );
+            return;
+        };
+        let message = CONFIG_CHANGE.map(u32::to_ne_bytes).concat();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match retry_on_intr(|| send(socket, &message, flags)) {
+            // Where there is no room, it has yet to read one like it, and asks after that.
+            Ok(sent) if sent == message.len() => {}
+            Err(Errno::AGAIN) => {}
+            failed => {
+                tracing::warn!(
+                    disk,
+                    ?failed,
+                    "the frontend cannot be told of the new size: it has closed the channel"
+                );
+                state.socket = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn passed(channel: &BackendChannel) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        channel.offer(theirs.into());
+        channel.take_offer();
+        ours
+    }
+
+    #[test]
+    fn only_who_knows_the_configuration_space_is_told() {
+        let channel = BackendChannel::default();
+        channel.config_has_changed("disk");
+        let mut ours = passed(&channel);
+        channel.config_has_changed("disk");
+        channel.wants_config_changes(true);
+        channel.config_has_changed("disk");
+        drop(channel);
+        let mut said = Vec::new();
+        ours.read_to_end(&mut said).unwrap();
+        assert_eq!(said, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn one_that_reads_nothing_holds_nobody_and_one_that_left_is_forgotten() {
+        let channel = BackendChannel::default();
+        channel.wants_config_changes(true);
+        let ours = passed(&channel);
+        for _ in 0..10_000 {
+            channel.config_has_changed("disk");
+        }
+        assert!(channel.state().socket.is_some());
+        drop(ours);
+        channel.config_has_changed("disk");
+        assert!(channel.state().socket.is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! Files that grow while they are used.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::{Client, pattern};
+use pollux_disk::{Disk, Event, Failure, Options, ResizeError, Spec};
+use tempfile::TempDir;
+
+const SIZE: u64 = 1 << 20;
+
+struct Image {
+    folder: TempDir,
+}
+
+impl Image {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let image = Self { folder };
+        fs::File::create(image.path())
+            .unwrap()
+            .set_len(SIZE)
+            .unwrap();
+        image
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("disk.img")
+    }
+
+    fn truncate(&self, bytes: u64) {
+        let file = fs::File::options().write(true).open(self.path()).unwrap();
+        file.set_len(bytes).unwrap();
+    }
+
+    fn len(&self) -> u64 {
+        fs::metadata(self.path()).unwrap().len()
+    }
+}
+
+fn open(spec: &str, path: &Path, options: &Options) -> Arc<dyn Disk> {
+    let spec = spec.replace("PATH", path.to_str().unwrap());
+    spec.parse::<Spec>().unwrap().open(options).unwrap()
+}
+
+#[test]
+fn a_file_grows_under_its_channels_and_says_so() {
+    for spec in [
+        "file:path=PATH",
+        "file:path=PATH,engine=threads",
+        "fault:delay=1us,on=file:path=PATH",
+    ] {
+        let image = Image::new();
+        let disk = open(spec, &image.path(), &Options::default());
+        let told = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&told);
+        let _subscription = disk.events().subscribe(move |event| {
+            assert_eq!(event, Event::Changed);
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let mut client = Client::new(&*disk);
+        let last = pattern(1, 4096);
+        let beyond = client.write_bytes(2 * SIZE - 4096, &last);
+        assert_eq!(beyond, Err(Failure::OutOfRange), "{spec}");
+        disk.resize(Some(2 * SIZE)).unwrap();
+        assert_eq!((disk.geometry().bytes, image.len()), (2 * SIZE, 2 * SIZE));
+        assert_eq!(client.write_bytes(2 * SIZE - 4096, &last), Ok(()), "{spec}");
+        assert_eq!(client.read_bytes(2 * SIZE - 4096, 4096), last);
+        image.truncate(3 * SIZE);
+        assert_eq!(disk.geometry().bytes, 2 * SIZE, "nobody has looked");
+        disk.resize(None).unwrap();
+        assert_eq!(disk.geometry().bytes, 3 * SIZE);
+        assert_eq!(client.write_bytes(3 * SIZE - 4096, &last), Ok(()), "{spec}");
+        // The same once more changes nothing, and is not told.
+        disk.resize(None).unwrap();
+        disk.resize(Some(3 * SIZE)).unwrap();
+        assert_eq!(told.load(Ordering::Relaxed), 2, "{spec}");
+    }
+}
+
+#[test]
+fn what_a_guest_may_use_is_never_taken_away() {
+    let image = Image::new();
+    let disk = open("file:path=PATH", &image.path(), &Options::default());
+    let refused = disk.resize(Some(SIZE - 512)).unwrap_err();
+    assert!(
+        matches!(refused, ResizeError::Smaller { .. }),
+        "{refused:?}"
+    );
+    let refused = disk.resize(Some(SIZE + 1)).unwrap_err().to_string();
+    assert!(refused.ends_with("a little more is 1049088"), "{refused}");
+    image.truncate(SIZE / 2);
+    let refused = disk.resize(None).unwrap_err().to_string();
+    assert!(refused.contains("truncate --size=1048576"), "{refused}");
+    assert_eq!(disk.geometry().bytes, SIZE);
+    // What somebody else has added is not cut off again, though not all of it was asked for.
+    image.truncate(3 * SIZE + 100);
+    disk.resize(Some(2 * SIZE)).unwrap();
+    assert_eq!(image.len(), 3 * SIZE + 100);
+    assert_eq!(disk.geometry().bytes, 3 * SIZE, "whole blocks");
+}
+
+#[test]
+fn what_cannot_grow_says_what_to_do() {
+    let image = Image::new();
+    let read_only = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let path = image.path();
+    for (spec, options, asked, words) in [
+        ("memory:size=1M", Options::default(), None, "use a file or"),
+        ("null:size=1M", Options::default(), None, "use a file or"),
+        ("file:path=PATH", read_only, Some(2 * SIZE), "`truncate`"),
+        (
+            "linear:PATH",
+            Options::default(),
+            Some(2 * SIZE),
+            "without a size",
+        ),
+        (
+            "file:path=PATH,lock=running",
+            Options::default(),
+            None,
+            "read anew when one starts",
+        ),
+    ] {
+        let disk = open(spec, &path, &options);
+        let refused = disk.resize(asked).unwrap_err().to_string();
+        assert!(refused.contains(words), "{spec}: {refused}");
+        assert_eq!(image.len(), SIZE, "{spec}");
+    }
+    let running = open("file:path=PATH,lock=running", &path, &Options::default());
+    running.acquire().unwrap();
+    running.resize(Some(2 * SIZE)).unwrap();
+    assert_eq!(running.geometry().bytes, 2 * SIZE);
+}
+
+#[test]
+fn a_stack_looks_at_its_legs() {
+    let image = Image::new();
+    let stack = open(
+        "linear:memory:size=1M+PATH",
+        &image.path(),
+        &Options::default(),
+    );
+    image.truncate(2 * SIZE);
+    stack.resize(None).unwrap();
+    assert_eq!(stack.geometry().bytes, 3 * SIZE);
+    let mut client = Client::new(&*stack);
+    let last = pattern(1, 4096);
+    assert_eq!(client.write_bytes(3 * SIZE - 4096, &last), Ok(()));
+}

@@ -1,0 +1,215 @@
+//! A disk that grows while it is used: what its frontend is told, and that nothing is refused that it may do then.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use pollux_disk::{Disk, Durability, Event};
+use pollux_driver::{Completion, Driver, Options};
+use pollux_tests::control::{ask, change};
+use pollux_tests::frontend::{self, Plan, Status};
+use pollux_tests::server::{Server, pollux_binary};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+const ONE_QUEUE: Plan = Plan {
+    queues: 1,
+    without: 0,
+};
+
+/// A daemon that serves `disk` as `NAME.sock`.
+struct Daemon {
+    server: Server,
+    socket: PathBuf,
+    control: PathBuf,
+    resize: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path, name: &str, disk: &str) -> Self {
+        let socket = folder.join(format!("{name}.sock"));
+        let control = folder.join(format!("{name}.control"));
+        let args = [
+            "--disk",
+            disk,
+            "--sandbox",
+            "require",
+            "--control",
+            control.to_str().unwrap(),
+        ];
+        Self {
+            server: Server::pollux(&socket, &args).unwrap(),
+            socket,
+            control,
+            resize: format!("/v1/disks/{name}/resize"),
+        }
+    }
+
+    fn resize(&self, body: &Value) -> (u16, Value) {
+        change(&self.control, "POST", &self.resize, body).unwrap()
+    }
+
+    fn ends_well(self) {
+        let (ended, said) = self.server.terminate().unwrap();
+        assert_eq!(ended.code(), Some(0), "{said}");
+    }
+}
+
+fn image(folder: &TempDir, bytes: u64) -> PathBuf {
+    let path = folder.path().join("disk.img");
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+fn spec(image: &Path) -> String {
+    format!("file:path={}", image.display())
+}
+
+fn sectors(bytes: u64) -> [u8; 8] {
+    (bytes / 512).to_le_bytes()
+}
+
+/// Does the queue read the page at `at`?
+fn reads(driver: &mut frontend::Driver, at: u64) -> Status {
+    let queue = &mut driver.queues[0];
+    queue.read(0, at / 512);
+    queue.publish_and_kick();
+    queue.finish();
+    queue.status(0)
+}
+
+#[test]
+fn a_frontend_is_told_in_twelve_bytes_and_uses_the_new_size_at_once() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder, MIB);
+    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    let mut driver = frontend::Driver::connect(&daemon.socket, ONE_QUEUE).unwrap();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let frontend = &driver.frontend;
+    frontend.set_backend_req_fd(theirs.as_fd()).unwrap();
+    drop(theirs);
+    assert_eq!(frontend.get_config(0, 8).unwrap(), sectors(MIB));
+    assert_eq!(reads(&mut driver, MIB), Status::IoErr);
+    for size in 2..20 {
+        if size % 2 == 0 {
+            let (status, disk) = daemon.resize(&json!({ "bytes": size * MIB }));
+            assert_eq!((status, &disk["bytes"]), (200, &(size * MIB).into()));
+        } else {
+            let file = File::options().write(true).open(&image).unwrap();
+            file.set_len(size * MIB).unwrap();
+            let (status, disk) = daemon.resize(&json!({}));
+            assert_eq!((status, &disk["bytes"]), (200, &(size * MIB).into()));
+        }
+        let mut message = [0; 12];
+        ours.read_exact(&mut message).unwrap();
+        assert_eq!(message, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        let config = driver.frontend.get_config(0, 8).unwrap();
+        assert_eq!(config, sectors(size * MIB));
+        assert_eq!(reads(&mut driver, size * MIB - 4096), Status::Ok);
+        assert_eq!(reads(&mut driver, size * MIB), Status::IoErr);
+    }
+    // Nothing has changed: nothing is told.
+    assert_eq!(daemon.resize(&json!({})).0, 200);
+    ours.set_nonblocking(true).unwrap();
+    ours.read(&mut [0]).unwrap_err();
+    drop(driver);
+    daemon.ends_well();
+}
+
+#[test]
+fn a_frontend_without_the_channel_is_served_on() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder, MIB);
+    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    let mut driver = frontend::Driver::connect(&daemon.socket, ONE_QUEUE).unwrap();
+    assert_eq!(daemon.resize(&json!({ "bytes": 2 * MIB })).0, 200);
+    assert_eq!(reads(&mut driver, 2 * MIB - 4096), Status::Ok);
+    assert!(daemon.server.says("takes no news of the disk"));
+    // One that has closed its end.
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    driver.frontend.set_backend_req_fd(theirs.as_fd()).unwrap();
+    driver.frontend.get_config(0, 8).unwrap();
+    drop(ours);
+    assert_eq!(daemon.resize(&json!({ "bytes": 3 * MIB })).0, 200);
+    assert_eq!(reads(&mut driver, 3 * MIB - 4096), Status::Ok);
+    drop(driver);
+    daemon.ends_well();
+}
+
+/// Through our driver, in a daemon that has stacked the disk, and through it again, here.
+#[test]
+fn drivers_and_stacked_disks_pass_it_on() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder, MIB);
+    let below = Daemon::start(folder.path(), "below", &spec(&image));
+    let stacked = format!(
+        "linear:memory:size=1M+vhost-user:path={}",
+        below.socket.display()
+    );
+    let above = Daemon::start(folder.path(), "above", &stacked);
+    let driver = Driver::connect(&above.socket, &Options::default()).unwrap();
+    assert_eq!(driver.geometry().bytes, 2 * MIB);
+    let (told, is_told) = mpsc::channel();
+    let _subscription = driver.events().subscribe(move |event| {
+        told.send(event).unwrap();
+    });
+    let queue = driver.queue(0).unwrap();
+    let (status, problem) = above.resize(&json!({ "bytes": 9 * MIB }));
+    assert_eq!(status, 409, "{problem}");
+    assert_eq!(below.resize(&json!({ "bytes": 4 * MIB })).0, 200);
+    let event = is_told.recv_timeout(Duration::from_secs(10));
+    assert_eq!(event, Ok(Event::Changed));
+    assert_eq!(driver.geometry().bytes, 5 * MIB);
+    let page = vec![0x5a; 4096];
+    let at = 5 * MIB - 4096;
+    let written = queue.write(at, page.clone(), Durability::Stable, Completion::Call);
+    written.wait().unwrap();
+    let stored = std::fs::read(&image).unwrap();
+    assert_eq!(stored[stored.len() - 4096..], page);
+    drop((queue, driver));
+    above.ends_well();
+    below.ends_well();
+}
+
+#[test]
+fn what_is_refused_names_the_field_and_the_remedy() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder, MIB);
+    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    for (body, status, words) in [
+        (json!({ "bytes": 512 }), 409, "ask for more"),
+        (json!({ "bytes": MIB + 1 }), 400, "a little more is 1049088"),
+        (json!({ "bytes": "2G" }), 400, "send {"),
+        (json!({ "size": 2 }), 400, "send {"),
+        (json!({ "bytes": u64::MAX - 511 }), 500, "ask again"),
+    ] {
+        let (told, problem) = daemon.resize(&body);
+        assert_eq!(told, status, "{body}: {problem}");
+        assert_eq!(problem["field"], "bytes");
+        let remedy = problem["remedy"].as_str().unwrap();
+        assert!(remedy.contains(words), "{body}: {problem}");
+    }
+    let (status, _) = ask(&daemon.control, "GET", &daemon.resize).unwrap();
+    assert_eq!(status, 405);
+    let other = "/v1/disks/other/resize";
+    let (status, _) = change(&daemon.control, "POST", other, &json!({})).unwrap();
+    assert_eq!(status, 404);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), MIB);
+
+    let mut command = Command::new(pollux_binary());
+    command.args(["disk", "resize", "root", "3M", "--control"]);
+    let output = command.arg(&daemon.control).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("3 MiB"), "{said}");
+    assert!(daemon.server.says("control change"), "with whose it was");
+    daemon.ends_well();
+}
