@@ -8,6 +8,7 @@ use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Disk, Quota};
 use pollux_stats::{QueueStats, Snapshot};
 
+use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
 
 /// How a disk is offered.
@@ -28,6 +29,7 @@ pub struct Device {
     disk: Arc<dyn Disk>,
     options: Options,
     stats: Vec<Arc<QueueStats>>,
+    limiter: Arc<Limiter>,
     log_quotas: Arc<LogQuotas>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
@@ -46,9 +48,23 @@ impl Device {
             disk,
             options,
             stats,
+            limiter: Arc::default(),
             log_quotas: Arc::default(),
             held: Mutex::default(),
         }
+    }
+
+    /// Takes its limits from `limiter`, as all devices do that share it. Before it is served.
+    #[must_use]
+    pub fn limited_by(mut self, limiter: Arc<Limiter>) -> Self {
+        self.limiter = limiter;
+        self
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
     }
 
     /// The disk.
