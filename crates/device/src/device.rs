@@ -9,6 +9,7 @@ use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Disk, Event, Events, Quota, Subscription};
 use pollux_stats::{QueueStats, Snapshot};
 
+use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
 
 /// How a disk is offered.
@@ -29,6 +30,7 @@ pub struct Device {
     disk: Arc<dyn Disk>,
     options: Options,
     stats: Vec<Arc<QueueStats>>,
+    limiter: Arc<Limiter>,
     log_quotas: Arc<LogQuotas>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
@@ -71,9 +73,23 @@ impl Device {
             disk,
             options,
             stats,
+            limiter: Arc::default(),
             log_quotas: Arc::default(),
             held: Mutex::default(),
         }
+    }
+
+    /// Takes its limits from `limiter`, as all devices do that share it. Before it is served.
+    #[must_use]
+    pub fn limited_by(mut self, limiter: Arc<Limiter>) -> Self {
+        self.limiter = limiter;
+        self
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
     }
 
     /// The disk.

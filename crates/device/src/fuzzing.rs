@@ -103,6 +103,7 @@ impl SingleQueue {
             writeback: Arc::new(AtomicBool::new(plan.writeback)),
             dirty: None,
             stats: Arc::clone(&stats),
+            limiter: Arc::default(),
             log_quotas: Arc::default(),
         };
         let mut share = SessionQueues::new(SessionId(0), channel);

@@ -13,6 +13,7 @@ mod device;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inflight;
+mod limits;
 mod log_quotas;
 mod notify;
 mod poll;
@@ -23,6 +24,7 @@ mod worker;
 
 pub use device::{Device, Options};
 pub use inflight::{Inflight, Record, RecordError};
+pub use limits::{Limited, Limiter, Limits, Rate};
 pub use poll::{Bounds, Policy, Polling, Progress, Wait};
 pub use session::{Refusal, serve};
 pub use tuning::{Calls, Kicks, Signal, Tuning};

@@ -80,6 +80,12 @@ impl DeviceEnd {
         Ok(Some(head))
     }
 
+    /// Gives the chain back that was taken last, while this end asks for no kicks: it is the next one again, and is walked
+    /// anew.
+    pub fn give_back(&mut self) {
+        self.available.give_back();
+    }
+
     /// Walks the chain at `head` into `chain`: one that somebody took before this end was made, and did
     /// not hand back. What the driver has written there meanwhile is judged anew.
     ///

@@ -77,6 +77,12 @@ impl<E: Entry> Reader<E> {
         Some(entry)
     }
 
+    /// Gives the entry back that was taken last, by a reader that is awake: it is the next one again.
+    pub fn give_back(&mut self) {
+        debug_assert!(self.armed.is_none(), "a wish is for the next entry");
+        self.next = self.next.plus(u16::MAX);
+    }
+
     /// Asks to be woken by the next entry, then looks once more.
     ///
     /// Whoever is told [`Armed::Pending`] takes what is there, and arms again before it sleeps: an

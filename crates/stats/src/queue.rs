@@ -73,6 +73,10 @@ pub struct QueueStats {
     pub chains_per_turn: Histogram,
     /// Completions published by one store of the used index.
     pub completions_per_publish: Histogram,
+    /// Waits for the limits of the disk.
+    pub throttled: Counter,
+    /// Time in those waits, in nanoseconds.
+    pub throttled_ns: Counter,
 }
 
 impl QueueStats {
@@ -115,6 +119,8 @@ impl QueueStats {
             chains_per_turn: self.chains_per_turn.snapshot(),
             completions_per_publish: self.completions_per_publish.snapshot(),
             peer_faults: self.peer_faults.get(),
+            throttled: self.throttled.get(),
+            throttled_ns: self.throttled_ns.get(),
         }
     }
 }

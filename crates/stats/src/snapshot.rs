@@ -70,6 +70,12 @@ pub struct Snapshot {
     pub completions_per_publish: Distribution,
     /// Faults of the peer.
     pub peer_faults: u64,
+    /// Waits for the limits of the disk.
+    #[serde(default)]
+    pub throttled: u64,
+    /// Time in those waits, in nanoseconds.
+    #[serde(default)]
+    pub throttled_ns: u64,
 }
 
 impl Outcomes {
@@ -191,6 +197,8 @@ impl Snapshot {
                 .completions_per_publish
                 .combine(other.completions_per_publish, with),
             peer_faults: with(self.peer_faults, other.peer_faults),
+            throttled: with(self.throttled, other.throttled),
+            throttled_ns: with(self.throttled_ns, other.throttled_ns),
         }
     }
 }

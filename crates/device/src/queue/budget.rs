@@ -73,6 +73,8 @@ pub struct Budget {
     pub slices: u16,
     /// The queue that was served last had no room to poll for chains.
     pub(super) is_short: bool,
+    /// Its limits have cut it short, after some chains.
+    pub(super) is_limited: bool,
 }
 
 impl Default for Budget {
@@ -82,6 +84,7 @@ impl Default for Budget {
             work: WORK,
             slices: 0,
             is_short: false,
+            is_limited: false,
         }
     }
 }
@@ -109,6 +112,12 @@ impl Budget {
         let chains = u32::from(before.chains - self.chains) * u32::from(served);
         let work = (before.work - self.work) * u64::from(served);
         served > 1 && self.is_spent() && chains < BUDGET.into() && work < WORK
+    }
+
+    /// Have limits cut the queue short that was served last?
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// May chains be taken by a queue that has to keep `reserve` for what it goes on with?

@@ -8,6 +8,7 @@ mod budget;
 mod deferral;
 mod dirty;
 mod lead_time;
+mod limit;
 mod parse;
 mod publish;
 mod requests;
@@ -26,6 +27,7 @@ use pollux_ring::{Armed, Chain, DeviceEnd, Head, PeerFault};
 use pollux_stats::QueueStats;
 
 use crate::inflight::Record;
+use crate::limits::{Limiter, Throttle};
 use crate::log_quotas::LogQuotas;
 use crate::notify::{Call, KickFd};
 use crate::tuning::{Calls, Signal, Tuning};
@@ -68,6 +70,8 @@ pub struct Setup {
     /// Where to log what is written to guest memory, while the guest migrates.
     pub dirty: Option<Dirty>,
     pub stats: Arc<QueueStats>,
+    /// How many requests may be begun.
+    pub limiter: Arc<Limiter>,
     /// How much of it the log is told.
     pub log_quotas: Arc<LogQuotas>,
 }
@@ -137,6 +141,7 @@ pub struct Queue {
     deferral: Deferral,
     /// What has been completed since a call waits.
     deferred_worth: u64,
+    throttle: Throttle,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
 }
@@ -159,6 +164,7 @@ impl Queue {
             calls: tuning.calls(),
             deferral: Deferral::new(Instant::now()),
             deferred_worth: 0,
+            throttle: Throttle::new(Arc::clone(&setup.limiter)),
             shows: tuning.signal == Signal::CompletionsFirst,
             setup,
         };
@@ -182,6 +188,11 @@ impl Queue {
             return Armed::Pending;
         }
         if self.setup.ring.is_armed() {
+            return Armed::Idle;
+        }
+        if self.state == State::Running && self.throttle.is_waiting() {
+            // It sleeps no longer than its wait.
+            self.throttle.hurry();
             return Armed::Idle;
         }
         // Without a free slot there is nothing to take: a completion comes first.

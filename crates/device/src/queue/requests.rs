@@ -12,15 +12,9 @@ use super::parse::{Parsed, Range, parse};
 use super::{Queue, slot_of};
 
 impl Queue {
-    /// Starts the request in slot `at`, or ends it where that can be done at once.
+    /// Reads what the chain in slot `at` asks for.
     #[inline]
-    pub(super) fn begin(
-        &mut self,
-        at: u16,
-        position: u16,
-        budget: &mut Budget,
-        channel: &mut dyn Channel,
-    ) {
+    pub(super) fn parse(&mut self, at: u16, budget: &mut Budget) -> Result<Parsed, Status> {
         let slot = &mut self.slots[usize::from(at)];
         slot.status = slot.chain.take_last_byte();
         slot.outcome = Status::Ok;
@@ -28,16 +22,26 @@ impl Queue {
         budget.walked(slot.chain.spans());
         let (kind, parsed) = parse(&mut slot.chain, &self.setup.rules, &mut self.ranges);
         slot.kind = kind;
+        parsed
+    }
+
+    /// Starts the `request` that was parsed last, from slot `at`, or ends it where that can be done at once.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        at: u16,
+        request: Result<Parsed, Status>,
+        position: u16,
+        budget: &mut Budget,
+        channel: &mut dyn Channel,
+    ) {
+        let slot = &mut self.slots[usize::from(at)];
+        let kind = slot.kind;
         let pace = self.setup.rules.pace;
-        let parsed = match parsed {
+        let parsed = match request {
             Ok(parsed) => parsed,
             Err(status) => return self.finish(at, status),
         };
-        if self.setup.is_lost() {
-            // Its header may be half zeroes. Nothing of it has begun, and in the record it stays in flight.
-            self.free.push(at);
-            return;
-        }
         let op = match parsed {
             Parsed::Read { bytes: 0, .. } | Parsed::Write { bytes: 0, .. } => {
                 return self.finish(at, Status::Ok);

@@ -3,13 +3,14 @@
 use pollux_disk::Channel;
 
 use super::budget::{Budget, SLICE};
-use super::{Queue, State};
+use super::{Queue, State, slot_of};
 use crate::inflight::Record;
 
 impl Queue {
     /// Takes what the driver made available, as much as `budget` allows, and hands it to `channel` with tickets
     /// of `position`; goes on with large requests. Returns how many chains it took.
     pub fn take(&mut self, position: u16, budget: &mut Budget, channel: &mut dyn Channel) -> u16 {
+        budget.is_limited = false;
         let taken = if self.setup.is_lost() {
             self.give_up()
         } else {
@@ -40,6 +41,10 @@ impl Queue {
             return self.resume(position, budget, channel);
         }
         if self.state != State::Running {
+            self.release();
+            return 0;
+        }
+        if self.waits_for_tokens() {
             self.release();
             return 0;
         }
@@ -83,15 +88,21 @@ impl Queue {
                 Ok(None) => break,
                 Err(fault) => return done + self.broken(fault),
             }
+            let request = self.parse(at, budget);
+            if self.setup.is_lost() {
+                // The entry or the header may have been read from zeroes: no such chain was made available.
+                break;
+            }
+            if self.throttle.is_limited() && self.must_wait(&request) {
+                self.setup.ring.give_back();
+                budget.is_limited = done > 0;
+                return done;
+            }
             if let Some(record) = &mut self.setup.record {
-                if self.setup.alarm.rung().is_some() {
-                    // The entry may have been read from zeroes: no such chain was made available.
-                    break;
-                }
-                record.taken(slot.head);
+                record.taken(slot_of(&mut self.slots, at).head);
             }
             self.free.pop();
-            self.begin(at, position, budget, channel);
+            self.begin(at, request, position, budget, channel);
             if !budget.takes(reserve) {
                 return done + 1;
             }
@@ -143,7 +154,13 @@ impl Queue {
                 batch += self.broken(fault);
                 break;
             }
-            self.begin(at, position, budget, channel);
+            let request = self.parse(at, budget);
+            if self.setup.is_lost() {
+                // Nothing of it has begun, and in the record it stays in flight.
+                self.free.push(at);
+                break;
+            }
+            self.begin(at, request, position, budget, channel);
             batch += 1;
             self.show_some(most - batch);
         }

@@ -3,6 +3,7 @@
 mod calls;
 mod fair;
 mod idle;
+mod limit;
 mod lost;
 mod resume;
 mod slices;
@@ -189,6 +190,7 @@ fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Set
         writeback: Arc::new(AtomicBool::new(writeback)),
         dirty: None,
         stats: Arc::default(),
+        limiter: Arc::default(),
         log_quotas: Arc::default(),
     }
 }

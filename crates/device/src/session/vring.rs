@@ -185,6 +185,7 @@ impl Vring {
             writeback: context.cache.for_queue(context.features),
             dirty: context.log.map(|log| self.dirty(log)).transpose()?,
             stats: Arc::clone(context.device.stats(self.index)),
+            limiter: Arc::clone(context.device.limiter()),
             log_quotas: Arc::clone(context.device.log_quotas()),
         };
         if let Some(kick) = kick {

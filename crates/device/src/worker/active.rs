@@ -78,7 +78,8 @@ impl Active {
     /// to [`Active::leave`]?
     ///
     /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after it. So
-    /// the begin moves on with each turn that is cut, and no queue begins two of them in a row.
+    /// the begin moves on with each turn that is cut, and no queue begins two of them in a row. It moves on as well from one that
+    /// its limits have cut short: others share them.
     #[inline]
     pub fn turn(
         &mut self,
@@ -97,6 +98,8 @@ impl Active {
             served += u16::from(found > 0);
             if budget.cuts_short(before, served) {
                 next = next.or(Some(at));
+            } else if budget.is_limited() {
+                next = next.or(Some((at + 1) % self.polled.len()));
             }
             let empty = &mut self.empty[usize::from(place)];
             *empty = if found > 0 {

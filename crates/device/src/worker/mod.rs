@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
 
-use crate::poll::{Policy, Progress, Wait};
+use crate::poll::{Policy, Polling, Progress, Wait};
 use crate::queue::WORK;
 use crate::tuning::Tuning;
 
@@ -86,6 +86,9 @@ impl Worker {
                 .after_turn(progress, || epoch.elapsed(), in_flight)
             {
                 _ if self.shares.is_empty() => self.rest(),
+                Wait::Spin | Wait::Yield if !progress.any() && self.only_waits_for_tokens() => {
+                    self.rest();
+                }
                 Wait::Block => self.rest(),
                 Wait::Yield => self.give_way(),
                 Wait::Spin if progress.any() => {}
@@ -97,8 +100,14 @@ impl Worker {
     /// One turn. What did it bring?
     pub fn turn(&mut self) -> Progress {
         let mut progress = Progress::NONE;
+        let mut is_limited = false;
         for share in self.shares.iter_mut().filter(|share| !share.is_idle()) {
             progress = progress | share.turn(self.tuning);
+            is_limited |= share.is_limited();
+        }
+        if is_limited {
+            // Others may share its limits: who takes the tokens first changes.
+            self.shares.rotate_left(1);
         }
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(IDLE_EVERY) {
@@ -203,6 +212,15 @@ impl Worker {
         self.policy.gave_way(self.epoch.elapsed(), preemptions);
     }
 
+    /// Is there nothing to poll for, but time that has to pass?
+    #[inline]
+    fn only_waits_for_tokens(&self) -> bool {
+        let shares = &self.shares;
+        self.tuning.polling != Polling::Always
+            && shares.iter().any(SessionQueues::waits_for_tokens)
+            && shares.iter().all(SessionQueues::only_waits_for_tokens)
+    }
+
     /// Turns the kicks on, looks once more, and sleeps unless that look found something.
     pub fn rest(&mut self) {
         self.sleeper.arm();
@@ -223,7 +241,8 @@ impl Worker {
         self.busy = 0;
         let before = self.epoch.elapsed();
         let shares = &mut self.shares;
-        let slept = self.sleeper.sleep(None, |watch| kicked(shares, watch));
+        let timeout = shares.iter().filter_map(SessionQueues::throttled_for).min();
+        let slept = self.sleeper.sleep(timeout, |watch| kicked(shares, watch));
         if let Err(error) = slept {
             tracing::error!(%error, "the wait point failed");
         }

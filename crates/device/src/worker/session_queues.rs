@@ -1,6 +1,7 @@
 //! One session's share of a worker: a channel into its disk, and those of its queues that run here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use pollux_disk::wait::Watch;
@@ -30,6 +31,7 @@ pub struct SessionQueues {
     stopping: Vec<(u16, Sender<u16>)>,
     /// The channel wants to be reaped, whatever is in flight: another server has taken the place of the disk's, say.
     is_called: bool,
+    is_limited: bool,
 }
 
 impl SessionQueues {
@@ -43,6 +45,7 @@ impl SessionQueues {
             touched: Vec::new(),
             stopping: Vec::new(),
             is_called: false,
+            is_limited: false,
         }
     }
 
@@ -74,6 +77,31 @@ impl SessionQueues {
     /// Is one of its queues idle?
     pub fn has_idle(&self) -> bool {
         self.active.has_idle()
+    }
+
+    /// Did limits cut the last turn short?
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Does the first of its queues wait for tokens? Those behind it are asked by [`SessionQueues::only_waits_for_tokens`].
+    #[inline]
+    pub fn waits_for_tokens(&self) -> bool {
+        let first = self.active_queues().next();
+        first.is_some_and(Queue::only_waits_for_tokens)
+    }
+
+    /// Is every queue that could bring anything kept waiting by its limits, with nothing in flight? One of several shares may
+    /// have none at all.
+    pub fn only_waits_for_tokens(&self) -> bool {
+        let all = self.active_queues().all(Queue::only_waits_for_tokens);
+        all && self.stopping.is_empty() && !self.is_called
+    }
+
+    /// For how long at most the worker sleeps: until the first of its queues has tokens.
+    pub fn throttled_for(&self) -> Option<Duration> {
+        self.active_queues().filter_map(Queue::throttled_for).min()
     }
 
     /// How many requests of its drivers have not ended.
@@ -124,12 +152,15 @@ impl SessionQueues {
     fn take(&mut self, early: bool) -> (u16, Budget, bool) {
         let (queues, channel) = (&mut self.queues, &mut *self.channel);
         let (mut chains, mut left) = (0, Budget::default());
+        self.is_limited = false;
+        let is_limited = &mut self.is_limited;
         let is_due = self.active.turn(&mut left, |position, left| {
             let queue = queues[usize::from(position)].as_mut();
             let queue = queue.expect("the place of an active queue is taken");
             let slices = left.slices;
             let taken = queue.take(position, left, channel);
             chains += taken;
+            *is_limited |= left.is_limited();
             if early {
                 queue.publish();
             }

@@ -94,6 +94,13 @@ impl Workers {
         self.handles.iter().map(|handle| handle.thread).collect()
     }
 
+    /// Wakes those that sleep, to learn of what has changed: limits, say.
+    pub fn wake(&self) {
+        for handle in &self.handles {
+            handle.point.wake();
+        }
+    }
+
     /// A number for a new session.
     pub(crate) fn new_session(&self) -> SessionId {
         SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))

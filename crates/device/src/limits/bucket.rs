@@ -1,0 +1,98 @@
+//! Token buckets, as the time at which each will be full again: one word, so that threads can share it.
+//!
+//! A bucket that is full at time `full` lacks `full - now` worth of tokens. Taking moves `full` on. Requests are let
+//! through while the bucket is not empty, and may overdraw it, so that one larger than the bucket has its turn as well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Limited, Limits, Rate};
+
+/// Parts of a second in which time is told here: small enough for the tokens of 2 GiB a second, and u64 holds 36 years.
+pub const TICKS_PER_SECOND: u64 = 16_000_000_000;
+
+/// Which way the data of a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// From the disk.
+    Read,
+    /// To the disk; nothing comes of a discard.
+    Write,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    per_second: u64,
+    /// What it may lack at most where a request is let through.
+    tolerance: u64,
+    full: AtomicU64,
+}
+
+impl Bucket {
+    fn new(rate: Rate) -> Self {
+        let per_second = rate.per_second.get();
+        let burst = rate.burst.map_or(per_second / 50, u64::from).max(1);
+        Self {
+            per_second,
+            tolerance: ticks(burst - 1, per_second),
+            full: AtomicU64::new(0),
+        }
+    }
+
+    /// When is a request let through?
+    fn ready(&self) -> u64 {
+        let full = self.full.load(Ordering::Relaxed);
+        full.saturating_sub(self.tolerance)
+    }
+
+    fn take(&self, tokens: u64, now: u64) {
+        let cost = ticks(tokens, self.per_second);
+        let moved = |full: u64| Some(full.max(now).saturating_add(cost));
+        let _ = self
+            .full
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+    }
+}
+
+/// The time in which so many tokens come.
+fn ticks(tokens: u64, per_second: u64) -> u64 {
+    let ticks = u128::from(tokens) * u128::from(TICKS_PER_SECOND) / u128::from(per_second);
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// One bucket for each limit.
+#[derive(Debug)]
+pub struct Buckets([Option<Bucket>; Limited::ALL.len()]);
+
+impl Buckets {
+    /// Full ones.
+    pub fn new(limits: &Limits) -> Self {
+        Self(Limited::ALL.map(|what| limits.get(what).map(Bucket::new)))
+    }
+
+    /// Takes the tokens of a request over so many bytes, if all its buckets have any.
+    ///
+    /// # Errors
+    ///
+    /// When they will have.
+    pub fn take(&self, flow: Flow, bytes: u64, now: u64) -> Result<(), u64> {
+        let of = |what: Limited| self.0[what as usize].as_ref();
+        let (iops, bps) = match flow {
+            Flow::Read => (Limited::IopsRead, Limited::BpsRead),
+            Flow::Write => (Limited::IopsWrite, Limited::BpsWrite),
+        };
+        let requests = [of(Limited::IopsTotal), of(iops)].map(|bucket| (bucket, 1));
+        let bytes = [of(Limited::BpsTotal), of(bps)].map(|bucket| (bucket, bytes));
+        let concerned = || {
+            let each = requests.iter().chain(&bytes);
+            each.filter_map(|(bucket, tokens)| Some((bucket.filter(|_| *tokens > 0)?, *tokens)))
+        };
+        let ready = concerned().map(|(bucket, _)| bucket.ready()).max();
+        if let Some(ready) = ready.filter(|ready| *ready > now) {
+            return Err(ready);
+        }
+        for (bucket, tokens) in concerned() {
+            bucket.take(tokens, now);
+        }
+        Ok(())
+    }
+}
