@@ -42,6 +42,8 @@ const PROTOCOL: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 15;
 const LOG_SHMFD: u64 = 1 << 1;
 /// Taken where it is offered.
 const INFLIGHT_SHMFD: u64 = 1 << 12;
+/// A channel for the back end's own messages, taken where it is offered.
+const BACKEND_REQ: u64 = 1 << 5;
 
 /// Requests of a queue.
 pub const SLOTS: u16 = 64;
@@ -145,7 +147,7 @@ impl Driver {
         );
         let protocol = frontend.number(Code::GetProtocolFeatures)?;
         assert_eq!(protocol & PROTOCOL, PROTOCOL, "offered: {protocol:#x}");
-        let protocol = protocol & (PROTOCOL | LOG_SHMFD | INFLIGHT_SHMFD);
+        let protocol = protocol & (PROTOCOL | BACKEND_REQ | LOG_SHMFD | INFLIGHT_SHMFD);
         frontend.tell_early(Code::SetProtocolFeatures, &protocol.to_le_bytes())?;
         frontend.tell(Code::SetFeatures, &features.to_le_bytes(), &[])?;
         Ok(features)

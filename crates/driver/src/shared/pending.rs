@@ -49,7 +49,7 @@ pub struct Failed<D> {
     #[source]
     pub failure: Failure,
     /// What was lent, unless the device is gone and may still write to it ([`Failure::Lost`]). What a failed read has
-    /// left there is not specified.
+    /// left in a buffer is not specified.
     pub data: Option<D>,
 }
 
@@ -311,8 +311,13 @@ impl<D: Data> Pending<D> {
                 panic!("a request is not waited for after its end")
             }
         };
+        // What failed has brought nothing that would have to be copied.
+        let direction = match result {
+            Ok(()) => self.direction,
+            Err(_) => Direction::Out,
+        };
         let data = lock(&lent.data).take();
-        let data = data.map(|data| D::take_back(data, self.direction));
+        let data = data.map(|data| D::take_back(data, direction));
         match result {
             Ok(()) => Ok(data.expect("only a device that is gone keeps memory")),
             Err(failure) => Err(Failed { failure, data }),
