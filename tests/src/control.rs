@@ -48,6 +48,18 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, Value)> 
     Ok((status(&answer), serde_json::from_str(body)?))
 }
 
+/// Changes something as a good client does: the status and the body.
+pub fn change(socket: &Path, method: &str, path: &str, body: &Value) -> io::Result<(u16, Value)> {
+    let body = body.to_string();
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: pollux\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let answer = say(socket, request.as_bytes())?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status(&answer), serde_json::from_str(body)?))
+}
+
 /// The body of an answer to `GET path` over TCP.
 pub fn fetch(address: SocketAddr, path: &str, accepted: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;

@@ -24,6 +24,7 @@ use crate::control::{self, Control, Served};
 use crate::export::{Endpoint, ExportArgs, Offer, absolute};
 use crate::file;
 use crate::inherited::Inherited;
+use crate::limits::Groups;
 use crate::log::{Format, chain};
 use crate::passed::Passed;
 use crate::signals;
@@ -76,9 +77,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     // From here on, every thread confines itself as it is born.
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
+    let mut groups = Groups::default();
     let exports = wanted
         .into_iter()
-        .map(|wanted| wanted.open(&mut inherited))
+        .map(|wanted| wanted.open(&mut inherited, &mut groups))
         .collect::<Result<Vec<_>, _>>()?;
     let control = Control::open(control.as_deref(), metrics)?;
     // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
@@ -104,7 +106,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let workers = Arc::new(workers);
     let served: Vec<_> = exports.iter().map(Export::served).collect();
     let control = control
-        .map(|control| control.start(control::State::new(served, workers.threads(), cpus)))
+        .map(|control| control.start(control::State::new(served, Arc::clone(&workers), cpus)))
         .transpose()?;
     serve_all(exports, signals, &workers, tuning, args.log_format)?;
     // Last: until then it tells what is still in flight.
@@ -141,9 +143,10 @@ impl Wanted {
         })
     }
 
-    fn open(self, inherited: &mut Inherited) -> Result<Export, Error> {
+    fn open(self, inherited: &mut Inherited, groups: &mut Groups) -> Result<Export, Error> {
         let endpoint = self.endpoint;
-        let device = self.offer.open()?;
+        let limit_group = self.offer.limit_group.clone();
+        let device = self.offer.open(groups)?;
         let socket =
             Socket::open(&endpoint, inherited).map_err(|error| error.of("--socket-path"))?;
         Ok(Export {
@@ -151,6 +154,7 @@ impl Wanted {
             endpoint,
             socket,
             device,
+            limit_group,
             stop: Arc::new(Stop::new()?),
         })
     }
@@ -162,6 +166,7 @@ struct Export {
     endpoint: Endpoint,
     socket: Socket,
     device: Arc<Device>,
+    limit_group: Option<String>,
     stop: Arc<Stop>,
 }
 
@@ -172,6 +177,7 @@ impl Export {
             name: self.name.clone(),
             socket: self.endpoint.name(),
             device: Arc::clone(&self.device),
+            limit_group: self.limit_group.clone(),
             stop: Arc::clone(&self.stop),
         }
     }

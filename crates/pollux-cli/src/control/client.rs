@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::UnixStream;
 
 use super::LONGEST_ANSWER;
@@ -39,12 +40,29 @@ pub enum NoAnswer {
 
 /// What `GET path` answers at `socket`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
+    let request = Request::get(path).header("Host", "pollux");
+    send(socket, request.body(Full::default()))
+}
+
+/// What `PATCH path` with this body answers at `socket`.
+pub fn patch<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
+    let request = Request::patch(path)
+        .header("Host", "pollux")
+        .header("Content-Type", "application/merge-patch+json");
+    send(socket, request.body(Full::from(body.to_string())))
+}
+
+fn send<T: DeserializeOwned>(
+    socket: &Path,
+    request: hyper::http::Result<Request<Full<Bytes>>>,
+) -> Result<T, NoAnswer> {
+    let request = request.map_err(|error| NoAnswer::Speech(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(NoAnswer::Connect)?;
     runtime.block_on(async {
-        let asked = tokio::time::timeout(PATIENCE, ask(socket, path));
+        let asked = tokio::time::timeout(PATIENCE, ask(socket, request));
         let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
         let speech = |error: serde_json::Error| NoAnswer::Speech(error.into());
         if is_ok {
@@ -56,7 +74,7 @@ pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer
     })
 }
 
-async fn ask(socket: &Path, path: &str) -> Result<(bool, Bytes), NoAnswer> {
+async fn ask(socket: &Path, request: Request<Full<Bytes>>) -> Result<(bool, Bytes), NoAnswer> {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
     let speech = |error: hyper::Error| NoAnswer::Speech(error.into());
     let stream = UnixStream::connect(socket)
@@ -67,10 +85,6 @@ async fn ask(socket: &Path, path: &str) -> Result<(bool, Bytes), NoAnswer> {
         })?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(speech)?;
     let driven = tokio::spawn(connection);
-    let request = Request::get(path).header("Host", "pollux");
-    let request = request
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| NoAnswer::Speech(error.into()))?;
     let answer = sender.send_request(request).await.map_err(speech)?;
     let is_ok = answer.status().is_success();
     let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();

@@ -12,6 +12,8 @@ use super::sockets::{Sockets, find};
 use super::table::{Align, bytes, table};
 use crate::log::chain;
 
+mod limit;
+
 type Error = Box<dyn std::error::Error>;
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
@@ -34,6 +36,16 @@ pub struct DiskArgs {
 enum Action {
     /// The disks of all daemons
     List,
+    /// Limit the requests and bytes a second of a disk, from now on
+    Limit {
+        /// The disk
+        name: String,
+
+        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read, and with
+        /// -max how many at once after a pause; `none` lifts all limits [default: only tell them]
+        #[arg(value_name = "LIMIT=N")]
+        limits: Vec<String>,
+    },
     /// What disks have counted since their daemons were started
     Stats {
         /// The disk [default: all]
@@ -74,6 +86,13 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
             Output::Json => json(&disks)?,
             Output::Table => list(&disks),
         },
+        Action::Limit { name, limits } => {
+            let limited = limit::change(one(&disks, name)?, limits)?;
+            match args.output {
+                Output::Json => json(&limited)?,
+                Output::Table => limit::show(&limited.disk),
+            }
+        }
         Action::Stats { name } => {
             let counted = count(&disks, name.as_deref())?;
             match args.output {
@@ -136,20 +155,31 @@ fn of(control: &Path, disks: Disks) -> Vec<Listed> {
     disks.disks.into_iter().map(listed).collect()
 }
 
+/// The disk called `name`.
+fn one<'a>(disks: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
+    let wanted: Vec<_> = disks
+        .iter()
+        .filter(|listed| listed.disk.name == name)
+        .collect();
+    match wanted[..] {
+        [listed] => Ok(listed),
+        [] => Err(format!(
+            "there is no disk `{name}`; `pollux disk list` shows those that there are"
+        )
+        .into()),
+        _ => {
+            let found = wanted.len();
+            Err(format!("{found} daemons have a disk `{name}`; say which by --control PATH").into())
+        }
+    }
+}
+
 /// What the disks have counted, or the one called `name`.
 fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
-    let wanted = |disk: &&Listed| name.is_none_or(|name| disk.disk.name == name);
-    let wanted: Vec<_> = disks.iter().filter(wanted).collect();
-    if let (Some(name), [] | [_, _, ..]) = (name, &wanted[..]) {
-        let found = wanted.len();
-        return Err(match found {
-            0 => {
-                format!("there is no disk `{name}`; `pollux disk list` shows those that there are")
-            }
-            _ => format!("{found} daemons have a disk `{name}`; say which by --control PATH"),
-        }
-        .into());
-    }
+    let wanted = match name {
+        Some(name) => vec![one(disks, name)?],
+        None => disks.iter().collect(),
+    };
     let mut counted = Vec::new();
     for listed in wanted {
         let path = format!("/v1/disks/{}/stats", listed.disk.name);

@@ -9,11 +9,14 @@ use utoipa::OpenApi;
 
 use super::metrics;
 use super::model::{
-    Count, Counters, Disk, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters, Requests,
-    Status, Worker, Workers,
+    Count, Counters, Disk, DiskChange, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters,
+    Requests, Status, Worker, Workers,
 };
 use super::problem::Problem;
 use super::state::{Served, State};
+use crate::limits::DiskLimits;
+
+mod limit;
 
 /// An answer.
 pub type Answer = Response<Full<Bytes>>;
@@ -25,11 +28,22 @@ pub type Answer = Response<Full<Bytes>>;
         title = "Pollux",
         description = "The disks of one `pollux serve`, over its control socket."
     ),
-    paths(disks, disk, stats, workers, health, metrics, description),
+    paths(
+        disks,
+        disk,
+        limit::patch,
+        stats,
+        workers,
+        health,
+        metrics,
+        description
+    ),
     components(schemas(
         Count,
         Counters,
         Disk,
+        DiskChange,
+        DiskLimits,
         DiskStats,
         Disks,
         Frontend,
@@ -54,7 +68,26 @@ pub enum Reach {
     Metrics,
 }
 
-/// Answers a request, whatever its body is.
+/// Answers a request that changes something, whose body is needed for that. `None`: it changes nothing.
+pub fn change(
+    state: &State,
+    reach: Reach,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Option<Answer> {
+    if reach != Reach::Everything {
+        return None;
+    }
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    let changed = match (method.as_str(), &parts[..]) {
+        ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body).map(|disk| json(&disk)),
+        _ => return None,
+    };
+    Some(changed.unwrap_or_else(|problem| refuse(&problem)))
+}
+
+/// Answers a request that changes nothing, whatever its body is.
 pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
     let (method, path) = (request.method(), request.uri().path());
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
@@ -80,18 +113,33 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
     match found {
         // It was made in vain, which is cheap, and tells a wrong path from a wrong method.
         Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
+            let (remedy, allowed) = match parts[..] {
+                ["v1", "disks", _] if reach == Reach::Everything => {
+                    ("use GET, or PATCH to change it", "GET, HEAD, PATCH")
+                }
+                _ => ("use GET", "GET, HEAD"),
+            };
             let mut refusal = refuse(&Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                format!("{path} can only be read"),
-                "use GET",
+                format!("{path} does not take {method}"),
+                remedy,
             ));
-            let allowed = HeaderValue::from_static("GET, HEAD");
+            let allowed = HeaderValue::from_static(allowed);
             refusal.headers_mut().insert(ALLOW, allowed);
             refusal
         }
         Ok(answer) => answer,
         Err(problem) => refuse(&problem),
     }
+}
+
+/// The answer to a change that cannot be read whole.
+pub fn too_large(most: usize) -> Answer {
+    refuse(&Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body was cut off, or is longer than {most} bytes"),
+        "send only what is to be changed",
+    ))
 }
 
 fn named<'a>(state: &'a State, name: &str) -> Result<&'a Served, Box<Problem>> {

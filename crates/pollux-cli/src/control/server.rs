@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use pollux_threads::{Birth, Kind};
 use rustix::fs::Mode;
@@ -43,6 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_CONNECTIONS: usize = 32;
 /// The longest head of a request, in bytes.
 const LONGEST_HEAD: usize = 16 << 10;
+/// The longest body, in bytes.
+const LONGEST_BODY: usize = 64 << 10;
 /// How many header fields it has.
 const MOST_FIELDS: usize = 64;
 
@@ -230,8 +233,24 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let service = service_fn(async |request: Request<Incoming>| {
-        let answer = routes::answer(state, reach, &request);
-        let (method, path) = (request.method(), request.uri().path());
+        let (head, body) = request.into_parts();
+        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+        let is_change = ![Method::GET, Method::HEAD].contains(&method);
+        // Of a question the body is not read.
+        let body = if is_change {
+            match Limited::new(body, LONGEST_BODY).collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(_) => return Ok::<_, Infallible>(routes::too_large(LONGEST_BODY)),
+            }
+        } else {
+            Bytes::new()
+        };
+        let changed = routes::change(state, reach, &method, &path, &body);
+        if changed.is_some() {
+            tracing::info!(?peer, %method, path, body = %String::from_utf8_lossy(&body), "control change");
+        }
+        let request = Request::from_parts(head, ());
+        let answer = changed.unwrap_or_else(|| routes::answer(state, reach, &request));
         let status = answer.status().as_u16();
         tracing::debug!(?peer, %method, path, status, "control request");
         Ok::<_, Infallible>(answer)
