@@ -213,3 +213,24 @@ fn what_is_refused_names_the_field_and_the_remedy() {
     assert!(daemon.server.says("control change"), "with whose it was");
     daemon.ends_well();
 }
+
+/// The kernel's answer to that is a signal that ends whoever does not expect it.
+#[test]
+fn a_file_that_may_not_grow_so_far_ends_no_daemon() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder, MIB);
+    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    let pid = daemon.server.pid().to_string();
+    let limited = Command::new("prlimit")
+        .args(["--pid", &pid, &format!("--fsize={}", 4 * MIB)])
+        .status();
+    assert!(limited.unwrap().success());
+    let (status, problem) = daemon.resize(&json!({ "bytes": 8 * MIB }));
+    assert_eq!(status, 500, "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("too large"),
+        "{problem}"
+    );
+    assert_eq!(daemon.resize(&json!({ "bytes": 2 * MIB })).0, 200);
+    daemon.ends_well();
+}

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use pollux::device::{Device, Options};
+use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
 use pollux::disk::spec::SpecError;
 use pollux::disk::{PollScope, Spec};
 use serde::Deserialize;
 
+use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
 use crate::passed::Passed;
 use crate::rights::Rights;
@@ -82,6 +83,15 @@ pub struct ExportArgs {
     /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
     #[arg(allow_negative_numbers = true, long, value_name = "BYTES")]
     pub block_size: Option<u32>,
+
+    /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M, also iops-read, iops-write,
+    /// bps-total and bps-read; with -max, how many at once after a pause [default: as many as it can]
+    #[arg(long, value_name = "LIMIT=N[,LIMIT=N]...")]
+    pub limits: Option<LimitsOption>,
+
+    /// Share the limits with the other disks of this group, one of which says what they are
+    #[arg(long, value_name = "NAME")]
+    pub limit_group: Option<String>,
 
     /// Permissions of the socket, in octal [default: 0660]
     #[arg(long, value_name = "MODE")]
@@ -245,6 +255,8 @@ impl ExportArgs {
                 queue_size,
                 serial,
             },
+            limits: self.limits.unwrap_or_default().0,
+            limit_group: self.limit_group.clone(),
         })
     }
 }
@@ -258,17 +270,24 @@ pub struct Offer {
     pub how: pollux::disk::Options,
     /// How it is offered.
     pub options: Options,
+    /// How many requests and bytes a second it may have.
+    pub limits: Limits,
+    /// The disks that share them.
+    pub limit_group: Option<String>,
 }
 
 impl Offer {
-    /// Opens the disk.
+    /// Opens the disk, and limits it as its group in `groups` says.
     ///
     /// # Errors
     ///
     /// When it cannot be opened.
-    pub fn open(self) -> Result<Arc<Device>, Error> {
+    pub fn open(self, groups: &mut Groups) -> Result<Arc<Device>, Error> {
+        let limiter = groups.limiter(self.limit_group.as_deref(), self.limits)?;
         let disk = self.disk.open_with(&self.how, &Drivers)?;
-        Ok(Arc::new(Device::new(disk, self.options)))
+        Ok(Arc::new(
+            Device::new(disk, self.options).limited_by(limiter),
+        ))
     }
 }
 

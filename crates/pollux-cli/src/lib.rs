@@ -13,6 +13,7 @@ mod cpus;
 mod export;
 mod file;
 mod inherited;
+mod limits;
 mod log;
 mod passed;
 mod program;

@@ -14,7 +14,7 @@ use pollux_threads::{Birth, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::attach;
@@ -24,6 +24,7 @@ use crate::control::{self, Control, Served};
 use crate::export::{Endpoint, ExportArgs, Offer, absolute};
 use crate::file;
 use crate::inherited::Inherited;
+use crate::limits::Groups;
 use crate::log::{Format, chain};
 use crate::passed::Passed;
 use crate::signals;
@@ -59,7 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let cpus = process.cpu_list()?;
     let threads = usize::from(process.threads.unwrap_or(1));
     // Before anything can be interrupted.
-    let signals = Signals::new(signals::ending().chain([SIGUSR1]))?;
+    let signals = Signals::new(signals::ending().chain([SIGUSR1, SIGXFSZ]))?;
     raise_descriptor_limit();
     let wanted = exports
         .iter()
@@ -76,9 +77,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     // From here on, every thread confines itself as it is born.
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
+    let mut groups = Groups::default();
     let exports = wanted
         .into_iter()
-        .map(|wanted| wanted.open(&mut inherited))
+        .map(|wanted| wanted.open(&mut inherited, &mut groups))
         .collect::<Result<Vec<_>, _>>()?;
     let control = Control::open(control.as_deref(), metrics)?;
     // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
@@ -104,7 +106,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let workers = Arc::new(workers);
     let served: Vec<_> = exports.iter().map(Export::served).collect();
     let control = control
-        .map(|control| control.start(control::State::new(served, workers.threads(), cpus)))
+        .map(|control| control.start(control::State::new(served, Arc::clone(&workers), cpus)))
         .transpose()?;
     serve_all(exports, signals, &workers, tuning, args.log_format)?;
     // Last: until then it tells what is still in flight.
@@ -141,9 +143,10 @@ impl Wanted {
         })
     }
 
-    fn open(self, inherited: &mut Inherited) -> Result<Export, Error> {
+    fn open(self, inherited: &mut Inherited, groups: &mut Groups) -> Result<Export, Error> {
         let endpoint = self.endpoint;
-        let device = self.offer.open()?;
+        let limit_group = self.offer.limit_group.clone();
+        let device = self.offer.open(groups)?;
         let socket =
             Socket::open(&endpoint, inherited).map_err(|error| error.of("--socket-path"))?;
         Ok(Export {
@@ -151,6 +154,7 @@ impl Wanted {
             endpoint,
             socket,
             device,
+            limit_group,
             stop: Arc::new(Stop::new()?),
         })
     }
@@ -162,6 +166,7 @@ struct Export {
     endpoint: Endpoint,
     socket: Socket,
     device: Arc<Device>,
+    limit_group: Option<String>,
     stop: Arc<Stop>,
 }
 
@@ -172,6 +177,7 @@ impl Export {
             name: self.name.clone(),
             socket: self.endpoint.name(),
             device: Arc::clone(&self.device),
+            limit_group: self.limit_group.clone(),
             stop: Arc::clone(&self.stop),
         }
     }
@@ -233,6 +239,8 @@ fn watch_signals(
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => print_counters(devices, format),
+            // A file was to grow beyond RLIMIT_FSIZE. The call that was to do it fails with EFBIG, which is told.
+            SIGXFSZ => {}
             // A terminal that closes may send several, and systemd one beside its SIGTERM: none of them means hurry.
             _ if asked && signal != SIGHUP => {
                 tracing::warn!("told to end once more: not waiting for requests in flight");

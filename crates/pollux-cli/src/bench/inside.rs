@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::options::BenchArgs;
 use crate::export::ExportArgs;
+use crate::limits::Groups;
 use crate::log::chain;
 
 type Error = Box<dyn std::error::Error>;
@@ -40,7 +41,7 @@ impl Inside {
         if args.rw.reads() && args.verify.is_none() {
             warn_of_holes(&offer.disk);
         }
-        let device = offer.open()?;
+        let device = offer.open(&mut Groups::default())?;
         let tuning = args.process.tuning()?;
         let threads = usize::from(args.process.threads.unwrap_or(1));
         let workers = Workers::start(threads, cpus, tuning);

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
+use hyper::http::request::Builder;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,9 +47,28 @@ pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer
 
 /// What `POST path` with this body answers at `socket`.
 pub fn post<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
-    let request = Request::post(path)
+    change(socket, Request::post(path), "application/json", body)
+}
+
+/// What `PATCH path` with this body answers at `socket`.
+pub fn patch<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
+    change(
+        socket,
+        Request::patch(path),
+        "application/merge-patch+json",
+        body,
+    )
+}
+
+fn change<T: DeserializeOwned>(
+    socket: &Path,
+    request: Builder,
+    content: &str,
+    body: &Value,
+) -> Result<T, NoAnswer> {
+    let request = request
         .header("Host", "pollux")
-        .header("Content-Type", "application/json");
+        .header("Content-Type", content);
     send(socket, request.body(Full::from(body.to_string())))
 }
 

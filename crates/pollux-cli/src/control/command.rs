@@ -13,6 +13,7 @@ use super::sockets::{Sockets, find};
 use super::table::{Align, bytes, table};
 use crate::log::chain;
 
+mod limit;
 mod resize;
 
 type Error = Box<dyn std::error::Error>;
@@ -44,6 +45,16 @@ enum Action {
 
         /// How large its file is to be, as 20G [default: read the size of a file or device anew that has grown]
         size: Option<Size>,
+    },
+    /// Limit the requests and bytes a second of a disk, from now on
+    Limit {
+        /// The disk
+        name: String,
+
+        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read, and with
+        /// -max how many at once after a pause; `none` lifts all limits [default: only tell them]
+        #[arg(value_name = "LIMIT=N")]
+        limits: Vec<String>,
     },
     /// What disks have counted since their daemons were started
     Stats {
@@ -90,6 +101,13 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
             match args.output {
                 Output::Json => json(&resized)?,
                 Output::Table => list(&[resized]),
+            }
+        }
+        Action::Limit { name, limits } => {
+            let limited = limit::change(one(&disks, name)?, limits)?;
+            match args.output {
+                Output::Json => json(&limited)?,
+                Output::Table => limit::show(&limited.disk),
             }
         }
         Action::Stats { name } => {

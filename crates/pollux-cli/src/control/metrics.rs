@@ -70,7 +70,7 @@ fn as_text(open_metrics: &str) -> String {
 /// What is counted for each queue.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
 
-const COUNTERS: [Counter; 9] = [
+const COUNTERS: [Counter; 10] = [
     (
         "pollux_queue_read_bytes",
         "Bytes read from the disk by requests that succeeded",
@@ -116,6 +116,25 @@ const COUNTERS: [Counter; 9] = [
         "Faults of the driver, each of which ended the queue",
         |queue| queue.peer_faults,
     ),
+    (
+        "pollux_queue_throttled",
+        "Waits for the limits of the disk",
+        |queue| queue.throttled,
+    ),
+];
+
+/// As those, of time in nanoseconds, which is told in seconds.
+const TIMES: [Counter; 2] = [
+    (
+        "pollux_queue_asleep_seconds",
+        "Time in sleeps of the worker",
+        |queue| queue.asleep_ns,
+    ),
+    (
+        "pollux_queue_throttled_seconds",
+        "Time in waits for the limits of the disk",
+        |queue| queue.throttled_ns,
+    ),
 ];
 
 impl Collector for Moment {
@@ -128,11 +147,13 @@ impl Collector for Moment {
                 count(&mut metric, &labels, value(counters))?;
             }
         }
-        let (name, help) = ("pollux_queue_asleep_seconds", "Time in those sleeps");
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, counters) in self.queues() {
-            count_seconds(&mut metric, &labels, counters.asleep_ns)?;
+        for (name, help, value) in TIMES {
+            let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, counters) in self.queues() {
+                count_seconds(&mut metric, &labels, value(counters))?;
+            }
         }
+        self.limits(&mut to)?;
         self.of_the_disk(&mut to)?;
         self.workers(&mut to)
     }
@@ -169,6 +190,21 @@ impl Moment {
         for (disk, _) in &self.disks {
             let connected = u32::from(disk.frontend.is_some());
             gauge(&mut metric, &[("disk", &*disk.name)], connected)?;
+        }
+        Ok(())
+    }
+
+    fn limits(&self, to: &mut DescriptorEncoder) -> fmt::Result {
+        let (name, help) = (
+            "pollux_disk_limit",
+            "Requests or bytes a second that the disk may have, and how many at once (-max)",
+        );
+        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (disk, _) in &self.disks {
+            for (limit, number) in disk.limits.by_word() {
+                let labels = [("disk", &*disk.name), ("limit", &*limit)];
+                gauge(&mut metric, &labels, size(number))?;
+            }
         }
         Ok(())
     }

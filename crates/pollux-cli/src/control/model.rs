@@ -2,8 +2,11 @@
 //! may only grow.
 
 use pollux::stats::{self, Snapshot};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::limits::DiskLimits;
 
 /// All disks of a daemon.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -33,6 +36,27 @@ pub struct Disk {
     pub queues: u16,
     /// Who is connected, if anyone is.
     pub frontend: Option<Frontend>,
+    /// How many requests and bytes a second it may have.
+    #[serde(default)]
+    pub limits: DiskLimits,
+    /// The group of disks that share these limits, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_group: Option<String>,
+}
+
+/// What is to be changed of a disk.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskChange {
+    /// Its limits: what is absent stays, and null lifts one limit, or all.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<DiskLimits>)]
+    pub limits: Option<Value>,
+}
+
+/// What is there, even if that is null.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
 
 /// What a disk is to become.
@@ -110,6 +134,12 @@ pub struct Counters {
     pub asleep_ns: u64,
     /// Faults of the driver, each of which ended the queue.
     pub peer_faults: u64,
+    /// Waits for the disk's limits.
+    #[serde(default)]
+    pub throttled: u64,
+    /// Time in those waits, in nanoseconds.
+    #[serde(default)]
+    pub throttled_ns: u64,
 }
 
 /// Requests by kind.
@@ -249,6 +279,8 @@ impl From<&Snapshot> for Counters {
             sleeps: of.sleeps,
             asleep_ns: of.asleep_ns,
             peer_faults: of.peer_faults,
+            throttled: of.throttled,
+            throttled_ns: of.throttled_ns,
         }
     }
 }

@@ -9,11 +9,14 @@ use utoipa::OpenApi;
 
 use super::metrics;
 use super::model::{
-    Count, Counters, Disk, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters, Requests,
-    Resize, Status, Worker, Workers,
+    Count, Counters, Disk, DiskChange, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters,
+    Requests, Resize, Status, Worker, Workers,
 };
 use super::problem::Problem;
 use super::state::{Served, State};
+use crate::limits::DiskLimits;
+
+mod limit;
 
 mod resize;
 
@@ -30,6 +33,7 @@ pub type Answer = Response<Full<Bytes>>;
     paths(
         disks,
         disk,
+        limit::patch,
         resize::post,
         stats,
         workers,
@@ -41,6 +45,8 @@ pub type Answer = Response<Full<Bytes>>;
         Count,
         Counters,
         Disk,
+        DiskChange,
+        DiskLimits,
         DiskStats,
         Disks,
         Frontend,
@@ -82,6 +88,7 @@ pub fn change(
         ("POST", ["v1", "disks", name, "resize"]) => {
             resize::post(state, name, body).map(|disk| json(&disk))
         }
+        ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body).map(|disk| json(&disk)),
         _ => return None,
     };
     Some(changed.unwrap_or_else(|problem| refuse(&problem)))
@@ -114,7 +121,13 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
     match found {
         // It was made in vain, which is cheap, and tells a wrong path from a wrong method.
         Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
-            wrong_method(method, path, "use GET", "GET, HEAD")
+            let (remedy, allowed) = match parts[..] {
+                ["v1", "disks", _] if reach == Reach::Everything => {
+                    ("use GET, or PATCH to change it", "GET, HEAD, PATCH")
+                }
+                _ => ("use GET", "GET, HEAD"),
+            };
+            wrong_method(method, path, remedy, allowed)
         }
         Ok(answer) => answer,
         Err(problem) => refuse(&problem),

@@ -21,6 +21,8 @@ pub struct Served {
     pub socket: String,
     /// The disk.
     pub device: Arc<Device>,
+    /// The group of disks that share its limits.
+    pub limit_group: Option<String>,
     /// Knows its frontend.
     pub stop: Arc<Stop>,
 }
@@ -28,7 +30,9 @@ pub struct Served {
 /// The process.
 pub struct State {
     disks: Vec<Served>,
-    /// The workers' threads.
+    /// Who serves the disks.
+    workers: Arc<pollux::device::Workers>,
+    /// Their threads.
     threads: Vec<u32>,
     /// Their processors, in turn; none were chosen if there are none.
     cpus: Vec<usize>,
@@ -36,10 +40,15 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(disks: Vec<Served>, threads: Vec<u32>, cpus: Vec<usize>) -> Self {
+    pub fn new(
+        disks: Vec<Served>,
+        workers: Arc<pollux::device::Workers>,
+        cpus: Vec<usize>,
+    ) -> Self {
         Self {
             disks,
-            threads,
+            threads: workers.threads(),
+            workers,
             cpus,
             started: Instant::now(),
         }
@@ -51,6 +60,11 @@ impl State {
 
     pub fn disk(&self, name: &str) -> Option<&Served> {
         self.disks.iter().find(|disk| disk.name == name)
+    }
+
+    /// Has the workers learn of what was changed.
+    pub fn wake_workers(&self) {
+        self.workers.wake();
     }
 
     pub fn workers(&self) -> Vec<Worker> {
@@ -95,6 +109,8 @@ impl Served {
             read_only: geometry.access == Access::ReadOnly,
             queues: options.num_queues,
             frontend: self.frontend(),
+            limits: self.device.limiter().limits().into(),
+            limit_group: self.limit_group.clone(),
         }
     }
 

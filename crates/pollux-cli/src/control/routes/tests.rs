@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use pollux::device::{Device, Options};
+use pollux::device::{Device, Options, Tuning, Workers};
 use serde_json::Value;
 
 use super::*;
@@ -22,9 +22,11 @@ fn state() -> State {
         name: "root".to_owned(),
         socket: "root.sock".to_owned(),
         device: Arc::new(Device::new(disk, options)),
+        limit_group: None,
         stop: Arc::new(Stop::new().unwrap()),
     };
-    State::new(vec![served], vec![std::process::id()], vec![])
+    let workers = Workers::start(1, &[], Tuning::default()).unwrap();
+    State::new(vec![served], Arc::new(workers), vec![])
 }
 
 fn ask(method: &Method, path: &str) -> (StatusCode, String, Value) {
@@ -178,6 +180,107 @@ fn a_disk_that_keeps_its_size_says_so() {
     }
     assert!(change(Reach::Metrics, path, b"").is_none());
     assert!(change(Reach::Everything, "/v1/disks", b"").is_none());
+}
+
+#[test]
+fn limits_are_changed_by_merging() {
+    let state = state();
+    let all = described();
+    let patch = |body: &str| {
+        let path = "/v1/disks/root";
+        let answer = change(
+            &state,
+            Reach::Everything,
+            &Method::PATCH,
+            path,
+            body.as_bytes(),
+        );
+        let answer = answer.unwrap();
+        let status = answer.status().as_u16();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let body = runtime.unwrap().block_on(answer.into_body().collect());
+        let body: Value = serde_json::from_slice(&body.unwrap().to_bytes()).unwrap();
+        (status, body)
+    };
+    let about = &all["paths"]["/v1/disks/{name}"]["patch"]["responses"];
+    for (body, limits) in [
+        (
+            r#"{"limits": {"iops_total": 5000, "iops_total_max": 9000}}"#,
+            r#"{"iops_total": 5000, "iops_total_max": 9000}"#,
+        ),
+        (
+            r#"{"limits": {"bps_read": 1048576}}"#,
+            r#"{"iops_total": 5000, "iops_total_max": 9000, "bps_read": 1048576}"#,
+        ),
+        (
+            "{}",
+            r#"{"iops_total": 5000, "iops_total_max": 9000, "bps_read": 1048576}"#,
+        ),
+        (
+            r#"{"limits": {"iops_total": null}}"#,
+            r#"{"bps_read": 1048576}"#,
+        ),
+        (r#"{"limits": null}"#, "{}"),
+    ] {
+        let (status, disk) = patch(body);
+        assert_eq!(status, 200, "{body}: {disk}");
+        assert_eq!(
+            disk["limits"],
+            serde_json::from_str::<Value>(limits).unwrap(),
+            "{body}"
+        );
+        fits(
+            &disk,
+            &about["200"]["content"]["application/json"]["schema"],
+            &all,
+        );
+    }
+    for (body, field) in [
+        ("", None),
+        ("[]", None),
+        (r#"{"limit": {}}"#, None),
+        (r#"{"limits": 5}"#, Some("limits")),
+        (r#"{"limits": {"iops": 5}}"#, Some("limits.iops")),
+        (
+            r#"{"limits": {"iops_total": "5"}}"#,
+            Some("limits.iops_total"),
+        ),
+        (
+            r#"{"limits": {"iops_total": -5}}"#,
+            Some("limits.iops_total"),
+        ),
+        (
+            r#"{"limits": {"iops_total": 0}}"#,
+            Some("limits.iops_total"),
+        ),
+        (
+            r#"{"limits": {"iops_total_max": 5}}"#,
+            Some("limits.iops_total_max"),
+        ),
+    ] {
+        let (status, problem) = patch(body);
+        assert_eq!(status, 400, "{body}");
+        assert_eq!(problem["field"].as_str(), field, "{problem}");
+        assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
+        fits(&problem, &all["components"]["schemas"]["Problem"], &all);
+    }
+    assert!(state.disks()[0].device.limiter().limits().is_empty());
+    let nobody = change(
+        &state,
+        Reach::Everything,
+        &Method::PATCH,
+        "/v1/disks/x",
+        b"{}",
+    );
+    assert_eq!(nobody.unwrap().status(), StatusCode::NOT_FOUND);
+    let told = change(
+        &state,
+        Reach::Metrics,
+        &Method::PATCH,
+        "/v1/disks/root",
+        b"{}",
+    );
+    assert!(told.is_none(), "an address for metrics changes nothing");
 }
 
 #[test]

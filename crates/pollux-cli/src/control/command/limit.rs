@@ -1,0 +1,61 @@
+//! `pollux disk limit`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Error, Listed};
+use crate::control::client::{get, patch};
+use crate::control::model::Disk;
+use crate::control::table::{Align, bytes, table};
+use crate::limits::change as read;
+use crate::log::chain;
+
+/// Changes the limits of a disk as `words` say; without any, tells what they are.
+pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
+    let path = format!("/v1/disks/{}", listed.disk.name);
+    let limits = match words {
+        [] => None,
+        [word] if word == "none" => Some(Value::Null),
+        words => {
+            let mut changes = Map::new();
+            for word in words {
+                let (field, number) = read(word)?;
+                changes.insert(field, number.into());
+            }
+            Some(changes.into())
+        }
+    };
+    let answer: Result<Disk, _> = match limits {
+        None => get(&listed.control, &path),
+        Some(limits) => patch(&listed.control, &path, &json!({ "limits": limits })),
+    };
+    let disk = answer.map_err(|error| {
+        let at = listed.control.display();
+        format!("--control {at}: {}", chain(&error))
+    })?;
+    Ok(Listed {
+        control: listed.control.clone(),
+        disk,
+    })
+}
+
+/// The limits of a disk, for people.
+pub fn show(disk: &Disk) -> String {
+    let row = |(word, number): (String, u64)| {
+        let number = if word.starts_with("bps") {
+            bytes(number)
+        } else {
+            number.to_string()
+        };
+        [disk.name.clone(), word, number]
+    };
+    let rows: Vec<_> = disk.limits.by_word().into_iter().map(row).collect();
+    if rows.is_empty() {
+        return format!("{} has no limits\n", disk.name);
+    }
+    let heads = [
+        ("DISK", Align::Left),
+        ("LIMIT", Align::Left),
+        ("A SECOND", Align::Right),
+    ];
+    table(heads, &rows)
+}

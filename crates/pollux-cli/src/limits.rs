@@ -1,0 +1,339 @@
+//! Limits as people and programs write them, in the words of QEMU's `throttling.*`.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use pollux::device::{Limited, Limiter, Limits, Rate};
+use pollux::disk::spec::Size;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How many requests and bytes a second a disk may have; what is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskLimits {
+    /// Requests a second, but for flushes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_total: Option<u64>,
+    /// How many of them may come at once after a pause; by default what comes in a fiftieth of a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_total_max: Option<u64>,
+    /// Reads a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_read: Option<u64>,
+    /// How many of them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_read_max: Option<u64>,
+    /// Writes, discards and zeroed ranges a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_write: Option<u64>,
+    /// How many of them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops_write_max: Option<u64>,
+    /// Bytes read and written a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_total: Option<u64>,
+    /// How many of them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_total_max: Option<u64>,
+    /// Bytes read a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_read: Option<u64>,
+    /// How many of them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_read_max: Option<u64>,
+    /// Bytes written a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_write: Option<u64>,
+    /// How many of them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bps_write_max: Option<u64>,
+}
+
+/// Limits that cannot be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLimit {
+    /// There is no such limit.
+    #[error(
+        "there is no limit `{0}`; there are iops-total, iops-read, iops-write, bps-total, bps-read and bps-write, and each \
+         with -max for a burst"
+    )]
+    Word(String),
+    /// It has no number.
+    #[error("{word}={text}: write a number from 1 on, such as {word}={example}")]
+    Number {
+        /// The limit.
+        word: String,
+        /// What was written.
+        text: String,
+        /// What can be.
+        example: &'static str,
+    },
+    /// It would stop the disk.
+    #[error("{0}=0 would stop the disk; leave it out to lift the limit")]
+    Zero(String),
+    /// A burst above nothing.
+    #[error("{0}-max is for bursts above {0}; give {0} as well")]
+    NoRate(&'static str),
+    /// A burst below what comes anyway.
+    #[error(
+        "{word}-max={burst} is less than {word}={rate}; it is how many may come at once after a pause, at least {rate}"
+    )]
+    SmallBurst {
+        /// The limit.
+        word: &'static str,
+        /// The burst.
+        burst: u64,
+        /// The rate.
+        rate: u64,
+    },
+    /// Disks that share limits do not agree.
+    #[error(
+        "the disks of the limit group `{0}` have different limits; give them to one disk, or the same to all"
+    )]
+    Group(String),
+}
+
+impl BadLimit {
+    /// Which field of [`DiskLimits`] is to blame.
+    pub fn field(&self) -> Option<String> {
+        let word = match self {
+            Self::Word(word) | Self::Zero(word) | Self::Number { word, .. } => word.clone(),
+            Self::NoRate(word) | Self::SmallBurst { word, .. } => format!("{word}-max"),
+            Self::Group(_) => return None,
+        };
+        Some(format!("limits.{}", word.replace('-', "_")))
+    }
+}
+
+impl DiskLimits {
+    /// Rate and burst of each limit, in the order of [`Limited::ALL`].
+    fn each(&mut self) -> [[&mut Option<u64>; 2]; 6] {
+        [
+            [&mut self.iops_total, &mut self.iops_total_max],
+            [&mut self.iops_read, &mut self.iops_read_max],
+            [&mut self.iops_write, &mut self.iops_write_max],
+            [&mut self.bps_total, &mut self.bps_total_max],
+            [&mut self.bps_read, &mut self.bps_read_max],
+            [&mut self.bps_write, &mut self.bps_write_max],
+        ]
+    }
+
+    /// All that are set, by their words.
+    pub fn by_word(mut self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        for (what, [rate, burst]) in Limited::ALL.into_iter().zip(self.each()) {
+            let word = what.word();
+            all.extend(rate.map(|rate| (word.to_owned(), rate)));
+            all.extend(burst.map(|burst| (format!("{word}-max"), burst)));
+        }
+        all
+    }
+
+    /// As the device takes them.
+    pub fn checked(mut self) -> Result<Limits, BadLimit> {
+        let mut limits = Limits::default();
+        for (what, [rate, burst]) in Limited::ALL.into_iter().zip(self.each()) {
+            let word = what.word();
+            let positive = |number: u64, end| {
+                NonZeroU64::new(number).ok_or_else(|| BadLimit::Zero(format!("{word}{end}")))
+            };
+            let burst = burst.map(|burst| positive(burst, "-max")).transpose()?;
+            let Some(per_second) = rate.map(|rate| positive(rate, "")).transpose()? else {
+                if burst.is_some() {
+                    return Err(BadLimit::NoRate(word));
+                }
+                continue;
+            };
+            if let Some(burst) = burst.filter(|burst| *burst < per_second) {
+                let (burst, rate) = (burst.get(), per_second.get());
+                return Err(BadLimit::SmallBurst { word, burst, rate });
+            }
+            limits.set(what, Some(Rate { per_second, burst }));
+        }
+        Ok(limits)
+    }
+}
+
+impl From<Limits> for DiskLimits {
+    fn from(limits: Limits) -> Self {
+        let mut all = Self::default();
+        for (what, [rate, burst]) in Limited::ALL.into_iter().zip(all.each()) {
+            let limit = limits.get(what);
+            *rate = limit.map(|limit| limit.per_second.get());
+            *burst = limit.and_then(|limit| limit.burst).map(NonZeroU64::get);
+        }
+        all
+    }
+}
+
+/// One limit, as `iops-total=1000`: its field in [`DiskLimits`], and its number, or `None` for `none`.
+pub fn change(text: &str) -> Result<(String, Option<u64>), BadLimit> {
+    let (word, number) = text.split_once('=').unwrap_or((text, ""));
+    let what = Limited::of(word.strip_suffix("-max").unwrap_or(word));
+    let what = what.ok_or_else(|| BadLimit::Word(word.to_owned()))?;
+    let value = match (number, what.is_bytes()) {
+        ("none", _) => Some(None),
+        ("0", _) => return Err(BadLimit::Zero(word.to_owned())),
+        (_, true) => number.parse().ok().map(|Size(bytes)| Some(bytes)),
+        (_, false) => requests(number).map(Some),
+    };
+    let bad = || BadLimit::Number {
+        word: word.to_owned(),
+        text: number.to_owned(),
+        example: if what.is_bytes() { "100M" } else { "5000" },
+    };
+    Ok((word.replace('-', "_"), value.ok_or_else(bad)?))
+}
+
+/// A number of requests, which are counted in thousands.
+fn requests(text: &str) -> Option<u64> {
+    let units = [('K', 1000), ('k', 1000), ('M', 1_000_000)];
+    let unit = units
+        .iter()
+        .find_map(|(unit, many)| Some((text.strip_suffix(*unit)?, *many)));
+    let (digits, many) = unit.unwrap_or((text, 1));
+    let number: u64 = digits.parse().ok()?;
+    number.checked_mul(many)
+}
+
+/// The limits of a disk as an option: `iops-total=5000,bps-write=100M`.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct LimitsOption(pub Limits);
+
+impl FromStr for LimitsOption {
+    type Err = BadLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadLimit> {
+        let mut all = DiskLimits::default();
+        for part in text.split(',') {
+            let (field, number) = change(part)?;
+            let word = field.replace('_', "-");
+            for (what, [rate, burst]) in Limited::ALL.into_iter().zip(all.each()) {
+                if word == what.word() {
+                    *rate = number;
+                } else if word.strip_suffix("-max") == Some(what.word()) {
+                    *burst = number;
+                }
+            }
+        }
+        Ok(Self(all.checked()?))
+    }
+}
+
+impl TryFrom<String> for LimitsOption {
+    type Error = BadLimit;
+
+    fn try_from(text: String) -> Result<Self, BadLimit> {
+        text.parse()
+    }
+}
+
+/// Limits that several disks share, by the names of their groups.
+#[derive(Debug, Default)]
+pub struct Groups(HashMap<String, Arc<Limiter>>);
+
+impl Groups {
+    /// What a disk with these `limits` asks, in `group` or for itself.
+    pub fn limiter(
+        &mut self,
+        group: Option<&str>,
+        limits: Limits,
+    ) -> Result<Arc<Limiter>, BadLimit> {
+        let limiter = match group {
+            Some(group) => Arc::clone(self.0.entry(group.to_owned()).or_default()),
+            None => Arc::default(),
+        };
+        let others = limiter.limits();
+        if !limits.is_empty() && !others.is_empty() && limits != others {
+            return Err(BadLimit::Group(group.unwrap_or_default().to_owned()));
+        }
+        if !limits.is_empty() {
+            limiter.set(limits);
+        }
+        Ok(limiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<DiskLimits, BadLimit> {
+        text.parse().map(|LimitsOption(limits)| limits.into())
+    }
+
+    #[test]
+    fn limits_are_written_in_qemus_words() {
+        let all = read("iops-total=5K,iops-total-max=20000,bps-write=100M").unwrap();
+        let wanted = DiskLimits {
+            iops_total: Some(5000),
+            iops_total_max: Some(20_000),
+            bps_write: Some(100 << 20),
+            ..DiskLimits::default()
+        };
+        assert_eq!(all, wanted);
+        let words = [
+            ("iops-total".to_owned(), 5000),
+            ("iops-total-max".to_owned(), 20_000),
+            ("bps-write".to_owned(), 100 << 20),
+        ];
+        assert_eq!(wanted.by_word(), words);
+        assert_eq!(read("iops-read=none").unwrap(), DiskLimits::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_remedy() {
+        for (text, field, words) in [
+            ("iops=1", "limits.iops", "there are iops-total"),
+            ("iops-total", "limits.iops_total", "iops-total=5000"),
+            ("iops-total=x", "limits.iops_total", "iops-total=5000"),
+            ("bps-read=-1", "limits.bps_read", "bps-read=100M"),
+            ("bps-read=0", "limits.bps_read", "would stop the disk"),
+            (
+                "bps-read-max=5",
+                "limits.bps_read_max",
+                "give bps-read as well",
+            ),
+            (
+                "iops-read=9,iops-read-max=8",
+                "limits.iops_read_max",
+                "at least 9",
+            ),
+            (
+                "iops-read=99999999999999999999",
+                "limits.iops_read",
+                "a number",
+            ),
+            (
+                "iops-read=99999999999999999M",
+                "limits.iops_read",
+                "a number",
+            ),
+            ("", "limits.", "there is no limit ``"),
+        ] {
+            let bad = read(text).unwrap_err();
+            assert_eq!(bad.field().as_deref(), Some(field), "{text}");
+            assert!(bad.to_string().contains(words), "{text}: {bad}");
+        }
+    }
+
+    #[test]
+    fn a_group_has_one_limit() {
+        let limits = |text: &str| text.parse::<LimitsOption>().unwrap().0;
+        let mut groups = Groups::default();
+        let first = groups.limiter(Some("a"), limits("iops-total=5")).unwrap();
+        let second = groups.limiter(Some("a"), Limits::default()).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        let own = groups.limiter(None, limits("iops-total=7")).unwrap();
+        assert_eq!(
+            (own.limits(), first.limits()),
+            (limits("iops-total=7"), limits("iops-total=5"))
+        );
+        let other = groups.limiter(Some("a"), limits("iops-total=6"));
+        assert_eq!(other.unwrap_err(), BadLimit::Group("a".to_owned()));
+    }
+}
