@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""How exact limits are, and what they cost: bench/policy/limits.py exact|neighbour|none|latency BINARY [OTHER] [PAIRS]
+"""How exact limits are, and what they cost: bench/policy/limits.py exact|neighbour|none BINARY [OTHER] [PAIRS]
 
 exact      what comes through limits in 5 s, beside them
 neighbour  a disk without limits on the worker of one that waits, and without that one
 none       BINARY beside OTHER (an earlier build), both without limits
-latency    BINARY with latency histograms on, beside itself with them off
 
 Server and client have a processor each. Pairs are A B A B; a ratio is the median of the pairs, with the least and the
 greatest.
@@ -34,11 +33,6 @@ class Server:
         self.process = subprocess.Popen(command)
         while not (self.folder / "all.control").exists():
             time.sleep(0.01)
-
-    def patch(self, name, body):
-        url = f"http://pollux/v1/disks/{name}"
-        command = ["curl", "-sSf", "--unix-socket", f"{self.folder}/all.control", url, "-X", "PATCH", "-d", body]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def bench(self, binary, name, *options):
         command = [binary, "bench", "--socket", f"{self.folder}/{name}.sock", "--rw", "randread"]
@@ -121,23 +115,6 @@ def none(binary, base, many):
                     server.end()
 
 
-def latency(binary, many):
-    print("| disk | k IOPS on / off | ratio | pairs |\n|---|---|---|---|")
-    for depth in ("1", "32"):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(binary, folder, {"a": ""})
-
-            def one(switch):
-                def run():
-                    server.patch("a", json.dumps({"latency": switch}))
-                    return iops(server.bench(binary, "a", "--runtime", "500ms", "--iodepth", depth))
-
-                return run
-
-            print(f"| memory, {depth} in flight | {pairs(one(True), one(False), many)}", flush=True)
-            server.end()
-
-
 if __name__ == "__main__":
     what, binary, *rest = sys.argv[1:]
     numbers = [int(word) for word in rest if word.isdigit()]
@@ -148,7 +125,5 @@ if __name__ == "__main__":
         neighbour(binary, many)
     elif what == "none":
         none(binary, rest[0], many)
-    elif what == "latency":
-        latency(binary, many)
     else:
         sys.exit(__doc__)

@@ -89,7 +89,7 @@ fn bench(socket: &Path, rw: &str, time: &str) {
         "32",
         "--runtime",
         time,
-        "--output",
+        "--output-format",
         "json",
     ]);
     let output = command.output().unwrap();
