@@ -5,6 +5,7 @@ use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use utoipa::OpenApi;
 
 use super::metrics;
@@ -234,6 +235,12 @@ fn metrics<B>(state: &State, request: &Request<B>) -> Answer {
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
 fn description() -> Answer {
     json(&Description::openapi())
+}
+
+/// What a body says, which is an object: serde takes a list for a structure as well.
+fn object<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)?;
+    serde_json::from_value(object.into())
 }
 
 fn json(body: &impl Serialize) -> Answer {

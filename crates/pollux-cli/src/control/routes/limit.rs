@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use serde_json::Value;
 
-use super::named;
+use super::{named, object};
 use crate::control::model::{Disk, DiskChange};
 use crate::control::problem::Problem;
 use crate::control::state::State;
@@ -22,7 +22,7 @@ use crate::limits::DiskLimits;
 pub fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
     let served = named(state, name)?;
     let limiter = served.device.limiter();
-    let change: DiskChange = serde_json::from_slice(body).map_err(|error| {
+    let change: DiskChange = object(body).map_err(|error| {
         bad(
             error.to_string(),
             "send {\"limits\": {\"iops_total\": 5000}}; GET /openapi.json describes it",

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use pollux::disk::ResizeError;
 
-use super::named;
+use super::{named, object};
 use crate::control::model::{Disk, Resize};
 use crate::control::problem::Problem;
 use crate::control::state::State;
@@ -26,7 +26,7 @@ pub fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>
     let asked = if body.is_empty() {
         Resize::default()
     } else {
-        serde_json::from_slice(body).map_err(|error| {
+        object(body).map_err(|error| {
             let remedy = "send {\"bytes\": 21474836480}, or no body to read the size anew";
             bad(StatusCode::BAD_REQUEST, error.to_string(), remedy)
         })?

@@ -173,6 +173,7 @@ fn a_disk_that_keeps_its_size_says_so() {
         (path, b"{}", StatusCode::CONFLICT),
         (path, b"{\"bytes\": -1}", StatusCode::BAD_REQUEST),
         (path, b"\xff", StatusCode::BAD_REQUEST),
+        (path, b"[4096]", StatusCode::BAD_REQUEST),
         ("/v1/disks/x/resize", b"", StatusCode::NOT_FOUND),
     ] {
         let answer = change(Reach::Everything, path, body).unwrap();
