@@ -8,10 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::expectations::behaves_like_a_disk;
-use common::{Buffer, Client, engines, pattern, read, tmpfs, write, zeroes};
+use common::{engines, tmpfs};
 use pollux_disk::file::{Buffers, Cache, Engine, Inline, Settings};
 use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
+use pollux_disk_conformance::{
+    Buffer, Client, answers_like_a_disk, behaves_like_a_disk, changes_nothing, pattern, read,
+    write, zeroes,
+};
 use tempfile::TempDir;
 
 fn sparse(folder: &TempDir, bytes: u64) -> std::path::PathBuf {
@@ -97,9 +100,9 @@ fn memory_that_is_registered_is_used_by_its_place_until_it_is_taken_back() {
         found.unwrap().1
     };
     let (first, second) = (Buffer::holding(&pattern(1, 65536)), Buffer::new(65536));
-    disk.map(&first.region).unwrap();
+    disk.map(first.region()).unwrap();
     let mut early = Client::new(&disk);
-    disk.map(&second.region).unwrap();
+    disk.map(second.region()).unwrap();
     let mut late = Client::new(&disk);
     for (uses, client) in [(2, &mut early), (4, &mut late)] {
         second.fill(&vec![0; 65536]);
@@ -108,7 +111,7 @@ fn memory_that_is_registered_is_used_by_its_place_until_it_is_taken_back() {
         assert!(second.bytes() == first.bytes());
         assert_eq!(registered(), uses);
     }
-    disk.unmap(&first.region);
+    disk.unmap(first.region());
     let cut = Buffer::cut(65536, &[512]);
     for client in [&mut early, &mut late] {
         assert_eq!(client.run(write(0, &first)), Ok(()));
@@ -121,7 +124,7 @@ fn memory_that_is_registered_is_used_by_its_place_until_it_is_taken_back() {
         "neither memory that is not registered nor several spans"
     );
     drop(late);
-    disk.unmap(&second.region);
+    disk.unmap(second.region());
     assert_eq!(early.run(read(0, &second)), Ok(()));
     assert!(second.bytes() == first.bytes());
     assert_eq!(registered(), 4);
@@ -138,7 +141,7 @@ fn memory_that_was_dropped_and_not_taken_back_is_not_mistaken_for_what_comes_aft
     fs::write(&path, pattern(1, 65536)).unwrap();
     let disk = File::open(&path, settings, &Options::default()).unwrap();
     let mut client = Client::new(&disk);
-    disk.map(&Buffer::new(65536).region).unwrap();
+    disk.map(Buffer::new(65536).region()).unwrap();
     // One of them lies where that was, unless it is still there.
     let later: Vec<_> = (0..64).map(|_| Buffer::new(65536)).collect();
     for buffer in &later {
@@ -159,21 +162,15 @@ fn a_read_only_disk_is_not_changed() {
     let memory = Memory::new(options.geometry(65536).unwrap()).unwrap();
     let null = Null::new(options.geometry(65536).unwrap());
     let file = File::open(&path, Cache::Writeback, &options).unwrap();
-    for disk in [&memory as &dyn Disk, &null, &file] {
-        let mut client = Client::new(disk);
-        let buffer = Buffer::holding(&[7; 512]);
-        assert_eq!(client.run(write(0, &buffer)), Err(Failure::ReadOnly));
-        for op in [
-            Op::Discard { at: 0, len: 512 },
-            zeroes(0, 512, Unmap::Allowed),
-        ] {
-            let refused = client.run(op).unwrap_err();
-            assert_eq!(refused, Failure::ReadOnly);
-        }
-        assert_eq!(client.run(Op::Flush), Ok(()));
-        assert_eq!(client.run(read(0, &buffer)), Ok(()));
-    }
-    assert!(Client::new(&file).read_bytes(0, 65536) == pattern(1, 65536));
+    let file = Arc::new(file);
+    let disks: [Arc<dyn Disk>; 3] = [Arc::new(memory), Arc::new(null), Arc::clone(&file) as _];
+    disks.into_iter().for_each(changes_nothing);
+    assert!(Client::new(&*file).read_bytes(0, 65536) == pattern(1, 65536));
+}
+
+#[test]
+fn a_null_disk_answers() {
+    answers_like_a_disk(Arc::new(Null::new(Geometry::plain(1 << 20))));
 }
 
 #[test]
@@ -188,7 +185,7 @@ fn a_null_disk_touches_no_memory_and_knows_its_end() {
         client.run(read((1 << 20) - 512, &buffer)),
         Err(Failure::OutOfRange)
     );
-    assert_eq!(client.sleeps, 0, "everything is done when it is queued");
+    assert_eq!(client.sleeps(), 0, "everything is done when it is queued");
 }
 
 #[test]

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::expectations::behaves_like_a_disk;
-use common::{Buffer, Client, pattern, read, write, zeroes};
 use pollux_disk::fault::Faults;
 use pollux_disk::file::{Inline, Settings};
 use pollux_disk::wait::Sleeper;
@@ -17,6 +15,7 @@ use pollux_disk::{
     Armed, Channel, Completion, Disk, Event, Events, Failure, Fault, File, Geometry, Memory, Op,
     OpenError, Options, Queued, Request, Spec, Ticket, Unmap, WaitPoint,
 };
+use pollux_disk_conformance::{Buffer, Client, behaves_like_a_disk, pattern, read, write, zeroes};
 use pollux_memory::Region;
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::loops::Loop;
-use common::{Buffer, Client, engines, pattern, skip, write, zeroes};
+use common::{engines, skip};
 use pollux_disk::file::{Cache, Engine, Format, Settings};
 use pollux_disk::{Failure, File, Op, OpenError, Options, Spec, Unmap};
+use pollux_disk_conformance::{Buffer, Client, pattern, write, zeroes};
 use rustix::io::Errno;
 use tempfile::TempDir;
 

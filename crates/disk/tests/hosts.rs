@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::loops::Loop;
-use common::{Client, pattern};
 use pollux_disk::file::{Cache, Locked, Settings};
 use pollux_disk::{Disk, Event, File, Op, OpenError, Options, Spec};
+use pollux_disk_conformance::{Client, pattern};
 use tempfile::TempDir;
 
 const SIZE: u64 = 8 << 20;

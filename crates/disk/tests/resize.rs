@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{Client, pattern};
 use pollux_disk::{Disk, Event, Failure, Options, ResizeError, Spec};
+use pollux_disk_conformance::{Client, pattern};
 use tempfile::TempDir;
 
 const SIZE: u64 = 1 << 20;

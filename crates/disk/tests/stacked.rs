@@ -6,14 +6,14 @@ mod common;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use common::expectations::behaves_like_a_disk;
-use common::{Buffer, Client, pattern, read, tmpfs, write};
+use common::tmpfs;
 use pollux_disk::stack::{Layout, Stack, Stretch, Target, table};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{
     Armed, Channel, Completion, Disk, Event, Events, Failure, Geometry, Memory, Op, Options,
     PollScope, Queued, Request, Spec, Ticket, WaitPoint, linear, striped,
 };
+use pollux_disk_conformance::{Buffer, Client, behaves_like_a_disk, pattern, read, write};
 use proptest::prelude::*;
 use rustix::io::Errno;
 

@@ -8,9 +8,9 @@ mod common;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use common::{Buffer, Client, read};
 use pollux_disk::file::{Engine, Inline, MAX_THREADS, Settings};
 use pollux_disk::{File, Op, Options};
+use pollux_disk_conformance::{Buffer, Client, read};
 
 /// The threads of the pools and how often each has gone to sleep so far.
 fn threads() -> Vec<(String, u64)> {

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Buffer, Client, engines, pattern, read, skip, tmpfs, write};
+use common::{engines, skip, tmpfs};
 use pollux_disk::file::{Cache, Engine, Inline, Settings};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Disk, File, Op, Options, Queued, Request, Ticket, Unmap};
+use pollux_disk_conformance::{Buffer, Client, pattern, read, write, zeroes};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 
@@ -103,7 +104,7 @@ fn a_file_in_memory_is_used_at_once_and_has_nothing_to_flush() {
         assert_eq!(client.write_bytes(4096, &pattern(1, 4096)), Ok(()));
         assert_eq!(client.run(Op::Flush), Ok(()));
         assert!(client.read_bytes(4096, 4096) == pattern(1, 4096));
-        assert_eq!(client.sleeps, 0);
+        assert_eq!(client.sleeps(), 0);
         assert_eq!(went(&disk, "inline"), 2);
     }
 }
@@ -195,10 +196,7 @@ fn ranges_go_to_the_threads() {
     let folder = TempDir::new().unwrap();
     let disk = open(&image(&folder, &vec![7; 1 << 20]), Settings::default());
     let mut client = Client::new(&disk);
-    assert_eq!(
-        client.run(common::zeroes(0, 4096, Unmap::Forbidden)),
-        Ok(())
-    );
+    assert_eq!(client.run(zeroes(0, 4096, Unmap::Forbidden)), Ok(()));
     assert_eq!(went(&disk, "threads"), 1);
     assert_eq!(client.read_bytes(0, 8192)[4095..4097], [0, 7]);
 }

@@ -1,16 +1,14 @@
-//! A driver does what every disk does, whatever the server offers: the expectations are crate `disk`'s.
+//! A driver does what every disk does, whatever the server offers: the expectations are those of every engine.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
-#[path = "../../disk/tests/common/mod.rs"]
-mod disk_tests;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use common::Served;
-use disk_tests::expectations::behaves_like_a_disk;
 use pollux_blk::feature;
+use pollux_disk_conformance::behaves_like_a_disk;
 use pollux_driver::{Experiment, Options};
 
 fn behaves(options: &Options) {
