@@ -19,7 +19,7 @@ PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profil
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build install setup test test-full lint unit loom peers peers-full fuzz bench prices miri clean guest
+.PHONY: help run build install setup test test-full lint unit api loom peers peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ lint: ## Formatting, clippy, documentation
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once
 	cargo test --locked --features pollux/tokio $(CRATES) -p pollux-fuzz
 	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
+
+api: ## Write the lists of the public interface anew (crates/pollux/api); a test compares them
+	UPDATE_EXPECT=1 cargo test --locked -p pollux --test api
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
 	$(LOOM) -- --test-threads=1

@@ -21,12 +21,7 @@ impl Device for Recorded {
 
     fn open(guest: &Guest) -> Self {
         let mut plain = Pollux::open(guest);
-        let options = Options {
-            name: String::new(),
-            num_queues: 1,
-            queue_size: RING,
-            serial: String::new(),
-        };
+        let options = Options::new("").num_queues(1).queue_size(RING);
         let wanted = VhostUserInflight::new(0, 0, 1, RING);
         let (made, file) = Inflight::create(&wanted, &options).expect("there is memory");
         let inflight = Inflight::map(&made, file, &options).expect("it was made for this");

@@ -13,7 +13,13 @@ use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
 
 /// How a disk is offered.
-#[derive(Clone, Debug)]
+///
+/// ```
+/// # use pollux_device::Options;
+/// let options = Options::new("scratch").num_queues(4).serial("scratch-1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// What the log calls it: its socket, usually.
     pub name: String,
@@ -23,6 +29,40 @@ pub struct Options {
     pub queue_size: u16,
     /// The serial number, of at most 20 bytes.
     pub serial: String,
+}
+
+impl Options {
+    /// What `pollux serve` offers unless it is told otherwise: 16 queues of up to 1024 entries, and no serial number.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            num_queues: 16,
+            queue_size: 1024,
+            serial: String::new(),
+        }
+    }
+
+    /// These with so many [`num_queues`](#structfield.num_queues).
+    #[must_use]
+    pub fn num_queues(mut self, queues: u16) -> Self {
+        self.num_queues = queues;
+        self
+    }
+
+    /// These with this [`queue_size`](#structfield.queue_size).
+    #[must_use]
+    pub fn queue_size(mut self, entries: u16) -> Self {
+        self.queue_size = entries;
+        self
+    }
+
+    /// These with this [`serial`](#structfield.serial).
+    #[must_use]
+    pub fn serial(mut self, serial: impl Into<String>) -> Self {
+        self.serial = serial.into();
+        self
+    }
 }
 
 /// A disk, how it is offered, and what its queues have counted.

@@ -5,7 +5,7 @@ use crate::poll::{Bounds, Polling};
 /// When are completions shown to the driver?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signal {
-    /// Before new chains are looked at: the driver handles them meanwhile.
+    /// Before new chains are taken: the driver handles them meanwhile.
     #[default]
     CompletionsFirst,
     /// After new chains were submitted: once a turn.
@@ -33,9 +33,15 @@ pub enum Calls {
 }
 
 /// How a worker works.
+///
+/// ```
+/// # use pollux_device::{Polling, Tuning};
+/// let tuning = Tuning::default().polling(Polling::Never);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tuning {
-    /// When does it look in vain?
+    /// When does it poll?
     pub polling: Polling,
     /// How much at most, when that is [`Polling::Adaptive`]?
     pub poll_bounds: Bounds,
@@ -48,8 +54,43 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// When drivers are called: at once by a worker that does not poll, as it finds nothing by waiting.
-    pub(crate) fn calls(self) -> Calls {
+    /// This with other [`polling`](#structfield.polling).
+    #[must_use]
+    pub fn polling(mut self, polling: Polling) -> Self {
+        self.polling = polling;
+        self
+    }
+
+    /// This with other [`poll_bounds`](#structfield.poll_bounds).
+    #[must_use]
+    pub fn poll_bounds(mut self, poll_bounds: Bounds) -> Self {
+        self.poll_bounds = poll_bounds;
+        self
+    }
+
+    /// This with other [`signal`](#structfield.signal).
+    #[must_use]
+    pub fn signal(mut self, signal: Signal) -> Self {
+        self.signal = signal;
+        self
+    }
+
+    /// This with other [`kicks`](#structfield.kicks).
+    #[must_use]
+    pub fn kicks(mut self, kicks: Kicks) -> Self {
+        self.kicks = kicks;
+        self
+    }
+
+    /// This with other [`calls`](#structfield.calls).
+    #[must_use]
+    pub fn calls(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// When drivers are called: at once by a worker that does not poll, which gains nothing by waiting.
+    pub(crate) fn calls_when(self) -> Calls {
         match self.polling {
             Polling::Never => Calls::AtOnce,
             Polling::Adaptive | Polling::Always => self.calls,

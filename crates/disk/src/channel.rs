@@ -81,8 +81,8 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
     /// The machine said no. The disk has logged what it was doing, to what.
-    #[error("{0}")]
-    Io(Errno),
+    #[error("the storage failed")]
+    Io(#[source] Errno),
     /// This disk has no such operation.
     #[error("the disk has no such operation")]
     Unsupported,

@@ -8,19 +8,26 @@ use crate::stack::{PollScope, StackError};
 use crate::{Access, Geometry};
 
 /// What holds for every kind of disk.
+///
+/// ```
+/// # use pollux_disk::Options;
+/// let options = Options::default().read_only(true).block_size(4096);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Refuse everything that changes data; a file is opened read-only.
     pub read_only: bool,
     /// Logical block size in bytes, a power of two from 512 to 65536. Without one it is the storage's
     /// own, or 512.
     pub block_size: Option<u32>,
-    /// Which legs the owners of a stacked disk's channels look at.
+    /// Which legs of a stacked disk the owners of its channels poll.
     pub poll_scope: PollScope,
 }
 
 /// Why a disk cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum OpenError {
     /// There is nothing of that name.
@@ -187,6 +194,27 @@ fn access_remedy(access: Access) -> &'static str {
 }
 
 impl Options {
+    /// These with this [`read_only`](#structfield.read_only).
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// These with this [`block_size`](#structfield.block_size); `None` is the storage's own.
+    #[must_use]
+    pub fn block_size(mut self, bytes: impl Into<Option<u32>>) -> Self {
+        self.block_size = bytes.into();
+        self
+    }
+
+    /// These with this [`poll_scope`](#structfield.poll_scope).
+    #[must_use]
+    pub fn poll_scope(mut self, scope: PollScope) -> Self {
+        self.poll_scope = scope;
+        self
+    }
+
     pub(crate) fn access(self) -> Access {
         if self.read_only {
             Access::ReadOnly
@@ -230,10 +258,7 @@ mod tests {
 
     #[test]
     fn a_made_disk_has_whole_blocks() {
-        let options = Options {
-            block_size: Some(4096),
-            ..Options::default()
-        };
+        let options = Options::default().block_size(4096);
         assert_eq!(options.geometry(1 << 20).unwrap().block, 4096);
         let refused = options.geometry(512).unwrap_err().to_string();
         assert!(refused.ends_with("a little more is 4096"), "{refused}");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Why [`Disk::resize`](crate::Disk::resize) changed nothing.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ResizeError {
     /// It is what it was made as.

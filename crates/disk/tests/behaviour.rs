@@ -155,10 +155,7 @@ fn a_read_only_disk_is_not_changed() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("disk.img");
     fs::write(&path, pattern(1, 65536)).unwrap();
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
+    let options = Options::default().read_only(true);
     let memory = Memory::new(options.geometry(65536).unwrap()).unwrap();
     let null = Null::new(options.geometry(65536).unwrap());
     let file = File::open(&path, Cache::Writeback, &options).unwrap();

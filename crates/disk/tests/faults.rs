@@ -149,10 +149,7 @@ fn a_block_device_is_a_disk_and_written_by_one_only() {
             keeps_its_contents(Arc::new(disk));
         }
         let again = |read_only| {
-            let options = Options {
-                read_only,
-                ..Options::default()
-            };
+            let options = Options::default().read_only(read_only);
             File::open(&device.0, Cache::Writeback, &options)
         };
         let first = open(Path::new(&device.0), Cache::Writeback, engine);
@@ -228,10 +225,7 @@ fn a_block_device_that_refuses_writes_is_opened_for_reading_only() {
         return;
     };
     let open = |read_only| {
-        let options = Options {
-            read_only,
-            ..Options::default()
-        };
+        let options = Options::default().read_only(read_only);
         File::open(&device.0, Cache::Writeback, &options)
     };
     let refused = open(false).unwrap_err();
@@ -332,10 +326,7 @@ fn a_device_of_larger_blocks_is_refused_as_one_of_smaller_when_it_is_opened() {
         return;
     };
     let with = |block_size| {
-        let options = Options {
-            block_size,
-            ..Options::default()
-        };
+        let options = Options::default().block_size(block_size);
         File::open(&device.0, Cache::None, &options)
     };
     let refusal = with(Some(512)).unwrap_err().to_string();

@@ -145,10 +145,7 @@ fn an_image_behind_a_loop_device_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, "disk.img");
     let with = |read_only| {
-        let options = Options {
-            read_only,
-            ..Options::default()
-        };
+        let options = Options::default().read_only(read_only);
         File::open(&image, Cache::Writeback, &options)
     };
     let Some(device) = Loop::over(&image) else {

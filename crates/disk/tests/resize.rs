@@ -108,10 +108,7 @@ fn what_a_guest_may_use_is_never_taken_away() {
 #[test]
 fn what_cannot_grow_says_what_to_do() {
     let image = Image::new();
-    let read_only = Options {
-        read_only: true,
-        ..Options::default()
-    };
+    let read_only = Options::default().read_only(true);
     let path = image.path();
     for (spec, options, asked, words) in [
         ("memory:size=1M", Options::default(), None, "use a file or"),

@@ -9,6 +9,7 @@ use pollux_ring::PeerFault;
 
 /// Why there is no connection to a server.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// There is nothing at the path.
     #[error("there is no socket at {path}: start the server first, or correct the path")]
@@ -116,6 +117,7 @@ pub(crate) const QUEUE_SIZES: RangeInclusive<u16> = 4..=pollux_ring::MAX_SIZE;
 
 /// What a device says of itself and cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Nonsense {
     /// `blk_size`.
     #[error("its blocks have {bytes} bytes, which is no power of two from 512 on")]
@@ -141,6 +143,7 @@ pub enum Nonsense {
 
 /// What makes a disk another one than it was before its server was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Difference {
     /// It is smaller.
     #[error("it has {now} bytes, and had {before}")]
@@ -191,6 +194,7 @@ pub enum Difference {
 
 /// Why a device is gone. Every request in flight ends with this, and every later one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Lost {
     /// The socket is closed.
     #[error(

@@ -257,10 +257,7 @@ fn nobody_sleeps_for_ever_while_channels_come_and_go() {
     const REQUESTS: usize = 20_000;
     const OPENED: usize = 100_000;
     // A worker that sleeps at once has the waiter sleep as well.
-    let tuning = Tuning {
-        polling: Polling::Never,
-        ..Tuning::default()
-    };
+    let tuning = Tuning::default().polling(Polling::Never);
     let served = Served::tuned("memory:size=1M", 1, tuning);
     let driver = one_queue(&served);
     let queue = driver.queue(0).unwrap();

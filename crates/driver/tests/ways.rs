@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::error::Error;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -179,6 +180,8 @@ fn what_fails_gives_its_memory_back() {
     let write = queue.write(0, buffer, Durability::Volatile, Completion::Call);
     let failed = write.wait().unwrap_err();
     assert_eq!(failed.failure, Failure::Io(Errno::IO));
+    let cause = failed.source().and_then(Error::source);
+    assert_eq!(cause.unwrap().to_string(), Errno::IO.to_string());
     let mut kept = [0; 4];
     failed.data.unwrap().read(0, &mut kept);
     assert_eq!(&kept, b"mine");

@@ -313,31 +313,35 @@ impl ProcessArgs {
                 return Err(Unbounded { option });
             }
         }
-        Ok(Tuning {
-            polling: match self.poll {
-                None | Some(Poll::Adaptive) => Polling::Adaptive,
-                Some(Poll::Never) => Polling::Never,
-                Some(Poll::Always) => Polling::Always,
-            },
-            poll_bounds: Bounds {
-                max: self
-                    .poll_max_us
-                    .map_or(Bounds::default().max, |us| Duration::from_micros(us.into())),
-                cpu: self.poll_cpu.map_or(100, |percent| percent.0),
-            },
-            signal: match self.signal {
-                None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
-                Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,
-            },
-            kicks: match self.kicks {
-                None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
-                Some(KicksWhen::PerTurn) => Kicks::PerTurn,
-            },
-            calls: match self.calls {
-                None | Some(CallsWhen::WhenQuiet) => Calls::WhenQuiet,
-                Some(CallsWhen::AtOnce) => Calls::AtOnce,
-            },
-        })
+        let polling = match self.poll {
+            None | Some(Poll::Adaptive) => Polling::Adaptive,
+            Some(Poll::Never) => Polling::Never,
+            Some(Poll::Always) => Polling::Always,
+        };
+        let poll_bounds = Bounds {
+            max: self
+                .poll_max_us
+                .map_or(Bounds::default().max, |us| Duration::from_micros(us.into())),
+            cpu: self.poll_cpu.map_or(100, |percent| percent.0),
+        };
+        let signal = match self.signal {
+            None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
+            Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,
+        };
+        let kicks = match self.kicks {
+            None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
+            Some(KicksWhen::PerTurn) => Kicks::PerTurn,
+        };
+        let calls = match self.calls {
+            None | Some(CallsWhen::WhenQuiet) => Calls::WhenQuiet,
+            Some(CallsWhen::AtOnce) => Calls::AtOnce,
+        };
+        Ok(Tuning::default()
+            .polling(polling)
+            .poll_bounds(poll_bounds)
+            .signal(signal)
+            .kicks(kicks)
+            .calls(calls))
     }
 
     pub fn sandbox(&self) -> Level {

@@ -241,20 +241,17 @@ impl ExportArgs {
         }
         Ok(Offer {
             disk: self.spec()?,
-            how: pollux::disk::Options {
-                read_only: self.read_only,
-                block_size: self.block_size,
-                poll_scope: match self.poll_scope {
+            how: pollux::disk::Options::default()
+                .read_only(self.read_only)
+                .block_size(self.block_size)
+                .poll_scope(match self.poll_scope {
                     None | Some(Scope::OwnInFlight) => PollScope::OwnInFlight,
                     Some(Scope::EveryQueue) => PollScope::EveryQueue,
-                },
-            },
-            options: Options {
-                name,
-                num_queues,
-                queue_size,
-                serial,
-            },
+                }),
+            options: Options::new(name)
+                .num_queues(num_queues)
+                .queue_size(queue_size)
+                .serial(serial),
             limits: self.limits.unwrap_or_default().0,
             limit_group: self.limit_group.clone(),
         })

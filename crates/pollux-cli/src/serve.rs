@@ -100,8 +100,8 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     sandbox.enter()?;
     let workers = Workers::start(threads, &cpus, tuning).map_err(|error| match &process.cpus {
-        Some(list) => format!("--cpus {list}: {error}"),
-        None => format!("cannot start the workers: {error}"),
+        Some(list) => format!("--cpus {list}: {}", chain(&error)),
+        None => format!("cannot start the workers: {}", chain(&error)),
     })?;
     let workers = Arc::new(workers);
     let served: Vec<_> = exports.iter().map(Export::served).collect();

@@ -9,8 +9,7 @@
 //! use pollux::disk::Spec;
 //!
 //! let disk = "memory:size=64M".parse::<Spec>()?.open(&pollux::disk::Options::default())?;
-//! let name = "scratch".to_owned();
-//! let options = Options { name, num_queues: 4, queue_size: 256, serial: "scratch-1".to_owned() };
+//! let options = Options::new("scratch").num_queues(4).serial("scratch-1");
 //! let device = Arc::new(Device::new(disk, options));
 //! let workers = Arc::new(Workers::start(1, &[], Tuning::default())?);
 //! // For each frontend that connects to a socket of yours:

@@ -88,20 +88,18 @@ impl Setup {
     }
 
     fn tuning(self) -> Tuning {
-        Tuning {
-            signal: if self.after_submissions {
+        Tuning::default()
+            .signal(if self.after_submissions {
                 Signal::AfterSubmissions
             } else {
                 Signal::CompletionsFirst
-            },
-            kicks: if self.kicks_per_turn {
+            })
+            .kicks(if self.kicks_per_turn {
                 Kicks::PerTurn
             } else {
                 Kicks::OffWhileAwake
-            },
-            calls: Calls::AtOnce,
-            ..Tuning::default()
-        }
+            })
+            .calls(Calls::AtOnce)
     }
 
     fn bare(self, rig: &Rig, disk: &Handle) -> SingleQueue {

@@ -36,22 +36,17 @@ pub fn with(run: impl FnOnce(&mut Stage)) {
 fn device(name: &str) -> Arc<Device> {
     let disk = "memory:size=64K".parse::<Spec>().expect("a disk");
     let disk = disk.open(&pollux_disk::Options::default());
-    let options = Options {
-        name: name.to_owned(),
-        num_queues: WORKERS,
-        queue_size: 256,
-        serial: name.to_owned(),
-    };
+    let options = Options::new(name)
+        .num_queues(WORKERS)
+        .queue_size(256)
+        .serial(name);
     Arc::new(Device::new(disk.expect("memory for a small disk"), options))
 }
 
 impl Stage {
     fn new() -> Self {
         end_with_others();
-        let tuning = Tuning {
-            polling: Polling::Never,
-            ..Tuning::default()
-        };
+        let tuning = Tuning::default().polling(Polling::Never);
         let workers = Workers::start(WORKERS.into(), &[], tuning);
         let workers = Arc::new(workers.expect("threads can be started"));
         let neighbour = Neighbour::new(&workers, tuning);

@@ -11,12 +11,7 @@ use crate::Refusal;
 const ENTRIES: u16 = 128;
 
 fn options() -> Options {
-    Options {
-        name: "test".to_owned(),
-        num_queues: 4,
-        queue_size: ENTRIES,
-        serial: String::new(),
-    }
+    Options::new("test").num_queues(4).queue_size(ENTRIES)
 }
 
 fn message(queues: u16, entries: u16) -> VhostUserInflight {

@@ -161,7 +161,7 @@ impl Queue {
             state: State::Running,
             unpublished: Unpublished::default(),
             lead_time: LeadTime::default(),
-            calls: tuning.calls(),
+            calls: tuning.calls_when(),
             deferral: Deferral::new(Instant::now()),
             deferred_worth: 0,
             throttle: Throttle::new(Arc::clone(&setup.limiter)),

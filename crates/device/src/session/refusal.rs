@@ -7,6 +7,7 @@ use crate::inflight::RecordError;
 
 /// The frontend asked for something that cannot be.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// A queue that was never offered.
     #[error(

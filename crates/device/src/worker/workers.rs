@@ -15,6 +15,14 @@ use super::command::{Command, SessionId};
 use crate::notify::watchdog;
 use crate::tuning::Tuning;
 
+/// A worker cannot run where it was told to.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run on CPU {cpu}")]
+struct NotOnCpu {
+    cpu: usize,
+    source: io::Error,
+}
+
 /// A running worker.
 #[derive(Debug)]
 pub struct Handle {
@@ -149,11 +157,8 @@ fn pin(cpu: Option<usize>) -> io::Result<()> {
         ));
     }
     set.set(cpu);
-    let failed = |error| {
-        io::Error::new(
-            io::Error::from(error).kind(),
-            format!("cannot run on CPU {cpu}: {error}"),
-        )
-    };
-    sched_setaffinity(None, &set).map_err(failed)
+    sched_setaffinity(None, &set).map_err(|errno| {
+        let source = io::Error::from(errno);
+        io::Error::new(source.kind(), NotOnCpu { cpu, source })
+    })
 }

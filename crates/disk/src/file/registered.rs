@@ -10,6 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pollux_memory::uring::{Buffers, Ring};
 use pollux_memory::{Region, Span};
 
+/// Guest memory could not be registered.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot pin {bytes} bytes of the guest's memory; raise the limit on locked memory (LimitMEMLOCK= of a service, \
+     ulimit -l), or leave out `buffers=registered`"
+)]
+struct NotPinned {
+    bytes: u64,
+    source: io::Error,
+}
+
 /// Memory and its place.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -65,16 +76,15 @@ impl Registered {
         let mut rest = unsafe { region.span() };
         while !rest.is_empty() {
             let (span, later) = rest.split_at(rest.len().min(Buffers::LONGEST));
-            if let Err(error) = state.add(span) {
+            if let Err(source) = state.add(span) {
                 drop(state);
                 self.unmap(region);
                 return Err(io::Error::new(
-                    error.kind(),
-                    format!(
-                        "cannot pin {} bytes of the guest's memory ({error}); raise the limit on locked \
-                         memory (LimitMEMLOCK= of a service, ulimit -l), or leave out `buffers=registered`",
-                        region.len()
-                    ),
+                    source.kind(),
+                    NotPinned {
+                        bytes: region.len(),
+                        source,
+                    },
                 ));
             }
             rest = later;

@@ -27,6 +27,7 @@ pub struct Whole {
 
 /// Why disks cannot be stacked like that. Legs are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum StackError {
     /// There is nothing to stack.

@@ -39,12 +39,9 @@ impl Server {
         let thread = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             accept.send(stream.try_clone().unwrap()).unwrap();
-            let options = pollux_device::Options {
-                name: "test".to_owned(),
-                num_queues: QUEUES,
-                queue_size: 256,
-                serial: String::new(),
-            };
+            let options = pollux_device::Options::new("test")
+                .num_queues(QUEUES)
+                .queue_size(256);
             let disk = Arc::new(Null::new(Geometry::plain(1 << 20)));
             let device = Arc::new(Device::new(disk, options));
             let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());

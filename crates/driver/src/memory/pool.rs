@@ -20,6 +20,13 @@ const ARENA_BYTES: usize = 64 << 20;
 /// How large the only arena is. It is sparse, and costs nothing until it is used.
 const SOLE_ARENA_BYTES: usize = 1 << 30;
 
+/// There is no further arena.
+#[derive(Debug, thiserror::Error)]
+#[error("no memory for buffers beyond what is in use")]
+struct NotGrown {
+    source: io::Error,
+}
+
 /// Makes a region known to the device.
 pub(crate) type Register = dyn Fn(&Arc<Region>) -> io::Result<()> + Send + Sync;
 
@@ -114,10 +121,8 @@ impl Pool {
             .and_then(|pages| pages.checked_mul(rustix::param::page_size()))
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let region = memfd_region("pollux-buffers", bytes)?;
-        (self.register)(&region).map_err(|error| {
-            let message = format!("no memory for buffers beyond what is in use: {error}");
-            io::Error::new(error.kind(), message)
-        })?;
+        (self.register)(&region)
+            .map_err(|source| io::Error::new(source.kind(), NotGrown { source }))?;
         Ok(Arc::new(Arena::new(
             region,
             pages,

@@ -43,7 +43,7 @@ pub struct Pending<D: Data> {
 ///
 /// `?` turns it into a [`Failure`] or an [`io::Error`] and drops the memory.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{failure}")]
+#[error("the request failed")]
 pub struct Failed<D> {
     /// Why it failed.
     #[source]

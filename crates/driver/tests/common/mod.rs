@@ -25,12 +25,10 @@ pub struct Served {
 fn device(spec: &str) -> Arc<Device> {
     let disk = spec.parse::<Spec>().unwrap();
     let disk = disk.open(&DiskOptions::default()).unwrap();
-    let options = pollux_device::Options {
-        name: "test".to_owned(),
-        num_queues: QUEUES,
-        queue_size: 1024,
-        serial: "a-serial-number".to_owned(),
-    };
+    let options = pollux_device::Options::new("test")
+        .num_queues(QUEUES)
+        .queue_size(1024)
+        .serial("a-serial-number");
     Arc::new(Device::new(disk, options))
 }
 

@@ -46,8 +46,8 @@ impl Inside {
         let threads = usize::from(args.process.threads.unwrap_or(1));
         let workers = Workers::start(threads, cpus, tuning);
         let workers = Arc::new(workers.map_err(|error| match &args.process.cpus {
-            Some(list) => format!("--cpus {list}: {error}"),
-            None => format!("cannot start the workers: {error}"),
+            Some(list) => format!("--cpus {list}: {}", chain(&error)),
+            None => format!("cannot start the workers: {}", chain(&error)),
         })?);
         let failed = |error: io::Error| format!("cannot make a socket for --disk: {error}");
         let folder = tempfile::tempdir().map_err(failed)?;

@@ -41,12 +41,7 @@ impl Kept {
     }
 
     pub fn of(rig: Rig) -> Self {
-        let options = Options {
-            name: "test".to_owned(),
-            num_queues: 1,
-            queue_size: 64,
-            serial: String::new(),
-        };
+        let options = Options::new("test").num_queues(1).queue_size(64);
         let wanted = VhostUserInflight::new(0, 0, 1, 64);
         let (description, file) = Inflight::create(&wanted, &options).ok().unwrap();
         let mut kept = Self {

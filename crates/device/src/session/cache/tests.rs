@@ -6,12 +6,7 @@ use crate::device::Options;
 const ALL: u32 = 256;
 
 fn options() -> Options {
-    Options {
-        name: "test".to_owned(),
-        num_queues: 2,
-        queue_size: 128,
-        serial: String::new(),
-    }
+    Options::new("test").num_queues(2).queue_size(128)
 }
 
 /// A record that the frontend keeps, as one session after the other sees it.

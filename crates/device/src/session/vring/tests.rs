@@ -10,12 +10,7 @@ use crate::worker::Workers;
 
 #[test]
 fn a_queue_whose_kicks_nobody_hears_is_refused() {
-    let options = Options {
-        name: "test".to_owned(),
-        num_queues: 1,
-        queue_size: 16,
-        serial: String::new(),
-    };
+    let options = Options::new("test").num_queues(1).queue_size(16);
     let device = Device::new(Arc::new(Null::new(Geometry::plain(1 << 20))), options);
     let workers = Workers::start(1, &[], Tuning::default()).unwrap();
     let file = tempfile::tempfile().unwrap();

@@ -48,10 +48,7 @@ fn the_end_of_a_file_that_is_no_whole_block_is_out_of_reach() {
     let path = folder.path().join("odd.img");
     fs::write(&path, [0; 10_000]).unwrap();
     let with = |block_size| {
-        let options = Options {
-            block_size,
-            ..Options::default()
-        };
+        let options = Options::default().block_size(block_size);
         open(&path, Settings::default(), options)
             .unwrap()
             .geometry()
@@ -64,10 +61,7 @@ fn the_end_of_a_file_that_is_no_whole_block_is_out_of_reach() {
 #[test]
 fn blocks_that_direct_io_cannot_use_are_refused_although_nobody_told() {
     let block = |block_size, offset| {
-        let options = Options {
-            block_size,
-            ..Options::default()
-        };
+        let options = Options::default().block_size(block_size);
         Direct::untold(offset).block(Path::new("a.img"), options, 512)
     };
     assert_eq!(block(None, 512).unwrap(), (512, 4096));
@@ -108,10 +102,7 @@ fn limits_become_abilities_within_our_own() {
 fn a_file_opened_read_only_promises_no_writes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
+    let options = Options::default().read_only(true);
     let geometry = open(file.path(), Settings::default(), options)
         .unwrap()
         .geometry();

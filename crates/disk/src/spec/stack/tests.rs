@@ -120,10 +120,7 @@ fn a_leg_that_is_named_twice_is_refused_where_it_would_be_written() {
             told.starts_with(&format!("{image} is named as two legs")),
             "{told}"
         );
-        let read_only = Options {
-            read_only: true,
-            ..Options::default()
-        };
+        let read_only = Options::default().read_only(true);
         assert!(spec.open(&read_only).is_ok());
     }
 }

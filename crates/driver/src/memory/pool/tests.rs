@@ -51,7 +51,8 @@ fn a_full_pool_grows_until_the_server_has_no_slot() {
     let second = pool.allocate(1).unwrap();
     let refused = pool.allocate(PAGES * page()).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
-    assert!(refused.to_string().contains("no slot"), "{refused}");
+    let cause = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(cause.contains("no slot"), "{cause}");
     drop(second);
     let again = pool.allocate(PAGES * page()).unwrap();
     assert!(!overlap(&first.addresses(), &again.addresses()));

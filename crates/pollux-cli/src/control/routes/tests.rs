@@ -12,12 +12,10 @@ fn state() -> State {
     let disk = "memory:size=1M".parse::<pollux::disk::Spec>().unwrap();
     let how = pollux::disk::Options::default();
     let disk = disk.open_with(&how, &pollux::Drivers).unwrap();
-    let options = Options {
-        name: "root.sock".to_owned(),
-        num_queues: 2,
-        queue_size: 128,
-        serial: "s".to_owned(),
-    };
+    let options = Options::new("root.sock")
+        .num_queues(2)
+        .queue_size(128)
+        .serial("s");
     let served = Served {
         name: "root".to_owned(),
         socket: "root.sock".to_owned(),
