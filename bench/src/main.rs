@@ -166,11 +166,7 @@ fn write(options: &Options, results: &Results) -> io::Result<()> {
     }
     if let Some(path) = options.results() {
         fs::write(&path, results.markdown())?;
-        for plot in results
-            .studies
-            .iter()
-            .filter_map(|study| study.plot.as_ref())
-        {
+        for plot in results.plots() {
             fs::write(path.with_file_name(plot.file), plot.svg()?)?;
         }
         println!("written to {}", path.display());

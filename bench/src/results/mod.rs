@@ -1,5 +1,6 @@
 //! What is printed, and what is written to files.
 
+mod beside;
 pub mod findings;
 mod outcome;
 pub mod plot;
@@ -15,6 +16,7 @@ use crate::prices::Prices;
 use crate::set::Cells;
 
 pub use outcome::Outcome;
+use plot::Plot;
 use table::Table;
 
 /// Everything, for scripts.
@@ -117,6 +119,21 @@ impl Results {
         }
         text.push_str(HOW_TO_READ);
         text
+    }
+
+    /// The pictures that stand beside it.
+    pub fn plots(&self) -> Vec<Plot> {
+        let outcomes: Vec<&Outcome> = self
+            .sections
+            .iter()
+            .flat_map(|section| &section.outcomes)
+            .collect();
+        let beside = match &self.setting.servers[..] {
+            [(ours, _), (peer, _), ..] => beside::picture(&outcomes, [ours, peer]),
+            _ => None,
+        };
+        let studies = self.studies.iter().filter_map(|study| study.plot.clone());
+        beside.into_iter().chain(studies).collect()
     }
 
     fn head(&self) -> String {

@@ -80,6 +80,18 @@ impl Outcome {
         }
     }
 
+    /// Its cell.
+    pub const fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// The medians of both sides, in the state in which most pairs were measured.
+    pub fn medians(&self, of: fn(&Sample) -> f64) -> Option<[f64; 2]> {
+        let most = self.states.iter().max_by_key(|state| state.ours.len())?;
+        let middle = |side: &[Sample]| median(&side.iter().map(of).collect::<Vec<_>>());
+        Some([middle(&most.ours), middle(&most.theirs)])
+    }
+
     /// Is the one side ahead in every state?
     pub fn is_won(&self) -> bool {
         let won = |state: &InState| state.verdict() == Verdict::Won;

@@ -34,7 +34,7 @@ pub struct Panel {
 #[derive(Clone, Debug)]
 pub struct Line {
     /// What the legend calls it.
-    pub name: &'static str,
+    pub name: String,
     /// From left to right.
     pub points: Vec<(f64, f64)>,
 }
@@ -130,7 +130,7 @@ impl Panel {
             let series = LineSeries::new(points, colour.stroke_width(2)).point_size(3);
             chart
                 .draw_series(series)?
-                .label(line.name)
+                .label(line.name.clone())
                 .legend(move |(x, y)| {
                     PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2))
                 });
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn panel(title: &str, points: Vec<(f64, f64)>) -> Panel {
-        let name = "adaptive";
+        let name = "adaptive".to_owned();
         Panel {
             title: title.into(),
             x: "requests a second",

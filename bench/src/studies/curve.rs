@@ -171,7 +171,7 @@ fn line(medians: &[Median<Trial>], disk: Disk, mode: Mode, number: &str) -> Line
         Some((f64::from(trial.rate), found.1))
     };
     Line {
-        name: mode.name(),
+        name: mode.name().to_owned(),
         points: its.filter_map(point).collect(),
     }
 }
