@@ -74,11 +74,20 @@ pub enum OpenError {
     NoDirect { path: PathBuf, source: io::Error },
     /// It holds an image of another format, which raw access would destroy.
     #[error(
-        "{path} is a {format} image, which a guest that writes its raw bytes would destroy; convert it with \
-         `qemu-img convert -O raw`, or add `,format=raw` to `--disk file:path=...` where its raw bytes are \
-         meant, as of a disk that its guest has encrypted"
+        "{path} is a {format} image, which a guest that writes its raw bytes would destroy; {}, or add `,format=raw` to `--disk file:path=...` where its raw bytes are \
+         meant, as of a disk that its guest has encrypted",
+        format_remedy(.format)
     )]
     Format { path: PathBuf, format: &'static str },
+    /// An image that is not served.
+    #[error("{path} {why}")]
+    Image {
+        path: PathBuf,
+        why: crate::qcow2::Refusal,
+    },
+    /// What an image stands on.
+    #[error("{of} has a backing file that cannot be opened")]
+    Backing { of: PathBuf, source: Box<OpenError> },
     /// A loop device makes another device of it.
     #[error(
         "{path} is in use: it lies behind {device}; detach that first with `losetup --detach {device}`"
@@ -170,7 +179,18 @@ fn who(holder: Option<&Holder>, path: &Path) -> String {
     holder.map_or_else(unknown, ToString::to_string)
 }
 
+fn format_remedy(format: &str) -> &'static str {
+    match format {
+        "qcow2" => "serve it with `--disk qcow2:path=...`",
+        _ => "convert it with `qemu-img convert -O raw`",
+    }
+}
+
 fn missing_remedy(path: &Path) -> String {
+    if path.extension().is_some_and(|name| name == "qcow2") {
+        let path = path.display();
+        return format!("create it first, for example with `qemu-img create -f qcow2 {path} 10G`");
+    }
     if path.starts_with("/dev") {
         "`lsblk` lists the block devices that do".to_owned()
     } else {

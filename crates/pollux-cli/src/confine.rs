@@ -28,6 +28,11 @@ fn add_disk(plan: &mut Plan, spec: &Spec) {
             plan.needs.files = true;
             plan.needs.io_uring |= settings.engine != Engine::Threads;
         }
+        Spec::Qcow2 { settings, .. } => {
+            plan.needs.files = true;
+            plan.needs.images = true;
+            plan.needs.io_uring |= settings.file.engine != Engine::Threads;
+        }
         Spec::VhostUser(disk) => {
             plan.needs.driver = true;
             plan.connects_in.push(folder(&disk.path));
@@ -74,6 +79,14 @@ mod tests {
         let threads = plan("fault:delay=1ms,on=file:path=a.img,engine=threads");
         assert_eq!(threads.needs, files);
         assert!(plan("file:path=a.img").needs.io_uring);
+        let image = plan("fault:delay=1ms,on=qcow2:path=a.qcow2,engine=threads").needs;
+        assert_eq!(
+            image,
+            Needs {
+                images: true,
+                ..files
+            }
+        );
         assert!(plan("linear:memory:size=1M+file:path=a.img").needs.files);
         let elsewhere = plan("vhost-user:path=/run/a/b.sock");
         assert!(elsewhere.needs.driver);

@@ -48,6 +48,7 @@ const fn only(call: c_long, when: When) -> Rule {
 enum Need {
     Always,
     Files,
+    Images,
     IoUring,
     Driver,
     Control,
@@ -240,6 +241,17 @@ const TABLE: &[Row] = &[
             only(libc::SYS_ioctl, When::Is(1, BLKDISCARD)),
         ],
     ),
+    // It waits for a sync that another thread has begun.
+    row(
+        &[Pool],
+        Need::Images,
+        &[
+            any(libc::SYS_epoll_ctl),
+            any(libc::SYS_epoll_pwait),
+            any(libc::SYS_ftruncate),
+            any(libc::SYS_lseek),
+        ],
+    ),
     // Whoever lets go of a disk last gives up the locks of its file.
     row(
         &[Main, Signals, Session],
@@ -365,7 +377,9 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
         ],
         Session | Worker => &[pool, patience],
         Signals | DriverControl => &[patience],
-        Watchdog | Pool | DriverPatience | Control => &[],
+        // An image that grows before anybody has used it.
+        Control => &[needs.images.then_some(Pool)],
+        Watchdog | Pool | DriverPatience => &[],
     };
     some.iter().copied().flatten().collect()
 }
@@ -376,6 +390,7 @@ pub fn allowed(of: Kind, needs: Needs) -> BTreeSet<Rule> {
     let needed = |need| match need {
         Need::Always => true,
         Need::Files => needs.files,
+        Need::Images => needs.images,
         Need::IoUring => needs.io_uring,
         Need::Driver => needs.driver,
         Need::Control => needs.control,
@@ -401,6 +416,7 @@ mod tests {
 
     const ALL: Needs = Needs {
         files: true,
+        images: true,
         io_uring: true,
         driver: true,
         control: true,

@@ -79,6 +79,7 @@ mod tests {
     fn every_kind_has_a_program_that_the_kernel_takes() {
         let all = Needs {
             files: true,
+            images: true,
             io_uring: true,
             driver: true,
             control: true,

@@ -20,6 +20,8 @@ pub enum Level {
 pub struct Needs {
     /// Files and block devices are served.
     pub files: bool,
+    /// Images are among them, whose tables a thread reads and writes, and whose files it makes longer.
+    pub images: bool,
     /// `io_uring` may be used for them.
     pub io_uring: bool,
     /// Disks of other daemons are served.

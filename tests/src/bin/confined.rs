@@ -31,6 +31,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let plan = Plan {
         needs: Needs {
             files: true,
+            images: true,
             io_uring: true,
             driver: true,
             control: true,

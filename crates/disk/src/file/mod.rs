@@ -12,6 +12,7 @@ mod complaints;
 mod counts;
 mod format;
 mod hold;
+mod image;
 mod limits;
 mod lock;
 mod loops;
@@ -35,7 +36,6 @@ use pollux_memory::uring::Ring;
 use backing::Backing;
 use channel::{FileChannel, Job};
 use counts::Totals;
-use pool::Pool;
 use registered::Registered;
 use transfers::Transfers;
 
@@ -43,7 +43,12 @@ use crate::{
     Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, ResizeError, WaitPoint,
 };
 
+pub(crate) use backing::fill;
+pub(crate) use bounce::Buffer;
+pub(crate) use image::Raw;
 pub use lock::{Conflict, Holder};
+pub(crate) use open::{size, whole_blocks};
+pub(crate) use pool::Pool;
 pub use settings::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
 
 /// As many operations of one disk run on threads at once.

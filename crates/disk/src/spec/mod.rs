@@ -5,6 +5,8 @@
 //!        null:size=SIZE      memory:size=SIZE
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
 //!                       [,buffers=plain|registered][,lock=always|running][,format=probe|raw]
+//!        qcow2:path=PATH[,cache=writeback|none|writethrough][,engine=...][,inline=...][,buffers=...]
+//!                       [,backing=named|none]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]
@@ -29,8 +31,9 @@ use std::sync::Arc;
 
 use crate::fault::Faults;
 use crate::file::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
+use crate::qcow2::{self, Backing};
 use crate::stack::{Stack, StackError};
-use crate::{Disk, Fault, File, Memory, Null, OpenError, Options};
+use crate::{Disk, Fault, File, Image, Memory, Null, OpenError, Options};
 
 pub use size::{Size, SizeError};
 pub use stack::Table;
@@ -64,6 +67,13 @@ pub enum Spec {
         path: PathBuf,
         /// How it is used.
         settings: Settings,
+    },
+    /// [`Image`]: a qcow2 image.
+    Qcow2 {
+        /// Where it lies. One that is not UTF-8 can be opened, but not printed exactly.
+        path: PathBuf,
+        /// How it is used.
+        settings: qcow2::Settings,
     },
     /// The disk that a vhost-user server offers. Opened by whoever has a driver for it.
     VhostUser(VhostUser),
@@ -181,12 +191,13 @@ pub enum SpecError {
 }
 
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
-    `vhost-user:path=disk.sock`, `fault:...,on=` one of these, or `linear:`, `striped:` or `table:` over several";
+    `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `fault:...,on=` one of these, or `linear:`, `striped:` or `table:` over several";
 /// The kinds by which a leg is known to be no path.
-const KIND_NAMES: [&str; 8] = [
+const KIND_NAMES: [&str; 9] = [
     "null",
     "memory",
     "file",
+    "qcow2",
     "vhost-user",
     "fault",
     "linear",
@@ -198,6 +209,7 @@ const DEEPEST: u32 = 32;
 const NULL: &str = "null:size=2G";
 const MEMORY: &str = "memory:size=1G";
 const FILE: &str = "file:path=disk.img,cache=writeback";
+const QCOW2: &str = "qcow2:path=disk.qcow2";
 const VHOST_USER: &str = "vhost-user:path=disk.sock";
 
 impl Spec {
@@ -229,6 +241,7 @@ impl Spec {
                 Arc::new(memory)
             }
             Self::File { path, settings } => Arc::new(File::open(path, *settings, options)?),
+            Self::Qcow2 { path, settings } => Arc::new(Image::open(path, *settings, options)?),
             Self::VhostUser(disk) => elsewhere.vhost_user(disk, options)?,
             Self::Fault { faults, on } => {
                 Arc::new(Fault::new(on.open_with(options, elsewhere)?, faults)?)
@@ -272,7 +285,7 @@ fn open_all(
 ) -> Result<Vec<Arc<dyn Disk>>, OpenError> {
     let mut paths = HashSet::new();
     for leg in legs {
-        if let Spec::File { path, .. } = leg
+        if let Spec::File { path, .. } | Spec::Qcow2 { path, .. } = leg
             && !paths.insert(path)
             && !options.read_only
         {
@@ -312,15 +325,21 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
         "file" => {
             let mut given = Given::parse("file", FILE, rest)?;
             let settings = Settings {
-                cache: given.choice("cache", &CACHES)?,
-                engine: given.choice("engine", &ENGINES)?,
-                inline: given.choice("inline", &INLINE)?,
-                buffers: given.choice("buffers", &BUFFERS)?,
                 lock: given.choice("lock", &LOCKS)?,
                 format: given.choice("format", &FORMATS)?,
+                ..given.settings()?
             };
             let path = given.last("path")?.into();
             Ok(Spec::File { path, settings })
+        }
+        "qcow2" => {
+            let mut given = Given::parse("qcow2", QCOW2, rest)?;
+            let settings = qcow2::Settings {
+                file: given.settings()?,
+                backing: given.choice("backing", &BACKINGS)?,
+            };
+            let path = given.last("path")?.into();
+            Ok(Spec::Qcow2 { path, settings })
         }
         "vhost-user" => {
             let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
@@ -346,12 +365,14 @@ impl fmt::Display for Spec {
             Self::Memory { size } => write!(f, "memory:size={size}"),
             Self::File { path, settings } => {
                 write!(f, "file:path={}", escaped(path))?;
-                shown(f, "cache", &CACHES, &settings.cache)?;
-                shown(f, "engine", &ENGINES, &settings.engine)?;
-                shown(f, "inline", &INLINE, &settings.inline)?;
-                shown(f, "buffers", &BUFFERS, &settings.buffers)?;
+                shown_settings(f, *settings)?;
                 shown(f, "lock", &LOCKS, &settings.lock)?;
                 shown(f, "format", &FORMATS, &settings.format)
+            }
+            Self::Qcow2 { path, settings } => {
+                write!(f, "qcow2:path={}", escaped(path))?;
+                shown_settings(f, settings.file)?;
+                shown(f, "backing", &BACKINGS, &settings.backing)
             }
             Self::VhostUser(VhostUser { path, queues }) => {
                 write!(f, "vhost-user:path={}", escaped(path))?;
@@ -390,6 +411,7 @@ const BUFFERS: Choices<Buffers, 2> = [
 ];
 const LOCKS: Choices<Locked, 2> = [("always", Locked::Always), ("running", Locked::Running)];
 const FORMATS: Choices<Format, 2> = [("probe", Format::Probe), ("raw", Format::Raw)];
+const BACKINGS: Choices<Backing, 2> = [("named", Backing::Named), ("none", Backing::None)];
 const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
 
 /// Writes what an option is, unless it is what it is without a word.
@@ -403,6 +425,14 @@ fn shown<T: PartialEq>(
         None | Some(0) => Ok(()),
         Some(at) => write!(f, ",{key}={}", choices[at].0),
     }
+}
+
+/// What files of all formats have.
+fn shown_settings(f: &mut fmt::Formatter<'_>, settings: Settings) -> fmt::Result {
+    shown(f, "cache", &CACHES, &settings.cache)?;
+    shown(f, "engine", &ENGINES, &settings.engine)?;
+    shown(f, "inline", &INLINE, &settings.inline)?;
+    shown(f, "buffers", &BUFFERS, &settings.buffers)
 }
 
 fn escaped(path: &Path) -> String {
@@ -460,6 +490,17 @@ impl Given {
             value,
             example,
             source,
+        })
+    }
+
+    /// What files of all formats have.
+    fn settings(&mut self) -> Result<Settings, SpecError> {
+        Ok(Settings {
+            cache: self.choice("cache", &CACHES)?,
+            engine: self.choice("engine", &ENGINES)?,
+            inline: self.choice("inline", &INLINE)?,
+            buffers: self.choice("buffers", &BUFFERS)?,
+            ..Settings::default()
         })
     }
 

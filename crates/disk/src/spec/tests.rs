@@ -38,6 +38,18 @@ fn every_kind_is_read() {
         parse("file:path=a,,b,,,,c,cache=writethrough"),
         file("a,b,,c", Cache::Writethrough)
     );
+    assert_eq!(
+        parse("qcow2:path=a.qcow2,backing=none,cache=none"),
+        Ok(Spec::Qcow2 {
+            path: "a.qcow2".into(),
+            settings: qcow2::Settings {
+                file: Cache::None.into(),
+                backing: Backing::None,
+            },
+        })
+    );
+    let locked = parse("qcow2:path=a.qcow2,lock=running").unwrap_err();
+    assert!(locked.to_string().contains("has no `lock`"), "{locked}");
 }
 
 #[test]
@@ -162,7 +174,23 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
         path: path.into(),
         settings,
     };
+    let image = |(path, settings, untrusted): (String, Settings, bool)| Spec::Qcow2 {
+        path: path.into(),
+        settings: qcow2::Settings {
+            file: Settings {
+                lock: Locked::Always,
+                format: Format::Probe,
+                ..settings
+            },
+            backing: if untrusted {
+                Backing::None
+            } else {
+                Backing::Named
+            },
+        },
+    };
     prop_oneof![
+        (".+", settings(), any::<bool>()).prop_map(image),
         sizes().prop_map(|size| Spec::Null { size }),
         sizes().prop_map(|size| Spec::Memory { size }),
         (".+", settings()).prop_map(file),

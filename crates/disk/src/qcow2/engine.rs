@@ -1,0 +1,321 @@
+//! What needs the tables of an image, done one after the other by a thread that may wait.
+
+mod publish;
+mod ranges;
+
+use std::io;
+use std::sync::Arc;
+
+use imago::format::PreallocateMode;
+use imago::{FormatAccess, Mapping};
+use pollux_memory::{Loan, Span, Spans};
+use rustix::io::Errno;
+use tracing::error;
+
+use super::chain::Chain;
+use super::map::{Map, Place};
+use super::node::Node;
+use super::order::Order;
+use crate::Failure;
+use crate::file::{Buffer, Raw};
+
+/// So much that was freed is kept from use before it is settled what the storage holds.
+const SETTLE_EVERY: u64 = 64 << 20;
+
+/// The tables, and what they refer to.
+pub struct Engine {
+    image: FormatAccess<Node>,
+    /// Unless it is only read.
+    order: Option<Arc<Order>>,
+    files: Vec<Raw>,
+    /// How long the files are that are only read.
+    lengths: Vec<u64>,
+    /// The blocks of the largest size among the files, in which they are read and written directly.
+    block: u64,
+    /// Which file has the data that is written.
+    data: usize,
+    bits: u32,
+    /// Can a cluster be nothing but zeroes? Not in version 2.
+    zero_clusters: bool,
+    has_backing: bool,
+    backing_size: u64,
+    map: Arc<Map>,
+    /// How much was freed that the storage may refer to still.
+    freed: u64,
+    /// Something has changed that is not in the file: nobody may rely on where it lies.
+    uncommitted: bool,
+}
+
+/// A part of a range, and what is there.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    at: u64,
+    len: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Zero,
+    /// Data of this image, which alone uses it: it begins there in its file.
+    Own(usize, u64),
+    /// Data of this image that a snapshot uses as well.
+    Snapshot,
+    /// Compressed data of this image.
+    Compressed,
+    /// Data of a backing file.
+    Below,
+}
+
+impl Extent {
+    /// The first `len` bytes of it, and the others.
+    fn split(self, len: u64) -> [Self; 2] {
+        let behind = match self.what {
+            What::Own(leg, there) => What::Own(leg, there + len),
+            other => other,
+        };
+        let rest = Self {
+            at: self.at + len,
+            len: self.len - len,
+            what: behind,
+        };
+        [Self { len, ..self }, rest]
+    }
+}
+
+impl Engine {
+    pub fn new(chain: Chain, map: Arc<Map>, block: u32) -> Self {
+        let header = chain.header;
+        Self {
+            backing_size: chain.backing_size,
+            has_backing: header.backing.is_some(),
+            zero_clusters: header.version > 2,
+            bits: header.cluster_bits,
+            data: usize::from(header.external_data),
+            image: chain.image,
+            order: chain.order,
+            files: chain.files,
+            lengths: chain.lengths,
+            block: block.into(),
+            map,
+            freed: 0,
+            uncommitted: false,
+        }
+    }
+
+    fn cluster(&self) -> u64 {
+        1 << self.bits
+    }
+
+    fn clusters(&self, at: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+        at >> self.bits..=(at + len - 1) >> self.bits
+    }
+
+    fn order(&self) -> io::Result<&Arc<Order>> {
+        let none = || io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+        self.order.as_ref().ok_or_else(none)
+    }
+
+    /// Reads, wherever it lies.
+    pub fn read(&self, at: u64, into: Spans) -> io::Result<()> {
+        let len = into.bytes();
+        let mut piece = Buffer::new(len);
+        let mut done = 0;
+        while done < len {
+            piece.truncate(usize::try_from(len - done).unwrap_or(usize::MAX));
+            self.image.read(&mut piece[..], at + done)?;
+            piece.scatter(&into.skip(done));
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes, after it has found room.
+    pub fn write(&mut self, at: u64, from: Spans) -> io::Result<()> {
+        let len = from.bytes();
+        let mut done = 0;
+        while done < len {
+            let rest = from.skip(done);
+            done += self.write_some(at + done, &rest, len - done)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first part that lies in one piece; how much was that?
+    fn write_some(&mut self, at: u64, from: &[Span], len: u64) -> io::Result<u64> {
+        let Extent { len, what, .. } = self.extent(at, len)?;
+        if let What::Own(leg, there) = what {
+            self.check_data(leg, there, len)?;
+            self.put(leg, there, from, len)?;
+            return Ok(len);
+        }
+        if self.freed > 0 {
+            self.forget_freed()?;
+        }
+        self.uncommitted = true;
+        let clusters = self.clusters(at, len);
+        let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));
+        if what == What::Below || what == What::Zero {
+            forget(&self.map);
+            return self.allocate(at, from, len);
+        }
+        // What lies there may be given back: nobody reads it any more by then.
+        if what == What::Compressed {
+            self.freed += len;
+        }
+        let map = Arc::clone(&self.map);
+        map.closed(clusters.clone(), || {
+            forget(&map);
+            self.allocate(at, from, len)
+        })
+    }
+
+    /// Writes to clusters that it makes for that; to how much of them?
+    fn allocate(&self, at: u64, from: &[Span], len: u64) -> io::Result<u64> {
+        let order = self.order()?;
+        let prepared = self.image.prepare_data_mapping(at, len, true)?;
+        let (leg, there, len) = (
+            prepared.storage().leg,
+            prepared.offset(),
+            prepared.length().min(len),
+        );
+        self.check_data(leg, there, len)?;
+        self.put(leg, there, from, len)?;
+        if leg == 0 {
+            order.wrote(there, len);
+        } else {
+            order.depends();
+        }
+        self.image.commit_data_mapping(prepared)?;
+        Ok(len)
+    }
+
+    fn put(&self, leg: usize, there: u64, from: &[Span], len: u64) -> io::Result<()> {
+        let loan = Loan::first(from, len);
+        #[expect(unsafe_code, reason = "a part is lent on")]
+        // SAFETY: the loan is kept until the write has returned.
+        let spans = unsafe { loan.spans() };
+        Ok(self.files[leg].write(there, spans)?)
+    }
+
+    /// Data of this image has to be where data can be: it could say that a table is data.
+    fn check_data(&self, leg: usize, there: u64, len: u64) -> io::Result<()> {
+        let order = self.order()?;
+        let first = there & !(self.cluster() - 1);
+        let mut clusters = (first..there + len).step_by(1 << self.bits.min(30));
+        if leg == 0 && clusters.any(|at| order.is_table(at)) {
+            return Err(damaged(there));
+        }
+        Ok(())
+    }
+
+    /// What was freed may be used anew after this: the storage does not refer to it any more.
+    fn forget_freed(&mut self) -> io::Result<()> {
+        self.write_back()?;
+        let order = self.order()?;
+        order.pass()?;
+        order.settle()?;
+        self.freed = 0;
+        Ok(())
+    }
+
+    /// What was changed is in the file, in order.
+    fn write_back(&self) -> io::Result<()> {
+        let order = self.order()?;
+        order.prepare()?;
+        self.image.flush()?;
+        order.commit()
+    }
+
+    /// What was changed is in the file, and survives this process.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not. Nothing that was changed since the last time may be told as done.
+    pub fn commit(&mut self) -> io::Result<()> {
+        self.write_back()?;
+        if self.freed > SETTLE_EVERY {
+            self.forget_freed()?;
+        }
+        self.uncommitted = false;
+        Ok(())
+    }
+
+    /// What was written is on stable storage.
+    pub fn sync(&self) -> io::Result<()> {
+        self.order()?.pass()
+    }
+
+    /// Gives the disk `bytes` in all.
+    pub fn grow(&mut self, bytes: u64) -> io::Result<()> {
+        if self.backing_size > self.image.size() {
+            return Err(io::Error::other(
+                "its backing file is longer, and what lies there would show; use `qemu-img resize`",
+            ));
+        }
+        self.image.resize_grow(bytes, PreallocateMode::None)?;
+        self.commit()?;
+        self.sync()
+    }
+
+    /// Leaves the image as one that is closed. What fails is logged.
+    pub fn close(&mut self) {
+        let Some(order) = self.order.clone() else {
+            return;
+        };
+        let closed = self
+            .write_back()
+            .and_then(|()| order.pass())
+            .and_then(|()| order.close());
+        if let Err(error) = closed {
+            error!(%error, "an image is not closed in order: clusters of it may leak");
+        }
+    }
+
+    /// What is at the start of a range, and how far that goes.
+    fn extent(&self, at: u64, len: u64) -> io::Result<Extent> {
+        let (mapping, there) = self.image.get_mapping(at, len)?;
+        let what = match mapping {
+            Mapping::Zero { .. } => What::Zero,
+            Mapping::Raw {
+                storage,
+                offset,
+                writable,
+                ..
+            } if storage.leg == self.data && writable => What::Own(storage.leg, offset),
+            Mapping::Raw { storage, .. } if storage.leg == self.data => What::Snapshot,
+            Mapping::Special { layer, .. } if std::ptr::eq(layer, &raw const self.image) => {
+                What::Compressed
+            }
+            _ => What::Below,
+        };
+        let len = there.min(len);
+        if len == 0 {
+            return Err(Errno::IO.into());
+        }
+        Ok(Extent { at, len, what })
+    }
+
+    fn extents(&self, mut at: u64, len: u64) -> io::Result<Vec<Extent>> {
+        let end = at + len;
+        let mut extents = Vec::new();
+        while at < end {
+            let extent = self.extent(at, end - at)?;
+            at += extent.len;
+            extents.push(extent);
+        }
+        Ok(extents)
+    }
+}
+
+fn damaged(at: u64) -> io::Error {
+    io::Error::other(format!(
+        "the image is damaged: a guest's data would go to {at:#x}, where there is none; see what \
+         `qemu-img check` says"
+    ))
+}
+
+/// What a guest hears of `error`.
+pub fn failure(error: &io::Error) -> Failure {
+    Failure::Io(Errno::from_io_error(error).unwrap_or(Errno::IO))
+}

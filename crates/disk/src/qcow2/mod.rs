@@ -1,0 +1,259 @@
+//! Images in QEMU's format, qcow2.
+//!
+//! `imago` knows the format. Where a cluster lies that it has looked up is kept (`map`), and requests to it go straight
+//! to the file, by the same ways as those of a raw [`File`](crate::File): `channel`. All else is done by one thread
+//! that may wait (`work`, `engine`): what was not looked up yet, allocation, copies on write, compressed clusters, zeroes
+//! and discards. What of it reaches the storage when is decided in `order`; `docs/notes/0010` says why that is safe.
+
+mod barrier;
+mod chain;
+mod channel;
+mod engine;
+mod header;
+mod map;
+mod node;
+mod order;
+mod refcounts;
+mod work;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pollux_memory::Region;
+
+use chain::Chain;
+use channel::ImageChannel;
+use engine::Engine;
+pub use header::Refusal;
+use map::Map;
+use work::Work;
+
+use crate::file::{self, Cache};
+use crate::{
+    Access, Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, RangeLimits,
+    ResizeError, WaitPoint,
+};
+
+const MAX_DISCARD: u64 = 1 << 30;
+const MAX_WRITE_ZEROES: u64 = 128 << 20;
+
+/// May an image be made of other files as well?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// Those that it names are opened.
+    #[default]
+    Named,
+    /// One that names another is refused: whoever made the image would choose what this process reads.
+    None,
+}
+
+/// How an image is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How its files are.
+    pub file: file::Settings,
+    /// Which files those may be.
+    pub backing: Backing,
+}
+
+/// A qcow2 image.
+///
+/// - A completed flush means that data *and* tables are on stable storage. What a completed request needs of the tables
+///   is in the file before, so that nothing is lost with this process.
+/// - It is locked as QEMU locks its images, and so are its backing files.
+/// - Discarded clusters are given back.
+pub struct Image {
+    shared: Arc<Shared>,
+}
+
+/// What an image and its channels have in common.
+struct Shared {
+    legs: Vec<Arc<dyn Disk>>,
+    /// How many of the files are written: the first ones.
+    written: usize,
+    map: Arc<Map>,
+    cluster_bits: u32,
+    as_opened: Geometry,
+    bytes: AtomicU64,
+    path: PathBuf,
+    work: Work,
+    events: Events,
+    totals: Totals,
+}
+
+/// How many requests went which way.
+#[derive(Default)]
+struct Totals {
+    direct: AtomicU64,
+    looked_up: AtomicU64,
+}
+
+impl Totals {
+    fn add(&self, direct: u64, looked_up: u64) {
+        self.direct.fetch_add(direct, Ordering::Relaxed);
+        self.looked_up.fetch_add(looked_up, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            ..self.as_opened
+        }
+    }
+}
+
+impl Image {
+    /// Opens the image at `path`, and the files that it names.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; each names the file and what can be done.
+    pub fn open(
+        path: impl AsRef<Path>,
+        settings: impl Into<Settings>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let (path, settings) = (path.as_ref(), settings.into());
+        let chain = Chain::open(path, settings, options)?;
+        let geometry = geometry(&chain, path, options)?;
+        let clusters = geometry.bytes.div_ceil(chain.header.cluster());
+        let map = Arc::new(Map::new(clusters));
+        let written = match chain.order {
+            Some(_) => 1 + usize::from(chain.header.external_data),
+            None => 0,
+        };
+        let (legs, cluster_bits) = (chain.disks.clone(), chain.header.cluster_bits);
+        let engine = Engine::new(chain, Arc::clone(&map), geometry.block);
+        let writethrough = settings.file.cache == Cache::Writethrough;
+        let shared = Shared {
+            legs,
+            written,
+            map,
+            cluster_bits,
+            as_opened: geometry,
+            bytes: AtomicU64::new(geometry.bytes),
+            path: path.to_owned(),
+            work: Work::new(engine, writethrough, path.to_owned()),
+            events: Events::default(),
+            totals: Totals::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+fn geometry(chain: &Chain, path: &Path, options: &Options) -> Result<Geometry, OpenError> {
+    let blocks = chain.disks.iter().map(|disk| disk.geometry());
+    let (block, physical) = blocks.fold((512, 512), |(block, physical), leg| {
+        (block.max(leg.block), physical.max(leg.physical_block))
+    });
+    let block = options.block(block)?;
+    let cluster = chain.header.cluster();
+    if cluster < u64::from(block) {
+        let path = path.to_owned();
+        let why = Refusal::SmallClusters { cluster, block };
+        return Err(OpenError::Image { path, why });
+    }
+    let range = |max_bytes, alignment| RangeLimits {
+        max_bytes,
+        alignment,
+    };
+    let writes = options.access() == Access::ReadWrite;
+    let alignment = u32::try_from(cluster).expect("at most 2 MiB");
+    Ok(Geometry {
+        bytes: file::whole_blocks(path, chain.header.size, block)?,
+        access: options.access(),
+        block,
+        physical_block: physical.max(block),
+        min_io: 0,
+        optimal_io: 0,
+        discard: writes.then(|| range(MAX_DISCARD, alignment)),
+        write_zeroes: writes.then(|| range(MAX_WRITE_ZEROES, alignment)),
+    })
+}
+
+impl Disk for Image {
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    /// That of the file that costs most.
+    fn effort(&self) -> Effort {
+        let legs = self.shared.legs.iter().map(|leg| leg.effort());
+        legs.fold(Effort::HandOver, Effort::max)
+    }
+
+    fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
+        Ok(Box::new(ImageChannel::new(&self.shared, wait)?))
+    }
+
+    fn map(&self, region: &Arc<Region>) -> io::Result<()> {
+        let mut legs = self.shared.legs.iter();
+        legs.try_for_each(|leg| leg.map(region))
+    }
+
+    fn unmap(&self, region: &Arc<Region>) {
+        self.shared.legs.iter().for_each(|leg| leg.unmap(region));
+    }
+
+    fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
+        let shared = &self.shared;
+        let Some(asked) = bytes else {
+            // Nobody else changes it while it is locked.
+            return Ok(());
+        };
+        let path = || shared.path.clone();
+        let Geometry {
+            bytes: now,
+            block,
+            access,
+            ..
+        } = shared.geometry();
+        if asked < now {
+            return Err(ResizeError::Smaller { now, asked });
+        }
+        if !asked.is_multiple_of(block.into()) {
+            return Err(ResizeError::PartialBlock { asked, block });
+        }
+        if access == Access::ReadOnly {
+            return Err(ResizeError::ReadOnly { path: path() });
+        }
+        shared.work.grow(asked).map_err(|source| ResizeError::Io {
+            doing: "enlarge",
+            path: path(),
+            source,
+        })?;
+        // Another may have asked for more at the same time.
+        if shared.bytes.fetch_max(asked, Ordering::Relaxed) < asked {
+            shared.events.tell(Event::Changed);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Totals { direct, looked_up } = &self.shared.totals;
+        let own = [("direct", direct), ("looked_up", looked_up)];
+        let own = own.map(|(name, count)| (name, count.load(Ordering::Relaxed)));
+        let image = self.shared.legs[0].counters();
+        own.into_iter().chain(image).collect()
+    }
+
+    fn events(&self) -> &Events {
+        &self.shared.events
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("path", &self.shared.path)
+            .field("geometry", &self.shared.geometry())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! The thread that may wait: requests that need the tables, one after the other, and what they have changed written back
+//! once for all that came together.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::error;
+
+use super::engine::{Engine, failure};
+use crate::file::Pool;
+use crate::inbox::Address;
+use crate::{Completion, Durability, Op, Request};
+
+/// A request, whose end is delivered.
+#[derive(Debug)]
+pub struct Job {
+    pub request: Request,
+    pub to: Address,
+}
+
+/// What is to be done, and who does it.
+pub struct Work {
+    line: Arc<Line>,
+    /// Of one thread: it alone uses the tables.
+    pool: Pool<Task>,
+    started: AtomicBool,
+}
+
+/// What the thread is to do.
+enum Task {
+    /// The requests that are in the queue.
+    Requests,
+    /// Make the disk so large, and tell how that went.
+    Grow(u64, Sender<io::Result<()>>),
+    /// Leave the image in order: nobody uses it any more.
+    Close,
+}
+
+struct Line {
+    queue: Mutex<Queue>,
+    engine: Mutex<Engine>,
+    /// Every write is durable before it is told as done.
+    writethrough: bool,
+    path: PathBuf,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    /// A thread will look at them.
+    taken: bool,
+}
+
+impl Work {
+    pub fn new(engine: Engine, writethrough: bool, path: PathBuf) -> Self {
+        let line = Arc::new(Line {
+            queue: Mutex::default(),
+            engine: Mutex::new(engine),
+            writethrough,
+            path,
+        });
+        let work = Arc::clone(&line);
+        Self {
+            line,
+            pool: Pool::new(1, move |task| work.run(task)),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes sure that there is a thread.
+    pub fn ensure_thread(&self) -> io::Result<()> {
+        self.pool.ensure_thread()?;
+        self.started.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Hands over all of `jobs`.
+    pub fn submit(&self, jobs: &mut Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut queue = lock(&self.line.queue);
+        queue.jobs.append(jobs);
+        if !std::mem::replace(&mut queue.taken, true) {
+            drop(queue);
+            self.pool.submit(&mut vec![Task::Requests]);
+        }
+    }
+
+    /// Makes the disk `bytes` large. It waits.
+    pub fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.ensure_thread()?;
+        let (told, hears) = channel();
+        self.pool.submit(&mut vec![Task::Grow(bytes, told)]);
+        let gone = |_| Err(io::Error::other("the thread of the image has ended"));
+        hears.recv().unwrap_or_else(gone)
+    }
+}
+
+/// What its thread has written is left in order; where there was none, nothing was written.
+impl Drop for Work {
+    fn drop(&mut self) {
+        if self.started.load(Ordering::Relaxed) {
+            self.pool.submit(&mut vec![Task::Close]);
+        }
+    }
+}
+
+impl Line {
+    fn run(&self, task: Task) {
+        match task {
+            Task::Requests => self.run_requests(),
+            Task::Grow(bytes, told) => {
+                // Who asked may have gone meanwhile.
+                let _ = told.send(lock(&self.engine).grow(bytes));
+            }
+            Task::Close => lock(&self.engine).close(),
+        }
+    }
+
+    fn run_requests(&self) {
+        loop {
+            let mut queue = lock(&self.queue);
+            let jobs = std::mem::take(&mut queue.jobs);
+            if jobs.is_empty() {
+                queue.taken = false;
+                return;
+            }
+            drop(queue);
+            self.run_all(jobs, &mut lock(&self.engine));
+        }
+    }
+
+    fn run_all(&self, jobs: Vec<Job>, engine: &mut Engine) {
+        let mut changed = Vec::new();
+        for Job { request, to } in jobs {
+            let result = run(engine, &request.op);
+            match request.op {
+                Op::Read { at, into } => {
+                    if result.is_ok() {
+                        engine.publish(at, into.bytes());
+                    }
+                    self.end(&request, result, &to);
+                }
+                _ => changed.push((request, result, to)),
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let durable = self.writethrough || changed.iter().any(|(request, ..)| stable(&request.op));
+        let mut written = engine.commit();
+        if durable {
+            written = written.and_then(|()| engine.sync());
+        }
+        for (request, result, to) in changed {
+            let result = result.and_then(|()| written.as_ref().copied().map_err(copy));
+            if let (Ok(()), Op::Write { at, from, .. }) = (&result, request.op) {
+                engine.publish(at, from.bytes());
+            }
+            self.end(&request, result, &to);
+        }
+    }
+
+    /// Tells how a request has ended.
+    fn end(&self, request: &Request, result: io::Result<()>, to: &Address) {
+        let result = result.map_err(|error| {
+            let (doing, at, len) = told(&request.op);
+            let path = self.path.display();
+            error!(%path, at, len, %error, "cannot {doing}");
+            failure(&error)
+        });
+        let ticket = request.ticket;
+        to.deliver(Completion { ticket, result });
+    }
+}
+
+fn run(engine: &mut Engine, op: &Op) -> io::Result<()> {
+    match *op {
+        Op::Read { at, into } => engine.read(at, into),
+        Op::Write { at, from, .. } => engine.write(at, from),
+        Op::Discard { at, len } => engine.discard(at, len),
+        Op::WriteZeroes { at, len, unmap, .. } => engine.zero(at, len, unmap),
+        Op::Flush => Ok(()),
+    }
+}
+
+fn stable(op: &Op) -> bool {
+    let (Op::Write { durability, .. } | Op::WriteZeroes { durability, .. }) = op else {
+        return false;
+    };
+    *durability == Durability::Stable
+}
+
+fn told(op: &Op) -> (&'static str, u64, u64) {
+    match *op {
+        Op::Read { at, into } => ("read", at, into.bytes()),
+        Op::Write { at, from, .. } => ("write", at, from.bytes()),
+        Op::Discard { at, len } => ("discard", at, len),
+        Op::WriteZeroes { at, len, .. } => ("zero", at, len),
+        Op::Flush => ("flush", 0, 0),
+    }
+}
+
+/// The same once more, for another request that it concerns.
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
