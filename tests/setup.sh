@@ -39,6 +39,7 @@ test_packages=(
     fio strace e2fsprogs util-linux                  # drives, watches, checks
     cryptsetup-bin                                   # makes an image of a format that is not raw
     systemd                                          # passes sockets, reads the units of dist/
+    tmux                                             # a terminal for `pollux top`
     linux-perf valgrind                              # counts system calls and instructions
     busybox-static cpio kmod xz-utils zstd dmsetup   # the initrd, and what a guest maps disks with
     pkg-config dpkg-dev libaio-dev                   # the static fio

@@ -214,8 +214,12 @@ fn the_command_asks_all_daemons_of_a_folder() {
 #[test]
 fn an_idle_control_socket_wakes_nobody() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &[]);
+    let watched = ["--latencies", "--metrics-listen", "127.0.0.1:0"];
+    let daemon = Daemon::start(folder.path(), "root", &watched);
     daemon.get("/v1/disks");
+    let mut top = Command::new(pollux_binary());
+    top.args(["top", "--once", "--interval", "0.1", "--control"]);
+    assert!(top.arg(folder.path()).output().unwrap().status.success());
     // A silent client wakes it once: when its time is over.
     let silent = connect(&daemon.control).unwrap();
     std::thread::sleep(Duration::from_secs(12));

@@ -36,6 +36,7 @@ fn daemon(folder: &Path) -> (Server, SocketAddr) {
         image.to_str().unwrap(),
         "--sandbox",
         "require",
+        "--latencies",
     ];
     let told = address.to_string();
     let args = [&args[..], &["--metrics-listen", &told]].concat();
@@ -63,6 +64,8 @@ fn promtool_finds_nothing_wrong() {
         "pollux_queue_read_bytes_total{disk=\"root\",queue=\"0\"} 4096\n",
         "pollux_disk_size_bytes{disk=\"root\"} 1048576\n",
         "pollux_worker_cpu_seconds_total{worker=\"0\"} ",
+        "pollux_worker_asleep_seconds_total{worker=\"0\"} ",
+        "pollux_disk_request_duration_seconds_bucket{le=\"+Inf\",disk=\"root\",op=\"read\"} 1\n",
         "pollux_disk_operations_total{disk=\"root\",operation=",
     ] {
         assert!(text.contains(line), "{line}: {text}");
@@ -104,16 +107,10 @@ impl Drop for Prometheus {
     }
 }
 
-#[test]
-fn a_real_prometheus_scrapes_it() {
-    let Some(program) = peers::fetched("prometheus/prometheus") else {
-        return;
-    };
-    let folder = TempDir::new().unwrap();
-    let (_server, address) = daemon(folder.path());
-    let (_, text) = fetch(address, "/metrics", OPEN_METRICS).unwrap();
-    assert!(text.ends_with("# EOF\n"), "{text}");
-    let config = folder.path().join("prometheus.yml");
+/// Prometheus scrapes `address` each second; where it is asked itself. `None`: there is none.
+fn prometheus(folder: &Path, address: SocketAddr) -> Option<(Prometheus, SocketAddr)> {
+    let program = peers::fetched("prometheus/prometheus")?;
+    let config = folder.join("prometheus.yml");
     let jobs = format!(
         "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: pollux\n  static_configs:\n  - targets: ['{address}']\n"
     );
@@ -123,17 +120,41 @@ fn a_real_prometheus_scrapes_it() {
     command.arg(format!("--config.file={}", config.display()));
     command.arg(format!(
         "--storage.tsdb.path={}",
-        folder.path().join("data").display()
+        folder.join("data").display()
     ));
     command.arg(format!("--web.listen-address={own}"));
     let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-    let _prometheus = Prometheus(quiet.spawn().unwrap());
-    let asked = |query: &str| {
-        let answer = fetch(own, &format!("/api/v1/query?query={query}"), "*/*").ok()?;
-        // It sends its answers in chunks.
-        let start = answer.1.find('{')?;
-        let end = answer.1.rfind('}')?;
-        let answer: Value = serde_json::from_str(&answer.1[start..=end]).ok()?;
+    Some((Prometheus(quiet.spawn().unwrap()), own))
+}
+
+/// What Prometheus answers to a query; `None` until it can.
+fn asked(prometheus: SocketAddr, query: &str) -> Option<Value> {
+    let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let path = format!("/api/v1/query?query={encoded}");
+    let (_, answer) = fetch(prometheus, &path, "*/*").ok()?;
+    // It sends its answers in chunks.
+    let (start, end) = (answer.find('{')?, answer.rfind('}')?);
+    let lines = answer[start..=end].split("\r\n");
+    let whole: String = lines.filter(|line| !is_length(line)).collect();
+    serde_json::from_str(&whole).ok()
+}
+
+/// Does a line say how long the next chunk is?
+fn is_length(line: &str) -> bool {
+    line.len() < 8 && line.chars().all(|digit| digit.is_ascii_hexdigit())
+}
+
+#[test]
+fn a_real_prometheus_scrapes_it() {
+    let folder = TempDir::new().unwrap();
+    let (_server, address) = daemon(folder.path());
+    let (_, text) = fetch(address, "/metrics", OPEN_METRICS).unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let Some((_prometheus, own)) = prometheus(folder.path(), address) else {
+        return;
+    };
+    let first = |query: &str| {
+        let answer = asked(own, query)?;
         let value = &answer["data"]["result"][0]["value"][1];
         value.as_str().map(str::to_owned)
     };
@@ -143,8 +164,63 @@ fn a_real_prometheus_scrapes_it() {
         ("pollux_disk_size_bytes", "1048576"),
     ] {
         eventually(
-            || asked(query).as_deref() == Some(wanted),
-            || format!("{query}: {:?}", asked(query)),
+            || first(query).as_deref() == Some(wanted),
+            || format!("{query}: {:?}", first(query)),
         );
+    }
+}
+
+/// What the panels of the dashboard ask, for all disks.
+fn queries() -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/grafana-pollux.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap());
+    let all = [
+        ("$instance", ".*"),
+        ("$disk", ".*"),
+        ("$__rate_interval", "1m"),
+    ];
+    let filled = |query: &str| {
+        all.iter().fold(query.to_owned(), |query, (name, value)| {
+            query.replace(name, value)
+        })
+    };
+    targets
+        .map(|target| filled(target["expr"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_dashboard_asks_for_what_there_is_in_words_that_prometheus_knows() {
+    let folder = TempDir::new().unwrap();
+    let (_server, address) = daemon(folder.path());
+    let (_, text) = fetch(address, "/metrics", "*/*").unwrap();
+    let queries = queries();
+    assert!(queries.len() > 12, "{queries:?}");
+    for query in &queries {
+        let words = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let mut names = words.filter(|word| word.starts_with("pollux_")).peekable();
+        assert!(names.peek().is_some(), "{query}");
+        for name in names {
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|part| name.strip_suffix(part));
+            let line = format!("# TYPE {} ", family.unwrap_or(name));
+            assert!(text.contains(&line), "{name} is not in {text}");
+        }
+    }
+    let Some((_prometheus, own)) = prometheus(folder.path(), address) else {
+        return;
+    };
+    eventually(
+        || asked(own, "up").is_some_and(|answer| answer["status"] == "success"),
+        || "Prometheus does not answer".into(),
+    );
+    for query in &queries {
+        let answer = asked(own, query).unwrap();
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
     }
 }

@@ -11,6 +11,7 @@ use pollux_stats::{QueueStats, Snapshot};
 
 use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
+use crate::observe::Observation;
 
 /// How a disk is offered.
 ///
@@ -71,6 +72,7 @@ pub struct Device {
     options: Options,
     stats: Vec<Arc<QueueStats>>,
     limiter: Arc<Limiter>,
+    observation: Arc<Observation>,
     log_quotas: Arc<LogQuotas>,
     /// When a frontend last held a worker.
     held: Mutex<Option<Instant>>,
@@ -108,6 +110,7 @@ impl Device {
             }
         });
         Self {
+            observation: Arc::new(Observation::of(options.num_queues)),
             capacity,
             _subscription: subscription,
             disk,
@@ -132,6 +135,12 @@ impl Device {
         &self.limiter
     }
 
+    /// What is noted of its requests.
+    #[must_use]
+    pub fn observation(&self) -> &Arc<Observation> {
+        &self.observation
+    }
+
     /// The disk.
     #[must_use]
     pub fn disk(&self) -> &Arc<dyn Disk> {
@@ -148,6 +157,11 @@ impl Device {
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.stats.iter().map(|stats| stats.snapshot()).collect()
+    }
+
+    /// What each queue counts, as it counts it.
+    pub fn queue_stats(&self) -> impl Iterator<Item = &QueueStats> {
+        self.stats.iter().map(|stats| &**stats)
     }
 
     /// How many lines the log is told of frontends that were refused: what [`serve`](crate::serve) fails with.

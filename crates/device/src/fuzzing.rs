@@ -11,6 +11,7 @@ use pollux_ring::{Areas, DeviceEnd, RingIndex, Suppression};
 use pollux_stats::{QueueStats, Snapshot};
 
 use crate::notify::Call;
+use crate::observe::Observation;
 use crate::poll::Progress;
 use crate::queue::Rules;
 use crate::queue::{self, Pace, Queue, Setup};
@@ -104,6 +105,7 @@ impl SingleQueue {
             dirty: None,
             stats: Arc::clone(&stats),
             limiter: Arc::default(),
+            observation: Arc::new(Observation::of(1)),
             log_quotas: Arc::default(),
         };
         let mut share = SessionQueues::new(SessionId(0), channel);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::bench::BenchArgs;
-use crate::control::DiskArgs;
+use crate::control::{DiskArgs, TopArgs};
 use crate::cpus::{self, BadCpus};
 use crate::export::ExportArgs;
 use crate::log::Format;
@@ -45,6 +45,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Ask running daemons for their disks, over their control sockets
     Disk(DiskArgs),
+    /// Watch the disks and workers of running daemons, and what keeps a disk from being faster
+    Top(TopArgs),
     /// Drive a disk over vhost-user, and measure it
     Bench(Box<BenchArgs>),
     /// Print completions of this command line for a shell, or write its manual pages

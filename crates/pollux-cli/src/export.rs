@@ -93,6 +93,11 @@ pub struct ExportArgs {
     #[arg(long, value_name = "NAME")]
     pub limit_group: Option<String>,
 
+    /// Count how long requests take from the start on, as `pollux disk latencies` does later
+    #[arg(long)]
+    #[serde(default)]
+    pub latencies: bool,
+
     /// Permissions of the socket, in octal [default: 0660]
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<String>,
@@ -254,6 +259,7 @@ impl ExportArgs {
                 .serial(serial),
             limits: self.limits.unwrap_or_default().0,
             limit_group: self.limit_group.clone(),
+            latencies: self.latencies,
         })
     }
 }
@@ -271,6 +277,8 @@ pub struct Offer {
     pub limits: Limits,
     /// The disks that share them.
     pub limit_group: Option<String>,
+    /// Are the times of its requests counted from the start on?
+    pub latencies: bool,
 }
 
 impl Offer {
@@ -282,9 +290,9 @@ impl Offer {
     pub fn open(self, groups: &mut Groups) -> Result<Arc<Device>, Error> {
         let limiter = groups.limiter(self.limit_group.as_deref(), self.limits)?;
         let disk = self.disk.open_with(&self.how, &Drivers)?;
-        Ok(Arc::new(
-            Device::new(disk, self.options).limited_by(limiter),
-        ))
+        let device = Device::new(disk, self.options).limited_by(limiter);
+        device.observation().set_latencies(self.latencies);
+        Ok(Arc::new(device))
     }
 }
 

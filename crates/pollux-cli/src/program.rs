@@ -23,6 +23,10 @@ pub fn main() -> ExitCode {
             log::start(Format::Text, log_level, LevelFilter::WARN);
             control::run(&args)
         }
+        Command::Top(args) => {
+            log::start(Format::Text, log_level, LevelFilter::ERROR);
+            control::top(&args)
+        }
         // Its log would be in the way of its report.
         Command::Bench(args) => {
             log::start(Format::Text, log_level, LevelFilter::WARN);

@@ -35,6 +35,25 @@ impl Counter {
     }
 }
 
+/// A number that says how things are now. One writer, as for a [`Counter`].
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// It is this now.
+    #[inline]
+    pub fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    /// What it is.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// How often which sizes occurred, by powers of two: bucket `n` counts sizes from 2^n to 2^(n+1) - 1,
 /// the last one all that is larger. One writer, as for a [`Counter`].
 #[derive(Debug, Default)]

@@ -5,10 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod counter;
+mod latency;
 mod queue;
 mod report;
 mod snapshot;
+mod worker;
 
-pub use counter::{Counter, Histogram};
+pub use counter::{Counter, Gauge, Histogram};
+pub use latency::{Latencies, Times};
 pub use queue::{Kind, Outcome, QueueStats};
 pub use snapshot::{Distribution, Outcomes, Requests, Snapshot};
+pub use worker::{Stopwatch, WorkerSnapshot, WorkerStats};

@@ -1,6 +1,6 @@
 //! All counters of one queue.
 
-use crate::{Counter, Histogram, Outcomes, Requests, Snapshot};
+use crate::{Counter, Gauge, Histogram, Outcomes, Requests, Snapshot};
 
 /// What a request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,25 @@ pub enum Outcome {
 }
 
 impl Kind {
-    const COUNT: usize = Self::Unknown as usize + 1;
+    pub(crate) const COUNT: usize = Self::Unknown as usize + 1;
+
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Read,
+        Self::Write,
+        Self::Flush,
+        Self::GetId,
+        Self::Discard,
+        Self::WriteZeroes,
+        Self::Unknown,
+    ];
 }
 
 impl Outcome {
     const COUNT: usize = Self::Unsupp as usize + 1;
+
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [Self::Ok, Self::IoErr, Self::Unsupp];
 }
 
 /// The counters of one queue. Its worker, the only writer, adds to them; others take a [`Snapshot`].
@@ -77,6 +91,14 @@ pub struct QueueStats {
     pub throttled: Counter,
     /// Time in those waits, in nanoseconds.
     pub throttled_ns: Counter,
+    /// 1 while it waits for the limits of the disk.
+    pub is_throttled: Gauge,
+    /// Requests that have begun and not ended, as of the last turn.
+    pub in_flight: Gauge,
+    /// Time that the worker slept or polled in vain while the disk had requests of this queue, in nanoseconds.
+    pub disk_wait_ns: Counter,
+    /// The worker that serves the queue, or served it last.
+    pub worker: Gauge,
 }
 
 impl QueueStats {
@@ -121,6 +143,7 @@ impl QueueStats {
             peer_faults: self.peer_faults.get(),
             throttled: self.throttled.get(),
             throttled_ns: self.throttled_ns.get(),
+            disk_wait_ns: self.disk_wait_ns.get(),
         }
     }
 }

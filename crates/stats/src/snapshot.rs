@@ -76,6 +76,9 @@ pub struct Snapshot {
     /// Time in those waits, in nanoseconds.
     #[serde(default)]
     pub throttled_ns: u64,
+    /// Time that the worker slept or polled in vain while the disk had requests, in nanoseconds.
+    #[serde(default)]
+    pub disk_wait_ns: u64,
 }
 
 impl Outcomes {
@@ -199,6 +202,7 @@ impl Snapshot {
             peer_faults: with(self.peer_faults, other.peer_faults),
             throttled: with(self.throttled, other.throttled),
             throttled_ns: with(self.throttled_ns, other.throttled_ns),
+            disk_wait_ns: with(self.disk_wait_ns, other.disk_wait_ns),
         }
     }
 }

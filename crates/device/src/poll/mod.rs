@@ -1,8 +1,8 @@
 //! When a worker polls and when it sleeps: a machine without descriptor, thread or clock of its own.
 //!
-//! A worker polls while a wake-up saved is a notable share of what the request takes anyway, and while nobody else wants its
-//! processor; otherwise it sleeps. What it waits for are two kinds of events, each with a [`Window`]: the driver's next chain,
-//! and the disk's next completion.
+//! A worker polls while a wake-up saved is a notable share of what the request takes anyway, and while nobody else
+//! wants its processor; otherwise it sleeps. What it waits for are two kinds of events, each with a [`Window`]: the
+//! driver's next chain, and the disk's next completion.
 //!
 //! ```text
 //!          something                nothing within the windows, or others want the processor
@@ -13,10 +13,14 @@
 //!   └────────────────────────────── woken ───────────────────────────────────┘
 //! ```
 
+mod timer;
+
 use std::ops::BitOr;
 use std::time::Duration;
 
 use pollux_disk::wait::{Crowd, Window};
+
+use timer::Timer;
 
 /// When does a worker poll?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +153,7 @@ pub struct Policy {
     is_closed: bool,
     /// No polls before this, for the sake of [`Bounds::cpu`].
     resumes: Duration,
+    timer: Timer,
 }
 
 /// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
@@ -179,11 +184,12 @@ impl Policy {
             gap: None,
             is_closed: false,
             resumes: Duration::ZERO,
+            timer: Timer::default(),
         }
     }
 
-    /// A turn has ended. `clock` tells the time, since any moment, and `in_flight` how many requests the disks work on; they
-    /// are asked only when there was no progress for some turns.
+    /// A turn has ended. `clock` tells the time, since any moment, and `in_flight` how many requests the disks work on;
+    /// they are asked only when there was no progress for some turns.
     #[inline]
     pub fn after_turn(
         &mut self,
@@ -194,24 +200,40 @@ impl Policy {
         if progress.any() {
             if self.empty > 0 {
                 self.found(progress);
+                self.timer.found_after(self.empty);
                 self.empty = 0;
             }
             self.brought = self.brought | progress;
             return Wait::Spin;
         }
         match self.polling {
-            Polling::Always => Wait::Spin,
+            Polling::Always => {
+                self.empty = self.empty.wrapping_add(1);
+                if self.empty.is_multiple_of(CLOCK_EVERY) {
+                    self.timer.polled(clock());
+                }
+                Wait::Spin
+            }
             Polling::Never => Wait::Block,
             Polling::Adaptive => {
                 self.empty = self.empty.wrapping_add(1);
                 let sleeps = self.empty == 1 && self.is_closed;
                 if sleeps || self.empty.is_multiple_of(CLOCK_EVERY) {
-                    self.poll_on(clock(), in_flight)
+                    let now = clock();
+                    self.timer.polled(now);
+                    self.poll_on(now, in_flight)
                 } else {
                     Wait::Spin
                 }
             }
         }
+    }
+
+    /// How long polls took that found nothing, in nanoseconds, since this was asked last. Of a few in a row, which no
+    /// look at the clock is worth, that is what others took.
+    #[inline]
+    pub fn take_polled_ns(&mut self) -> u64 {
+        self.timer.take_ns()
     }
 
     /// Nothing was found by `now`.
@@ -320,9 +342,10 @@ impl Policy {
         }
     }
 
-    /// Others might run, by `now`; the worker was preempted so many times before and after that. If any want its processor, no
-    /// more is polled in this gap.
+    /// Others might run, by `now`; the worker was preempted so many times before and after that. If any want its
+    /// processor, no more is polled in this gap.
     pub fn gave_way(&mut self, now: Duration, preemptions: [u64; 2]) {
+        let _ = self.timer.gave_way(now);
         if self.crowd.gave_way(now, preemptions)
             && let Some(gap) = &mut self.gap
         {
@@ -335,6 +358,7 @@ impl Policy {
 
     /// A sleep has ended at `now`.
     pub fn woke(&mut self, now: Duration) {
+        self.timer.woke(now);
         if let Some(gap) = &mut self.gap {
             gap.last = now;
         }

@@ -312,8 +312,9 @@ fn never_and_always_mean_it() {
     assert_eq!(ask(&mut never, CHAIN), Spin);
     assert_eq!(ask(&mut never, Progress::NONE), Block);
     let mut always = Policy::new(Polling::Always, Bounds::default());
-    for _ in 0..100 {
-        assert_eq!(ask(&mut always, Progress::NONE), Spin);
+    for turn in 0..100 {
+        let wait = always.after_turn(Progress::NONE, || us(1000 * turn), || 0);
+        assert_eq!(wait, Spin);
     }
 }
 
@@ -323,4 +324,50 @@ fn the_clock_is_not_asked_while_there_is_work() {
     for progress in [CHAIN, Progress::NONE].into_iter().cycle().take(200) {
         let _ = policy.after_turn(progress, || panic!("the clock was asked"), || 0);
     }
+}
+
+#[test]
+fn polls_that_find_nothing_are_timed_whichever_policy_polls() {
+    for polling in [Polling::Adaptive, Polling::Always] {
+        let mut policy = Policy::new(polling, Bounds::default());
+        let mut now = Duration::ZERO;
+        let mut polls = |many: u32, policy: &mut Policy| {
+            for _ in 0..many {
+                now += TURN;
+                let _ = policy.after_turn(Progress::NONE, || now, || 0);
+            }
+            let _ = policy.after_turn(CHAIN, || now, || 0);
+            policy.take_polled_ns()
+        };
+        assert_eq!(
+            polls(7, &mut policy),
+            0,
+            "nothing has told how long one takes"
+        );
+        // Of the first eight, the clock tells nothing.
+        assert_eq!(polls(100, &mut policy) / 25, 88 + 4 * 24 / 25);
+        for _ in 0..100 {
+            let _ = polls(100, &mut policy);
+        }
+        assert_eq!(polls(5, &mut policy), 125, "as long as others");
+    }
+    let mut never = Policy::new(Polling::Never, Bounds::default());
+    let _ = never.after_turn(Progress::NONE, || us(1), || 0);
+    assert_eq!(never.take_polled_ns(), 0);
+}
+
+#[test]
+fn a_worker_that_gives_way_polls_and_one_that_sleeps_does_not() {
+    let mut policy = Policy::new(Polling::Adaptive, Bounds::default());
+    let mut now = Duration::ZERO;
+    for _ in 0..8 {
+        now += TURN;
+        let _ = policy.after_turn(Progress::NONE, || now, || 0);
+    }
+    now += us(500);
+    policy.woke(now);
+    assert_eq!(policy.take_polled_ns(), 0);
+    now += us(300);
+    policy.gave_way(now, [0, 0]);
+    assert_eq!(policy.take_polled_ns(), 300_000);
 }

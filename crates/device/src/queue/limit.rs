@@ -19,6 +19,7 @@ impl Queue {
         self.throttle.waits(|waited| {
             let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
             stats.throttled_ns.add(waited);
+            stats.is_throttled.set(0);
         })
     }
 
@@ -35,6 +36,7 @@ impl Queue {
         };
         let waits = self.throttle.admits(flow, bytes) == Verdict::Waits;
         self.setup.stats.throttled.add(waits.into());
+        self.setup.stats.is_throttled.set(waits.into());
         waits
     }
 

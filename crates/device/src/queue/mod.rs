@@ -30,6 +30,7 @@ use crate::inflight::Record;
 use crate::limits::{Limiter, Throttle};
 use crate::log_quotas::LogQuotas;
 use crate::notify::{Call, KickFd};
+use crate::observe::{Extent, Observation, Observer};
 use crate::tuning::{Calls, Signal, Tuning};
 use deferral::Deferral;
 use lead_time::LeadTime;
@@ -72,6 +73,8 @@ pub struct Setup {
     pub stats: Arc<QueueStats>,
     /// How many requests may be begun.
     pub limiter: Arc<Limiter>,
+    /// What is noted of requests.
+    pub observation: Arc<Observation>,
     /// How much of it the log is told.
     pub log_quotas: Arc<LogQuotas>,
 }
@@ -107,6 +110,10 @@ struct Slot {
     /// Sub-requests that have not ended; one more while the request is done in slices.
     pending: u16,
     outcome: Status,
+    /// When it was found, if it is noted; else 0.
+    found_ns: u64,
+    /// What of the disk it is about, if it is noted.
+    extent: Extent,
 }
 
 impl Default for Slot {
@@ -119,6 +126,8 @@ impl Default for Slot {
             bytes: 0,
             pending: 0,
             outcome: Status::Ok,
+            found_ns: 0,
+            extent: Extent::default(),
         }
     }
 }
@@ -142,6 +151,7 @@ pub struct Queue {
     /// What has been completed since a call waits.
     deferred_worth: u64,
     throttle: Throttle,
+    observer: Observer,
     /// Is the driver shown what has ended in the middle of a turn?
     shows: bool,
 }
@@ -165,6 +175,7 @@ impl Queue {
             deferral: Deferral::new(Instant::now()),
             deferred_worth: 0,
             throttle: Throttle::new(Arc::clone(&setup.limiter)),
+            observer: Observer::new(Arc::clone(&setup.observation), setup.index, size),
             shows: tuning.signal == Signal::CompletionsFirst,
             setup,
         };
@@ -179,6 +190,14 @@ impl Queue {
 
     pub fn stats(&self) -> &QueueStats {
         &self.setup.stats
+    }
+
+    /// The worker had nothing to do for so long: with requests in flight, it waited for the disk.
+    #[inline]
+    pub fn waited(&self, ns: u64) {
+        if self.in_flight() > 0 {
+            self.setup.stats.disk_wait_ns.add(ns);
+        }
     }
 
     /// Makes the call that waits and asks for kicks, then looks once more; where that still stands, the driver kicks, and nothing needs to be done.
@@ -262,6 +281,7 @@ impl Queue {
     /// Takes nothing more.
     pub fn drain(&mut self) {
         self.state = State::Draining;
+        self.setup.stats.is_throttled.set(0);
     }
 
     /// How many requests have not ended.

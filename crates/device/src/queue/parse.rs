@@ -12,6 +12,7 @@ use pollux_memory::Span;
 use pollux_ring::Chain;
 
 use super::budget::Pace;
+use crate::observe::Extent;
 
 /// What requests are checked against, fixed while a queue runs but for the disk's size.
 #[derive(Clone, Debug)]
@@ -61,6 +62,20 @@ pub enum Parsed {
     Discard,
     /// Zero the ranges that were parsed.
     WriteZeroes,
+}
+
+impl Parsed {
+    /// What of the disk it is about: of several ranges where the first begins, and the bytes of all.
+    pub fn extent(self, ranges: &[Range]) -> Extent {
+        match self {
+            Self::Read { at, bytes } | Self::Write { at, bytes } => Extent { at, bytes },
+            Self::Discard | Self::WriteZeroes => Extent {
+                at: ranges.first().map_or(0, |range| range.at),
+                bytes: ranges.iter().map(|range| range.len).sum(),
+            },
+            Self::Flush | Self::GetId => Extent::default(),
+        }
+    }
 }
 
 /// A range of the disk in bytes.

@@ -136,6 +136,7 @@ impl Queue {
         let together = &self.setup.stats.completions_per_publish;
         together.record(hidden.into());
         self.deferral.shown(hidden);
+        self.observer.shown();
         Some(answer)
     }
 

@@ -10,6 +10,7 @@ use pollux_stats::Outcome;
 use super::budget::{Budget, SLICE};
 use super::parse::{Parsed, Range, parse};
 use super::{Queue, slot_of};
+use crate::observe::{Ended, Extent};
 
 impl Queue {
     /// Reads what the chain in slot `at` asks for.
@@ -37,6 +38,10 @@ impl Queue {
     ) {
         let slot = &mut self.slots[usize::from(at)];
         let kind = slot.kind;
+        slot.found_ns = self.observer.found_ns();
+        if slot.found_ns > 0 {
+            slot.extent = request.map_or(Extent::default(), |parsed| parsed.extent(&self.ranges));
+        }
         let pace = self.setup.rules.pace;
         let parsed = match request {
             Ok(parsed) => parsed,
@@ -199,6 +204,14 @@ impl Queue {
             Status::Unsupp => (Outcome::Unsupp, 0),
         };
         counters.request(kind, outcome);
+        if slot.found_ns > 0 {
+            self.observer.ended(Ended {
+                found_ns: slot.found_ns,
+                kind,
+                outcome,
+                extent: slot.extent,
+            });
+        }
         // A chain without a writable byte has no place for a status: it goes back with length 0.
         let mut written = 0;
         let status_byte = slot.status.take();

@@ -20,6 +20,7 @@ impl Queue {
         if !self.ongoing.is_empty() {
             self.go_on(position, budget, channel);
         }
+        self.setup.stats.in_flight.set(self.in_flight().into());
         taken
     }
 
@@ -78,6 +79,7 @@ impl Queue {
         if self.setup.ring.is_armed() {
             self.disarm();
         }
+        self.observer.found();
         for done in 0..batch {
             let Some(&at) = self.free.last() else { break };
             let slot = &mut self.slots[usize::from(at)];
@@ -137,6 +139,7 @@ impl Queue {
     #[cold]
     fn resume(&mut self, position: u16, budget: &mut Budget, channel: &mut dyn Channel) -> u16 {
         let (most, mut batch) = (budget.chains, 0);
+        self.observer.found();
         while batch < most && budget.takes(0) {
             let again = self.setup.record.as_mut().and_then(Record::again);
             let Some(head) = again else { break };

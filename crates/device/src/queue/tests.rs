@@ -191,6 +191,7 @@ fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) -> Set
         dirty: None,
         stats: Arc::default(),
         limiter: Arc::default(),
+        observation: Arc::new(Observation::of(1)),
         log_quotas: Arc::default(),
     }
 }

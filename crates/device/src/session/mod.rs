@@ -120,6 +120,7 @@ impl Session {
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);
         self.open_share(number)?;
+        self.device.stats(index).worker.set(number as u64);
         self.settle_cache();
         let context = Context {
             session: self.id,

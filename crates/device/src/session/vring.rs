@@ -186,6 +186,7 @@ impl Vring {
             dirty: context.log.map(|log| self.dirty(log)).transpose()?,
             stats: Arc::clone(context.device.stats(self.index)),
             limiter: Arc::clone(context.device.limiter()),
+            observation: Arc::clone(context.device.observation()),
             log_quotas: Arc::clone(context.device.log_quotas()),
         };
         if let Some(kick) = kick {

@@ -10,10 +10,12 @@ mod command;
 mod session_queues;
 mod workers;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
+use pollux_stats::WorkerStats;
 
 use crate::poll::{Policy, Polling, Progress, Wait};
 use crate::queue::WORK;
@@ -37,6 +39,7 @@ pub struct Worker {
     /// Work since the last sleep, or since kicks were listened for.
     busy: u64,
     ended: bool,
+    stats: Arc<WorkerStats>,
 }
 
 /// Commands are looked for in every turn without progress, and in every so many with; so often pipes are emptied.
@@ -65,11 +68,17 @@ impl Worker {
             turns: 0,
             busy: 0,
             ended: false,
+            stats: Arc::default(),
         })
     }
 
     pub fn point(&self) -> &WaitPoint {
         self.sleeper.point()
+    }
+
+    /// What it counts, and since when.
+    pub fn stats(&self) -> (Arc<WorkerStats>, Instant) {
+        (Arc::clone(&self.stats), self.epoch)
     }
 
     /// Turns until it is told to end.
@@ -81,10 +90,13 @@ impl Worker {
                 return;
             }
             let in_flight = || self.shares.iter().map(SessionQueues::in_flight).sum();
-            match self
+            let wait = self
                 .policy
-                .after_turn(progress, || epoch.elapsed(), in_flight)
-            {
+                .after_turn(progress, || epoch.elapsed(), in_flight);
+            if !progress.any() {
+                self.count_polls();
+            }
+            match wait {
                 _ if self.shares.is_empty() => self.rest(),
                 Wait::Spin | Wait::Yield if !progress.any() && self.only_waits_for_tokens() => {
                     self.rest();
@@ -110,6 +122,7 @@ impl Worker {
             self.shares.rotate_left(1);
         }
         self.turns = self.turns.wrapping_add(1);
+        self.stats.turns.add(1);
         if self.turns.is_multiple_of(IDLE_EVERY) {
             self.poll_idle();
         }
@@ -240,6 +253,8 @@ impl Worker {
     fn sleep(&mut self) {
         self.busy = 0;
         let before = self.epoch.elapsed();
+        self.stats.sleeps.add(1);
+        self.stats.asleep.start(nanoseconds(before));
         let shares = &mut self.shares;
         let timeout = shares.iter().filter_map(SessionQueues::throttled_for).min();
         let slept = self.sleeper.sleep(timeout, |watch| kicked(shares, watch));
@@ -248,12 +263,23 @@ impl Worker {
         }
         let now = self.epoch.elapsed();
         self.policy.woke(now);
+        self.stats.asleep.stop(nanoseconds(now));
+        let slept = nanoseconds(now.saturating_sub(before));
         for queue in self.shares.iter().flat_map(SessionQueues::active_queues) {
             queue.stats().sleeps.add(1);
-            queue
-                .stats()
-                .asleep_ns
-                .add(nanoseconds(now.saturating_sub(before)));
+            queue.stats().asleep_ns.add(slept);
+            queue.waited(slept);
+        }
+    }
+
+    /// Counts the time of polls that have found nothing, if it is known by now how long they took.
+    #[inline]
+    fn count_polls(&mut self) {
+        let polled = self.policy.take_polled_ns();
+        if polled > 0 {
+            self.stats.polling_ns.add(polled);
+            let queues = self.shares.iter().flat_map(SessionQueues::active_queues);
+            queues.for_each(|queue| queue.waited(polled));
         }
     }
 }

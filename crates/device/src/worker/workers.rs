@@ -1,12 +1,14 @@
 //! The threads that serve queues, and the way to reach them.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_channel::{Sender, unbounded};
 use pollux_disk::WaitPoint;
+use pollux_stats::{WorkerSnapshot, WorkerStats};
 use pollux_threads::{Birth, Kind};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
@@ -30,6 +32,8 @@ pub struct Handle {
     point: WaitPoint,
     /// As the kernel numbers it.
     thread: u32,
+    stats: Arc<WorkerStats>,
+    epoch: Instant,
 }
 
 impl Handle {
@@ -70,6 +74,7 @@ impl Workers {
             let (commands, receiver) = unbounded();
             let worker = Worker::new(receiver, tuning)?;
             let point = worker.point().clone();
+            let (stats, epoch) = worker.stats();
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let (pinned, is_pinned) = crossbeam_channel::bounded(1);
             let builder = std::thread::Builder::new().name(format!("worker-{number}"));
@@ -87,6 +92,8 @@ impl Workers {
                 commands,
                 point,
                 thread,
+                stats,
+                epoch,
             });
         }
         Ok(Self {
@@ -100,6 +107,16 @@ impl Workers {
     #[must_use]
     pub fn threads(&self) -> Vec<u32> {
         self.handles.iter().map(|handle| handle.thread).collect()
+    }
+
+    /// What each has counted, in their order.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<WorkerSnapshot> {
+        let of = |handle: &Handle| {
+            let age = || u64::try_from(handle.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            handle.stats.snapshot(age)
+        };
+        self.handles.iter().map(of).collect()
     }
 
     /// Wakes those that sleep, to learn of what has changed: limits, say.

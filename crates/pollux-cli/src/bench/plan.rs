@@ -153,7 +153,7 @@ mod tests {
         let words = words.chain(line.split_whitespace());
         match Cli::parse_from(words).command {
             Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Disk(_) | Command::Generate(_) => {
+            Command::Serve(_) | Command::Disk(_) | Command::Top(_) | Command::Generate(_) => {
                 unreachable!("the second word is `bench`")
             }
         }

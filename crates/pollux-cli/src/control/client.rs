@@ -41,8 +41,25 @@ pub enum NoAnswer {
 
 /// What `GET path` answers at `socket`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
+    parsed(&text(socket, path)?)
+}
+
+/// As [`get`], of what is no JSON.
+pub fn text(socket: &Path, path: &str) -> Result<Bytes, NoAnswer> {
     let request = Request::get(path).header("Host", "pollux");
     send(socket, request.body(Full::default()))
+}
+
+/// `DELETE path` at `socket`.
+pub fn delete(socket: &Path, path: &str) -> Result<(), NoAnswer> {
+    let request = Request::delete(path).header("Host", "pollux");
+    send(socket, request.body(Full::default()))?;
+    Ok(())
+}
+
+/// What `PUT path` with this body answers at `socket`.
+pub fn put<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
+    change(socket, Request::put(path), "application/json", body)
 }
 
 /// What `POST path` with this body answers at `socket`.
@@ -69,13 +86,17 @@ fn change<T: DeserializeOwned>(
     let request = request
         .header("Host", "pollux")
         .header("Content-Type", content);
-    send(socket, request.body(Full::from(body.to_string())))
+    parsed(&send(socket, request.body(Full::from(body.to_string())))?)
 }
 
-fn send<T: DeserializeOwned>(
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, NoAnswer> {
+    serde_json::from_slice(body).map_err(|error| NoAnswer::Speech(error.into()))
+}
+
+fn send(
     socket: &Path,
     request: hyper::http::Result<Request<Full<Bytes>>>,
-) -> Result<T, NoAnswer> {
+) -> Result<Bytes, NoAnswer> {
     let request = request.map_err(|error| NoAnswer::Speech(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -84,13 +105,10 @@ fn send<T: DeserializeOwned>(
     runtime.block_on(async {
         let asked = tokio::time::timeout(PATIENCE, ask(socket, request));
         let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
-        let speech = |error: serde_json::Error| NoAnswer::Speech(error.into());
         if is_ok {
-            return serde_json::from_slice(&body).map_err(speech);
+            return Ok(body);
         }
-        Err(NoAnswer::Problem(
-            serde_json::from_slice(&body).map_err(speech)?,
-        ))
+        Err(NoAnswer::Problem(parsed(&body)?))
     })
 }
 

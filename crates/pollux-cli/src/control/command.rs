@@ -15,6 +15,7 @@ use crate::log::chain;
 
 mod limit;
 mod resize;
+mod trace;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -56,6 +57,22 @@ enum Action {
         #[arg(value_name = "LIMIT=N")]
         limits: Vec<String>,
     },
+    /// Count how long requests of a disk take, from now on, for `pollux top` and Prometheus
+    Latencies {
+        /// The disk
+        name: String,
+
+        /// Whether they are counted
+        wanted: Switch,
+    },
+    /// Print the requests of a disk one by one: where, how long and with what result, never what was read or written
+    Trace {
+        /// The disk
+        name: String,
+
+        #[command(flatten)]
+        order: trace::Order,
+    },
     /// What disks have counted since their daemons were started
     Stats {
         /// The disk [default: all]
@@ -63,8 +80,16 @@ enum Action {
     },
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// From now on and from zero; costs a read of the clock for each batch of requests
+    On,
+    /// Not any more
+    Off,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub enum Output {
     /// For people
     #[default]
     Table,
@@ -110,6 +135,18 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
                 Output::Table => limit::show(&limited.disk),
             }
         }
+        Action::Latencies { name, wanted } => {
+            let changed = limit::latencies(one(&disks, name)?, *wanted == Switch::On)?;
+            match args.output {
+                Output::Json => json(&changed)?,
+                Output::Table => list(&[changed]),
+            }
+        }
+        Action::Trace { name, order } => {
+            let text = trace::trace(one(&disks, name)?, order, args.output == Output::Json)?;
+            io::stdout().write_all(&text)?;
+            String::new()
+        }
         Action::Stats { name } => {
             let counted = count(&disks, name.as_deref())?;
             match args.output {
@@ -140,12 +177,7 @@ fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
         Sockets::Folder(folder, sockets) => (folder, sockets),
     };
     if sockets.is_empty() {
-        let folder = folder.display();
-        return Err(format!(
-            "no daemon has a control socket in {folder}; start one with --control {folder}/NAME.control, or say which \
-             by --control"
-        )
-        .into());
+        return Err(Sockets::none_in(&folder).into());
     }
     let (mut all, mut failed) = (Vec::new(), 0);
     for path in sockets {

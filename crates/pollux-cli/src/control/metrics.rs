@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use pollux::stats::{Kind, Times};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{
@@ -18,6 +19,9 @@ use prometheus_client::registry::Registry;
 use super::model::{Counters, Disk, DiskStats, Worker};
 use super::state::{Served, State};
 
+mod latency;
+mod worker;
+
 /// The media types.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,12 +31,19 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 struct Moment {
     disks: Vec<(Disk, DiskStats)>,
     workers: Vec<Worker>,
+    /// Of the disks of which they are counted.
+    latencies: Vec<(String, Vec<(Kind, Times)>)>,
 }
 
 /// What `state` has counted, and how it is written for a client that accepts these media types.
 pub fn scrape(state: &State, accepted: &str) -> (&'static str, String) {
     let both = |served: &Served| (served.disk(), served.stats());
+    let latencies = |served: &Served| {
+        let latencies = served.device.observation().latencies()?;
+        Some((served.name.clone(), latencies))
+    };
     let moment = Moment {
+        latencies: state.disks().iter().filter_map(latencies).collect(),
         disks: state.disks().iter().map(both).collect(),
         workers: state.workers(),
     };
@@ -124,7 +135,7 @@ const COUNTERS: [Counter; 10] = [
 ];
 
 /// As those, of time in nanoseconds, which is told in seconds.
-const TIMES: [Counter; 2] = [
+const TIMES: [Counter; 3] = [
     (
         "pollux_queue_asleep_seconds",
         "Time in sleeps of the worker",
@@ -134,6 +145,11 @@ const TIMES: [Counter; 2] = [
         "pollux_queue_throttled_seconds",
         "Time in waits for the limits of the disk",
         |queue| queue.throttled_ns,
+    ),
+    (
+        "pollux_queue_disk_wait_seconds",
+        "Time in which the worker had nothing to do while requests of the queue were in flight",
+        |queue| queue.disk_wait_ns,
     ),
 ];
 
@@ -153,9 +169,11 @@ impl Collector for Moment {
                 count_seconds(&mut metric, &labels, value(counters))?;
             }
         }
+        self.in_flight(&mut to)?;
         self.limits(&mut to)?;
         self.of_the_disk(&mut to)?;
-        self.workers(&mut to)
+        latency::encode(&self.latencies, &mut to)?;
+        worker::encode(&self.workers, &mut to)
     }
 }
 
@@ -190,6 +208,35 @@ impl Moment {
         for (disk, _) in &self.disks {
             let connected = u32::from(disk.frontend.is_some());
             gauge(&mut metric, &[("disk", &*disk.name)], connected)?;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self, to: &mut DescriptorEncoder) -> fmt::Result {
+        let name = "pollux_queue_requests_in_flight";
+        let help = "Requests that have begun and not ended, as of the last turn of the worker";
+        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (disk, stats) in &self.disks {
+            for queue in &stats.queues {
+                let labels = [
+                    ("disk", disk.name.clone()),
+                    ("queue", queue.queue.to_string()),
+                ];
+                gauge(&mut metric, &labels, size(queue.in_flight))?;
+            }
+        }
+        let name = "pollux_queue_worker_info";
+        let help = "Which worker serves the queue, or served it last";
+        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (disk, stats) in &self.disks {
+            for queue in &stats.queues {
+                let labels = [
+                    ("disk", disk.name.clone()),
+                    ("queue", queue.queue.to_string()),
+                    ("worker", queue.worker.to_string()),
+                ];
+                gauge(&mut metric, &labels, 1u32)?;
+            }
         }
         Ok(())
     }
@@ -246,20 +293,6 @@ impl Moment {
             for counted in &stats.disk {
                 let labels = [("disk", &*disk.name), ("operation", &*counted.name)];
                 count(&mut metric, &labels, counted.count)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn workers(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let (name, help) = (
-            "pollux_worker_cpu_seconds",
-            "Processor time that the worker has used, for work and polling",
-        );
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for worker in &self.workers {
-            if let Some(used) = worker.cpu_ns {
-                count_seconds(&mut metric, &[("worker", worker.number.to_string())], used)?;
             }
         }
         Ok(())

@@ -14,11 +14,13 @@ mod server;
 mod sockets;
 mod state;
 mod table;
+mod top;
 
 pub use command::{DiskArgs, run};
 pub use name::{name, unique};
 pub use server::Control;
 pub use state::{Served, State};
+pub use top::{TopArgs, run as top};
 
 /// The most bytes of an answer that the program reads of a daemon.
 const LONGEST_ANSWER: usize = 64 << 20;

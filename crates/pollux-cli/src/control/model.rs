@@ -8,6 +8,10 @@ use utoipa::ToSchema;
 
 use crate::limits::DiskLimits;
 
+mod observed;
+
+pub use observed::{Bucket, Latency, TraceOrder, TraceState, TracedRequest, op};
+
 /// All disks of a daemon.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct Disks {
@@ -42,6 +46,9 @@ pub struct Disk {
     /// The group of disks that share these limits, if it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_group: Option<String>,
+    /// Are the times of its requests counted?
+    #[serde(default)]
+    pub latencies: bool,
 }
 
 /// What is to be changed of a disk.
@@ -52,6 +59,9 @@ pub struct DiskChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<DiskLimits>)]
     pub limits: Option<Value>,
+    /// Whether the times of its requests are counted, from now on and from zero.
+    #[serde(default)]
+    pub latencies: Option<bool>,
 }
 
 /// What is there, even if that is null.
@@ -89,6 +99,9 @@ pub struct DiskStats {
     pub queues: Vec<QueueCounters>,
     /// What the disk itself counts, such as the ways that requests went.
     pub disk: Vec<Count>,
+    /// How long requests took, by what they asked for; null where that is not counted.
+    #[serde(default)]
+    pub latencies: Option<Vec<Latency>>,
 }
 
 /// The counters of one queue.
@@ -98,6 +111,15 @@ pub struct QueueCounters {
     pub queue: usize,
     /// What it has counted.
     pub counters: Counters,
+    /// How many of its requests are in flight.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Does it wait for the disk's limits?
+    #[serde(default)]
+    pub is_throttled: bool,
+    /// The number of the worker that serves it, or served it last.
+    #[serde(default)]
+    pub worker: u64,
 }
 
 /// One of the disk's own counters.
@@ -140,6 +162,9 @@ pub struct Counters {
     /// Time in those waits, in nanoseconds.
     #[serde(default)]
     pub throttled_ns: u64,
+    /// Time in which the worker had nothing to do while requests were in flight, in nanoseconds.
+    #[serde(default)]
+    pub disk_wait_ns: u64,
 }
 
 /// Requests by kind.
@@ -180,7 +205,7 @@ pub struct Workers {
 }
 
 /// A thread that serves queues.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Worker {
     /// Its number, from 0.
     pub number: usize,
@@ -190,6 +215,21 @@ pub struct Worker {
     pub cpu: Option<usize>,
     /// The processor time that it has used, in nanoseconds: work and polling.
     pub cpu_ns: Option<u64>,
+    /// For how long it has existed, in nanoseconds.
+    #[serde(default)]
+    pub age_ns: u64,
+    /// Time asleep, in nanoseconds.
+    #[serde(default)]
+    pub asleep_ns: u64,
+    /// Time of polls that found nothing, in nanoseconds. What is left, it worked, or waited for its processor.
+    #[serde(default)]
+    pub polling_ns: u64,
+    /// Sleeps.
+    #[serde(default)]
+    pub sleeps: u64,
+    /// Turns of its loop.
+    #[serde(default)]
+    pub turns: u64,
 }
 
 /// Is the daemon well?
@@ -217,6 +257,14 @@ pub enum Status {
     Serving,
     /// It was told to end, and finishes what is in flight.
     Ending,
+}
+
+impl Worker {
+    /// The time that it worked, or waited for its processor, in nanoseconds.
+    pub const fn working_ns(&self) -> u64 {
+        let idle = self.asleep_ns.saturating_add(self.polling_ns);
+        self.age_ns.saturating_sub(idle)
+    }
 }
 
 impl Outcomes {
@@ -281,6 +329,7 @@ impl From<&Snapshot> for Counters {
             peer_faults: of.peer_faults,
             throttled: of.throttled,
             throttled_ns: of.throttled_ns,
+            disk_wait_ns: of.disk_wait_ns,
         }
     }
 }

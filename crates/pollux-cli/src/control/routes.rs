@@ -10,16 +10,17 @@ use utoipa::OpenApi;
 
 use super::metrics;
 use super::model::{
-    Count, Counters, Disk, DiskChange, DiskStats, Disks, Frontend, Health, Outcomes, QueueCounters,
-    Requests, Resize, Status, Worker, Workers,
+    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Frontend, Health, Latency,
+    Outcomes, QueueCounters, Requests, Resize, Status, TraceOrder, TraceState, TracedRequest,
+    Worker, Workers,
 };
 use super::problem::Problem;
 use super::state::{Served, State};
 use crate::limits::DiskLimits;
 
 mod limit;
-
 mod resize;
+mod trace;
 
 /// An answer.
 pub type Answer = Response<Full<Bytes>>;
@@ -36,6 +37,11 @@ pub type Answer = Response<Full<Bytes>>;
         disk,
         limit::patch,
         resize::post,
+        trace::put,
+        trace::get,
+        trace::delete,
+        trace::jsonl,
+        trace::blkparse,
         stats,
         workers,
         health,
@@ -43,6 +49,7 @@ pub type Answer = Response<Full<Bytes>>;
         description
     ),
     components(schemas(
+        Bucket,
         Count,
         Counters,
         Disk,
@@ -52,12 +59,16 @@ pub type Answer = Response<Full<Bytes>>;
         Disks,
         Frontend,
         Health,
+        Latency,
         Outcomes,
         Problem,
         QueueCounters,
         Requests,
         Resize,
         Status,
+        TraceOrder,
+        TraceState,
+        TracedRequest,
         Worker,
         Workers
     ))
@@ -90,6 +101,10 @@ pub fn change(
             resize::post(state, name, body).map(|disk| json(&disk))
         }
         ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body).map(|disk| json(&disk)),
+        ("PUT", ["v1", "disks", name, "trace"]) => {
+            trace::put(state, name, body).map(|trace| json(&trace))
+        }
+        ("DELETE", ["v1", "disks", name, "trace"]) => trace::delete(state, name),
         _ => return None,
     };
     Some(changed.unwrap_or_else(|problem| refuse(&problem)))
@@ -108,6 +123,9 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
         ))),
         ["v1", "disks"] => Ok(json(&disks(state))),
         ["v1", "disks", name] => named(state, name).map(|served| json(&disk(served))),
+        ["v1", "disks", name, "trace"] => trace::get(state, name).map(|trace| json(&trace)),
+        ["v1", "disks", name, "trace", "jsonl"] => trace::jsonl(state, name),
+        ["v1", "disks", name, "trace", "blkparse"] => trace::blkparse(state, name),
         ["v1", "disks", name, "stats"] => named(state, name).map(|served| json(&stats(served))),
         ["v1", "workers"] => Ok(json(&workers(state))),
         ["v1", "health"] => Ok(json(&health(state))),
@@ -126,6 +144,10 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
                 ["v1", "disks", _] if reach == Reach::Everything => {
                     ("use GET, or PATCH to change it", "GET, HEAD, PATCH")
                 }
+                ["v1", "disks", _, "trace"] if reach == Reach::Everything => (
+                    "use PUT to start a trace, GET to look at it, DELETE to end it",
+                    "GET, HEAD, PUT, DELETE",
+                ),
                 _ => ("use GET", "GET, HEAD"),
             };
             wrong_method(method, path, remedy, allowed)

@@ -19,6 +19,17 @@ pub enum Sockets {
     Folder(PathBuf, Vec<PathBuf>),
 }
 
+impl Sockets {
+    /// What to say of a folder without any.
+    pub fn none_in(folder: &Path) -> String {
+        let folder = folder.display();
+        format!(
+            "no daemon has a control socket in {folder}; start one with --control {folder}/NAME.control, or say which \
+             by --control"
+        )
+    }
+}
+
 /// The folder that is looked into if none is named.
 fn usual(runtime: Option<&OsStr>) -> PathBuf {
     match runtime {

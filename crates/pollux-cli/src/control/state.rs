@@ -6,10 +6,10 @@ use std::time::Instant;
 use nix::time::{ClockId, clock_gettime};
 use pollux::device::Device;
 use pollux::disk::Access;
-use pollux::stats::Snapshot;
+use pollux::stats::{Snapshot, WorkerSnapshot};
 
 use super::model::{
-    Count, Counters, Disk, DiskStats, Frontend, Health, QueueCounters, Status, Worker,
+    Count, Counters, Disk, DiskStats, Frontend, Health, Latency, QueueCounters, Status, Worker,
 };
 use crate::stop::Stop;
 
@@ -68,13 +68,20 @@ impl State {
     }
 
     pub fn workers(&self) -> Vec<Worker> {
-        let worker = |(number, thread): (usize, &u32)| Worker {
+        let counted = self.workers.snapshots().into_iter();
+        let threads = self.threads.iter().zip(counted).enumerate();
+        let worker = |(number, (thread, counted)): (usize, (&u32, WorkerSnapshot))| Worker {
             number,
             thread: *thread,
             cpu: (!self.cpus.is_empty()).then(|| self.cpus[number % self.cpus.len()]),
             cpu_ns: cpu_ns(*thread),
+            age_ns: counted.age_ns,
+            asleep_ns: counted.asleep_ns,
+            polling_ns: counted.polling_ns,
+            sleeps: counted.sleeps,
+            turns: counted.turns,
         };
-        self.threads.iter().enumerate().map(worker).collect()
+        threads.map(worker).collect()
     }
 
     pub fn health(&self) -> Health {
@@ -111,22 +118,26 @@ impl Served {
             frontend: self.frontend(),
             limits: self.device.limiter().limits().into(),
             limit_group: self.limit_group.clone(),
+            latencies: self.device.observation().is_timed(),
         }
     }
 
     pub fn stats(&self) -> DiskStats {
         let queues = self.device.snapshots();
         let total: Snapshot = queues.iter().copied().sum();
-        let used = queues.iter().enumerate();
-        let used = used.filter(|(_, counted)| **counted != Snapshot::default());
+        let used = queues.iter().zip(self.device.queue_stats()).enumerate();
+        let used = used.filter(|(_, (counted, _))| **counted != Snapshot::default());
         let disk = self.device.disk().counters().into_iter();
         DiskStats {
             name: self.name.clone(),
             total: Counters::from(&total),
             queues: used
-                .map(|(queue, counted)| QueueCounters {
+                .map(|(queue, (counted, now))| QueueCounters {
                     queue,
                     counters: counted.into(),
+                    in_flight: now.in_flight.get(),
+                    is_throttled: now.is_throttled.get() > 0,
+                    worker: now.worker.get(),
                 })
                 .collect(),
             disk: disk
@@ -135,6 +146,11 @@ impl Served {
                     count,
                 })
                 .collect(),
+            latencies: self.device.observation().latencies().map(|all| {
+                all.iter()
+                    .filter_map(|(kind, times)| Latency::of(*kind, times))
+                    .collect()
+            }),
         }
     }
 

@@ -10,7 +10,7 @@ fn parse(line: &str) -> Result<BenchArgs, String> {
         .command
     {
         Command::Bench(args) => Ok(*args),
-        Command::Serve(_) | Command::Disk(_) | Command::Generate(_) => {
+        Command::Serve(_) | Command::Disk(_) | Command::Top(_) | Command::Generate(_) => {
             unreachable!("the second word is `bench`")
         }
     }

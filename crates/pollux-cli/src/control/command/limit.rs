@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Error, Listed};
-use crate::control::client::{get, patch};
+use crate::control::client::{NoAnswer, get, patch};
 use crate::control::model::Disk;
 use crate::control::table::{Align, bytes, table};
 use crate::limits::change as read;
@@ -24,10 +24,23 @@ pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
             Some(changes.into())
         }
     };
-    let answer: Result<Disk, _> = match limits {
-        None => get(&listed.control, &path),
-        Some(limits) => patch(&listed.control, &path, &json!({ "limits": limits })),
-    };
+    match limits {
+        None => told(listed, get(&listed.control, &path)),
+        Some(limits) => {
+            let change = json!({ "limits": limits });
+            told(listed, patch(&listed.control, &path, &change))
+        }
+    }
+}
+
+/// Has the times of requests counted, or not.
+pub fn latencies(listed: &Listed, wanted: bool) -> Result<Listed, Error> {
+    let path = format!("/v1/disks/{}", listed.disk.name);
+    let change = json!({ "latencies": wanted });
+    told(listed, patch(&listed.control, &path, &change))
+}
+
+fn told(listed: &Listed, answer: Result<Disk, NoAnswer>) -> Result<Listed, Error> {
     let disk = answer.map_err(|error| {
         let at = listed.control.display();
         format!("--control {at}: {}", chain(&error))

@@ -25,12 +25,12 @@ pub fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem
     let change: DiskChange = object(body).map_err(|error| {
         bad(
             error.to_string(),
-            "send {\"limits\": {\"iops_total\": 5000}}; GET /openapi.json describes it",
+            "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}; GET /openapi.json describes it",
         )
     })?;
     let merged = match change.limits {
         // Nothing is said of them.
-        None => return Ok(served.disk()),
+        None => limiter.limits().into(),
         Some(Value::Null) => DiskLimits::default(),
         Some(change @ Value::Object(_)) => merge(limiter.limits().into(), &change)?,
         Some(_) => {
@@ -49,6 +49,9 @@ pub fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem
             None => problem,
         }
     })?;
+    if let Some(wanted) = change.latencies {
+        served.device.observation().set_latencies(wanted);
+    }
     limiter.set(limits);
     state.wake_workers();
     Ok(served.disk())

@@ -107,12 +107,16 @@ fn all_that_is_described_is_answered_as_described() {
         "/v1/disks/{name}",
         "/v1/disks/{name}/resize",
         "/v1/disks/{name}/stats",
+        "/v1/disks/{name}/trace",
+        "/v1/disks/{name}/trace/blkparse",
+        "/v1/disks/{name}/trace/jsonl",
         "/v1/health",
         "/v1/workers",
     ];
     assert_eq!(names, BTreeSet::from(wanted));
     for (path, about) in paths {
-        if path == "/metrics" || about["get"].is_null() {
+        let is_of_a_trace = path.contains("/trace");
+        if path == "/metrics" || is_of_a_trace || about["get"].is_null() {
             continue;
         }
         let (status, content, body) = ask(&Method::GET, &path.replace("{name}", "root"));
@@ -179,6 +183,96 @@ fn a_disk_that_keeps_its_size_says_so() {
     }
     assert!(change(Reach::Metrics, path, b"").is_none());
     assert!(change(Reach::Everything, "/v1/disks", b"").is_none());
+}
+
+/// What is answered to a change of the disk.
+fn changed(state: &State, method: &Method, path: &str, body: &str) -> (u16, String) {
+    let answer = change(state, Reach::Everything, method, path, body.as_bytes()).unwrap();
+    let status = answer.status().as_u16();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let body = runtime.unwrap().block_on(answer.into_body().collect());
+    let body = body.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[test]
+fn a_trace_is_started_told_and_thrown_away() {
+    let (state, all) = (state(), described());
+    let path = "/v1/disks/root/trace";
+    let about = &all["paths"]["/v1/disks/{name}/trace"]["put"]["responses"]["200"];
+    let told = |path: &str| {
+        let request = Request::builder().uri(path).body(()).unwrap();
+        answer(&state, Reach::Everything, &request)
+            .status()
+            .as_u16()
+    };
+    assert_eq!(told(path), 404);
+    for (body, seconds, records) in [("", 10, 65536), (r#"{"seconds": 7, "records": 3}"#, 7, 3)] {
+        let (status, started) = changed(&state, &Method::PUT, path, body);
+        let started: Value = serde_json::from_str(&started).unwrap();
+        assert_eq!(status, 200, "{started}");
+        assert_eq!(
+            (
+                &started["seconds"],
+                &started["records"],
+                &started["running"]
+            ),
+            (&seconds.into(), &records.into(), &true.into())
+        );
+        fits(
+            &started,
+            &about["content"]["application/json"]["schema"],
+            &all,
+        );
+    }
+    for path in ["", "/jsonl", "/blkparse"].map(|end| format!("{path}{end}")) {
+        assert_eq!(told(&path), 200, "{path}");
+    }
+    for (body, field) in [
+        (r#"{"seconds": 0}"#, Some("seconds")),
+        (r#"{"seconds": 3601}"#, Some("seconds")),
+        (r#"{"records": 0}"#, Some("records")),
+        (r#"{"records": 262145}"#, Some("records")),
+        (r#"{"second": 1}"#, None),
+        ("[]", None),
+    ] {
+        let (status, problem) = changed(&state, &Method::PUT, path, body);
+        let problem: Value = serde_json::from_str(&problem).unwrap();
+        assert_eq!(status, 400, "{body}");
+        assert_eq!(problem["field"].as_str(), field, "{problem}");
+    }
+    for _ in 0..2 {
+        let gone = changed(&state, &Method::DELETE, path, "");
+        assert_eq!(gone, (204, String::new()));
+        assert_eq!(told(path), 404);
+    }
+}
+
+#[test]
+fn times_of_requests_are_counted_while_that_is_wanted() {
+    let state = state();
+    let device = &state.disks()[0].device;
+    for (body, timed) in [
+        (r#"{"latencies": true}"#, true),
+        (r#"{"latencies": true}"#, true),
+        ("{}", true),
+        (
+            r#"{"latencies": false, "limits": {"iops_total": 7}}"#,
+            false,
+        ),
+    ] {
+        let (status, disk) = changed(&state, &Method::PATCH, "/v1/disks/root", body);
+        let disk: Value = serde_json::from_str(&disk).unwrap();
+        assert_eq!((status, &disk["latencies"]), (200, &timed.into()));
+        assert_eq!(device.observation().is_timed(), timed);
+    }
+    assert!(!device.limiter().limits().is_empty());
+    let bad = r#"{"latencies": true, "limits": {"iops_total": 0}}"#;
+    assert_eq!(
+        changed(&state, &Method::PATCH, "/v1/disks/root", bad).0,
+        400
+    );
+    assert!(!device.observation().is_timed(), "all of it or nothing");
 }
 
 #[test]

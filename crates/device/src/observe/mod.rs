@@ -1,0 +1,117 @@
+//! What is noted of each request while somebody wants to know: how long it took, and what it was.
+//!
+//! A request's time begins when its chain is found in the available ring, and ends when its driver is shown that it has
+//! ended. The clock is read once for all chains of a turn, and once for all that is shown together. So how long a chain
+//! was in the ring before the worker polled it is not known, and of a batch, each waits for those before it.
+//!
+//! It is switched on and off while queues run, and each of them learns of it with its next chains. Off, it costs a load
+//! for each turn that finds any and a comparison for each request.
+
+mod observer;
+mod trace;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pollux_stats::{Kind, Latencies, Times};
+
+pub use observer::{Ended, Extent, Observer};
+pub use trace::{Trace, Traced};
+
+/// What is to be noted of a disk.
+#[derive(Debug)]
+pub struct Observation {
+    epoch: Instant,
+    /// Moves on with each change.
+    generation: AtomicU32,
+    queues: u16,
+    wanted: Mutex<Wanted>,
+}
+
+/// What is to be noted.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    /// Times, by queue.
+    latencies: Option<Arc<[Latencies]>>,
+    trace: Option<Arc<Trace>>,
+}
+
+impl Observation {
+    /// Nothing, of so many queues.
+    pub(crate) fn of(queues: u16) -> Self {
+        Self {
+            epoch: Instant::now(),
+            generation: AtomicU32::new(0),
+            queues,
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Counts the times of requests from now on, from zero, or does not. As it was, it goes on.
+    pub fn set_latencies(&self, wanted: bool) {
+        let mut current = self.wanted();
+        if current.latencies.is_some() != wanted {
+            current.latencies =
+                wanted.then(|| (0..self.queues).map(|_| Latencies::default()).collect());
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Are the times of requests counted?
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.wanted().latencies.is_some()
+    }
+
+    /// The times of requests of all queues, by kind. `None`: they are not counted.
+    #[must_use]
+    pub fn latencies(&self) -> Option<Vec<(Kind, Times)>> {
+        let latencies = self.wanted().latencies.clone()?;
+        let of = |kind| {
+            let mut sum = Times::default();
+            for queue in &*latencies {
+                sum.add(&queue.times(kind));
+            }
+            (kind, sum)
+        };
+        Some(Kind::ALL.map(of).into())
+    }
+
+    /// Traces requests from now on for a time, the last `records` of them. An earlier trace is thrown away.
+    #[must_use]
+    pub fn start_trace(&self, time: Duration, records: usize) -> Arc<Trace> {
+        let trace = Arc::new(Trace::new(self.epoch, time, records));
+        self.set_trace(Some(Arc::clone(&trace)));
+        trace
+    }
+
+    /// The trace that was started last, whether it has ended or not.
+    #[must_use]
+    pub fn trace(&self) -> Option<Arc<Trace>> {
+        self.wanted().trace.clone()
+    }
+
+    /// Ends the trace and throws it away. A queue holds its memory until its next request.
+    pub fn drop_trace(&self) {
+        self.set_trace(None);
+    }
+
+    fn set_trace(&self, trace: Option<Arc<Trace>>) {
+        self.wanted().trace = trace;
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nanoseconds since `epoch`, which was not just now.
+fn now_ns(epoch: Instant) -> u64 {
+    let passed = u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    passed.max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The loop: daemons are asked on a thread of its own, so that keys work while one of them does not answer.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::sleep;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::Error;
+use super::rates::{DiskRates, Rates, between};
+use super::sample::{Sample, take};
+use super::screen::draw;
+use super::view::{Act, View};
+use crate::control::client::patch;
+use crate::control::model::Disk;
+use crate::log::chain;
+
+/// How long a key may wait.
+const TICK: Duration = Duration::from_millis(100);
+
+type Told = Result<Sample, String>;
+
+/// Shows what happens until somebody quits.
+pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
+    // Who asks for what is not there is told before the screen is taken.
+    let first = take(asked)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    let (samples, told) = channel();
+    let asked = asked.map(Path::to_owned);
+    std::thread::Builder::new()
+        .name("samples".to_owned())
+        .spawn(move || ask(asked.as_deref(), interval, &samples))?;
+    let mut terminal = ratatui::try_init()?;
+    let shown = show(&mut terminal, first, &told, &ended);
+    ratatui::restore();
+    Ok(shown?)
+}
+
+fn ask(asked: Option<&Path>, interval: Duration, samples: &Sender<Told>) {
+    loop {
+        sleep(interval);
+        if samples.send(take(asked)).is_err() {
+            return;
+        }
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    mut before: Sample,
+    told: &Receiver<Told>,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    let (mut view, mut rates, mut message) = (View::default(), Rates::default(), String::new());
+    while !ended.load(Ordering::Relaxed) {
+        for sample in told.try_iter() {
+            match sample {
+                Ok(_) if view.paused => {}
+                Ok(sample) => {
+                    rates = view.take(between(&before, &sample), &rates);
+                    before = sample;
+                    message.clear();
+                }
+                Err(error) => message = error,
+            }
+        }
+        terminal.draw(|frame| draw(frame, &rates, &view, &message))?;
+        if !event::poll(TICK)? {
+            continue;
+        }
+        let Event::Key(key) = event::read()? else {
+            continue;
+        };
+        let interrupts = key.code == KeyCode::Char('c') && key.modifiers == KeyModifiers::CONTROL;
+        if interrupts {
+            return Ok(());
+        }
+        if key.kind != KeyEventKind::Press {
+            continue;
+        }
+        match view.key(key.code, &mut rates) {
+            Act::Draw => {}
+            Act::Quit => return Ok(()),
+            Act::SwitchLatencies => {
+                let switched = view.disk(&rates).map(switch);
+                message = switched.and_then(Result::err).unwrap_or_default();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has the times of requests of a disk counted, or not any more.
+fn switch(disk: &DiskRates) -> Result<(), String> {
+    let path = format!("/v1/disks/{}", disk.name);
+    let change = json!({ "latencies": !disk.latencies });
+    let answer = patch::<Disk>(&disk.control, &path, &change);
+    answer.map(|_| ()).map_err(|error| chain(&error))
+}

@@ -1,0 +1,232 @@
+//! What is noted of requests while somebody wants to know: their times, and a trace.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use blkio::ReqFlags;
+use pollux_tests::client::{Client, Queue, Shape};
+use pollux_tests::control::{ask, change, say};
+use pollux_tests::process::eventually;
+use pollux_tests::server::{Server, pollux_binary};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A daemon with one disk, `root`, whose writes beyond 512 KiB fail.
+struct Daemon {
+    _server: Server,
+    disk: PathBuf,
+    control: PathBuf,
+}
+
+impl Daemon {
+    fn start(folder: &Path) -> Self {
+        let (disk, control) = (folder.join("root.sock"), folder.join("root.control"));
+        let fails = "fault:error=EIO,op=write,range=512K-1M,on=memory:size=1M";
+        let words = ["--disk", fails, "--sandbox", "require", "--control"];
+        let words = [&words[..], &[control.to_str().unwrap()]].concat();
+        Self {
+            _server: Server::pollux(&disk, &words).unwrap(),
+            disk,
+            control,
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, body) = ask(&self.control, "GET", path).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    fn change(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, body) = change(&self.control, method, path, body).unwrap();
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// The body of what is no JSON.
+    fn text(&self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: pollux\r\n\r\n");
+        let answer = say(&self.control, request.as_bytes()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+}
+
+/// Three requests: a write, a read of twice as much, and a write that fails.
+fn three(client: &Client, queue: &mut Queue) {
+    let memory = client.memory(8192).unwrap();
+    queue.write(4096, &memory, 0..4096, 0, ReqFlags::empty());
+    queue.finish().unwrap().unwrap();
+    queue.read(8192, &memory, 0..8192, 0);
+    queue.finish().unwrap().unwrap();
+    queue.write(768 << 10, &memory, 0..512, 0, ReqFlags::empty());
+    assert!(queue.finish().unwrap().is_err());
+}
+
+#[test]
+fn times_are_counted_for_each_kind_from_when_they_are_wanted() {
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    three(&client, &mut queues[0]);
+    let stats = || daemon.get("/v1/disks/root/stats");
+    assert_eq!(stats()["latencies"], Value::Null);
+    let told = daemon.change("PATCH", "/v1/disks/root", &json!({"latencies": true}));
+    assert_eq!(told["latencies"], true);
+    assert_eq!(stats()["latencies"], json!([]));
+    three(&client, &mut queues[0]);
+    three(&client, &mut queues[0]);
+    let counted = stats()["latencies"].clone();
+    let of = |op: &str| {
+        let all = counted.as_array().unwrap();
+        all.iter().find(|of| of["op"] == op).unwrap().clone()
+    };
+    assert_eq!(
+        (of("read")["count"].clone(), of("write")["count"].clone()),
+        (2.into(), 4.into())
+    );
+    let sum = of("read")["sum_ns"].as_u64().unwrap();
+    let longest = of("read")["buckets"].as_array().unwrap().last().unwrap()["to_ns"].clone();
+    assert!(sum > 0 && sum <= 2 * longest.as_u64().unwrap(), "{counted}");
+    let metrics = daemon.text("/metrics");
+    for line in [
+        "pollux_disk_request_duration_seconds_count{disk=\"root\",op=\"write\"} 4\n",
+        "pollux_disk_request_duration_seconds_bucket{le=\"+Inf\",disk=\"root\",op=\"read\"} 2\n",
+        "pollux_queue_requests_in_flight{disk=\"root\",queue=\"0\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
+    daemon.change("PATCH", "/v1/disks/root", &json!({"latencies": false}));
+    assert_eq!(stats()["latencies"], Value::Null);
+    assert!(!daemon.text("/metrics").contains("duration_seconds_count"));
+}
+
+#[test]
+fn workers_tell_how_they_spend_their_time() {
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let worker = || daemon.get("/v1/workers")["workers"][0].clone();
+    let of = |worker: &Value, field: &str| worker[field].as_u64().unwrap();
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    let before = worker();
+    three(&client, &mut queues[0]);
+    // It sleeps, and that is told while it lasts.
+    eventually(
+        || {
+            let (first, then) = (worker(), worker());
+            let slept = of(&then, "asleep_ns") - of(&first, "asleep_ns");
+            let same = of(&then, "sleeps") == of(&first, "sleeps");
+            same && slept > 0 && slept <= of(&then, "age_ns") - of(&first, "age_ns")
+        },
+        || format!("{:?}", worker()),
+    );
+    let after = worker();
+    assert!(of(&after, "sleeps") > of(&before, "sleeps"), "{after}");
+    assert!(of(&after, "turns") >= of(&before, "turns") + 3, "{after}");
+    let idle = of(&after, "asleep_ns") + of(&after, "polling_ns");
+    assert!(idle < of(&after, "age_ns"), "{after}");
+}
+
+#[test]
+fn a_trace_tells_each_request_and_never_what_was_in_it() {
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    let path = "/v1/disks/root/trace";
+    daemon.change("PUT", path, &json!({"seconds": 600, "records": 4}));
+    three(&client, &mut queues[0]);
+    three(&client, &mut queues[0]);
+    let state = daemon.get(path);
+    assert_eq!(
+        (&state["traced"], &state["lost"], &state["running"]),
+        (&6.into(), &2.into(), &true.into())
+    );
+    let lines = daemon.text(&format!("{path}/jsonl"));
+    let requests: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let seen: Vec<_> = requests
+        .iter()
+        .map(|it| {
+            (
+                &it["number"],
+                &it["op"],
+                &it["sector"],
+                &it["bytes"],
+                &it["result"],
+            )
+        })
+        .map(|it| json!([it.0, it.1, it.2, it.3, it.4]))
+        .collect();
+    let wanted = [
+        json!([2, "write", 1536, 512, "error"]),
+        json!([3, "write", 8, 4096, "ok"]),
+        json!([4, "read", 16, 8192, "ok"]),
+        json!([5, "write", 1536, 512, "error"]),
+    ];
+    assert_eq!(seen, wanted);
+    let text = daemon.text(&format!("{path}/blkparse"));
+    let events: Vec<Vec<_>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        events[0][5..],
+        ["Q", "W", "1536", "+", "1", "[pollux]"],
+        "{text}"
+    );
+    assert_eq!(
+        events[1][5..],
+        ["C", "W", "1536", "+", "1", "[error]"],
+        "{text}"
+    );
+    assert_eq!(events[5][5..], ["C", "R", "16", "+", "16", "[0]"], "{text}");
+    assert!(
+        text.ends_with("Total: 6 requests, of which 2 are lost\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_command_traces_for_its_time_and_says_what_is_lost() {
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    let mut command = Command::new(pollux_binary());
+    command.args(["disk", "trace", "root", "--seconds", "1", "--records", "2"]);
+    command
+        .args(["--output", "json", "--control"])
+        .arg(&daemon.control);
+    let traced = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let path = "/v1/disks/root/trace";
+    eventually(
+        || ask(&daemon.control, "GET", path).unwrap().0 == 200,
+        || "no trace was started".into(),
+    );
+    three(&client, &mut queues[0]);
+    let output = traced.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let numbers: Vec<_> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["number"].clone())
+        .collect();
+    assert_eq!(numbers, [1, 2]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("lost=1") && said.contains("--records"),
+        "{said}"
+    );
+    assert_eq!(
+        ask(&daemon.control, "GET", path).unwrap().0,
+        404,
+        "it is thrown away"
+    );
+}
