@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds=${FUZZ_SECONDS:-60} jobs=${FUZZ_JOBS:-$(nproc)} sanitizer=${FUZZ_SANITIZER:-none} runs=${FUZZ_RUNS:--1}
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(chain session config spec)
+[ ${#targets[@]} -gt 0 ] || targets=(chain session config image spec)
 target=x86_64-unknown-linux-gnu
 [ "$(uname -m)" = x86_64 ] || target=$(rustc -vV | sed -n 's/^host: //p')
 
@@ -42,6 +42,9 @@ for name in "${targets[@]}"; do bins+=(--bin "$name"); done
 RUSTFLAGS=$flags CARGO_TARGET_DIR=$folder \
     cargo build --locked --profile fuzz -p pollux-fuzz --target "$target" "${bins[@]}"
 
+# longest TARGET: how long an input may be. An image has room for its tables and some clusters.
+longest() { [ "$1" = image ] && echo 16384 || echo 4096; }
+
 # run_one TARGET: to fuzz/logs/TARGET.log, of which the end is shown if it fails.
 run_one() {
     local name=$1 dict=() status=0
@@ -53,7 +56,7 @@ run_one() {
         trap '' PIPE
         exec "$folder/$target/fuzz/$name" "fuzz/corpus/$name" "fuzz/corpus-seed/$name" "${dict[@]}" \
             -artifact_prefix="fuzz/artifacts/$name/" -max_total_time="$seconds" -runs="$runs" \
-            -max_len=4096 -timeout=60 -rss_limit_mb=2048 -print_final_stats=1
+            -max_len="$(longest "$name")" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1
     ) >"fuzz/logs/$name.log" 2>&1 || status=$?
     if [ "$status" != 0 ]; then
         tail -n 40 "fuzz/logs/$name.log"

@@ -26,6 +26,10 @@ pub enum Disk {
     Cached,
     /// A file of a disk's file system past the page cache (`O_DIRECT`).
     Direct,
+    /// A qcow2 image on tmpfs, all of whose clusters are allocated and full of data.
+    Image,
+    /// An empty qcow2 image on tmpfs: the first write to a cluster allocates it.
+    Fresh,
     /// Memory, each of whose answers comes so many microseconds late: asynchronous, without a limit of its own.
     Delayed(u16),
 }
@@ -36,7 +40,9 @@ impl Disk {
         match self {
             Self::Null => 2 << 30,
             Self::Memory | Self::Delayed(_) => 256 << 20,
-            Self::Tmpfs | Self::Cached | Self::Direct => 1 << 30,
+            Self::Tmpfs | Self::Cached | Self::Direct | Self::Image => 1 << 30,
+            // So many clusters that a measurement writes to few of them twice.
+            Self::Fresh => 16 << 30,
         }
     }
 }
@@ -49,6 +55,8 @@ impl fmt::Display for Disk {
             Self::Tmpfs => "tmpfs".into(),
             Self::Cached => "cached".into(),
             Self::Direct => "direct".into(),
+            Self::Image => "image".into(),
+            Self::Fresh => "fresh".into(),
             Self::Delayed(us) => format!("delayed-{us}us").into(),
         };
         f.pad(&name)

@@ -152,7 +152,9 @@ impl Contender {
                     "`{name}` serves files, and {disk} is none; add --set file, or {{disk}} to its command"
                 ))
             }
-            (Program::Spdk(_), Disk::Delayed(_)) => Some(format!("`{name}` has no {disk}")),
+            (Program::Spdk(_), Disk::Delayed(_) | Disk::Image | Disk::Fresh) => {
+                Some(format!("`{name}` has no {disk}"))
+            }
             _ => None,
         }
     }
@@ -302,6 +304,7 @@ fn spec(disk: Disk, file: &str, more: &[String]) -> String {
         Disk::Delayed(us) => format!("fault:delay={us}us,on=memory:size={size}"),
         Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
         Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
+        Disk::Image | Disk::Fresh => format!("qcow2:path={}", file.replace(',', ",,")),
     };
     for option in more {
         spec.push(',');
@@ -324,6 +327,12 @@ fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
             format!(
                 "driver=file,aio={},filename={file}",
                 aio.unwrap_or("io_uring")
+            )
+        }
+        Disk::Image | Disk::Fresh => {
+            let aio = aio.unwrap_or("io_uring");
+            format!(
+                "driver=qcow2,discard=unmap,file.driver=file,file.aio={aio},file.filename={file}"
             )
         }
         Disk::Direct => {

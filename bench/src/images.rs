@@ -1,9 +1,11 @@
 //! The files behind the disks: made and filled once for a run, a copy for each of the servers that run at one time.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::fs::{OFlags, statfs};
 use tempfile::TempDir;
@@ -45,7 +47,12 @@ impl Images {
     /// in memory.
     pub fn path(&self, disk: Disk, copy: usize) -> PathBuf {
         let folder = match disk {
-            Disk::Null | Disk::Memory | Disk::Delayed(_) | Disk::Tmpfs => &self.tmpfs,
+            Disk::Null
+            | Disk::Memory
+            | Disk::Delayed(_)
+            | Disk::Tmpfs
+            | Disk::Image
+            | Disk::Fresh => &self.tmpfs,
             Disk::Cached | Disk::Direct => &self.disk,
         };
         folder.path().join(format!("{disk}.{copy}.img"))
@@ -56,6 +63,16 @@ impl Images {
         let path = self.path(disk, copy);
         if matches!(disk, Disk::Null | Disk::Delayed(_)) {
             return Ok(());
+        }
+        if disk == Disk::Fresh {
+            let size = disk.size().to_string();
+            return qemu_img(
+                &["create", "-q", "-f", "qcow2"],
+                &[path.as_os_str(), size.as_ref()],
+            );
+        }
+        if disk == Disk::Image {
+            return image(&path, disk.size());
         }
         if !path.exists() {
             fill(&path, disk.size()).map_err(doing("fill", &path))?;
@@ -68,7 +85,12 @@ impl Images {
                     path.display()
                 ))
             }),
-            Disk::Null | Disk::Memory | Disk::Delayed(_) | Disk::Tmpfs => Ok(()),
+            Disk::Null
+            | Disk::Memory
+            | Disk::Delayed(_)
+            | Disk::Tmpfs
+            | Disk::Image
+            | Disk::Fresh => Ok(()),
         }
     }
 }
@@ -91,6 +113,30 @@ fn fill(path: &Path, size: u64) -> io::Result<()> {
         file.write_all(&noise)?;
     }
     file.sync_all()
+}
+
+/// An image of noise, unless it is there.
+fn image(path: &Path, size: u64) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let raw = path.with_extension("raw");
+    fill(&raw, size).map_err(doing("fill", &raw))?;
+    qemu_img(
+        &["convert", "-f", "raw", "-O", "qcow2"],
+        &[raw.as_os_str(), path.as_os_str()],
+    )?;
+    fs::remove_file(&raw)
+}
+
+fn qemu_img(options: &[&str], operands: &[&OsStr]) -> io::Result<()> {
+    let mut command = Command::new("qemu-img");
+    let output = command.args(options).args(operands).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{command:?}: {said}")))
 }
 
 fn read_through(path: &Path) -> io::Result<()> {

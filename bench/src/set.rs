@@ -14,6 +14,8 @@ pub enum Set {
     Ring,
     /// Files: tmpfs, the page cache, and past it.
     File,
+    /// Images in QEMU's format, on tmpfs.
+    Qcow2,
     /// Our driver beside crate `blkio`, on either server.
     Driver,
     /// The driver's ways to wait, beside each other.
@@ -63,13 +65,20 @@ type Group<'a> = (Disk, Work, usize, Contest, &'a [u16]);
 
 impl Set {
     /// Those that have [`Cells`], in the order of the results; the others are studies.
-    pub const OF_CELLS: [Self; 4] = [Self::Ring, Self::File, Self::Driver, Self::Waits];
+    pub const OF_CELLS: [Self; 5] = [
+        Self::Ring,
+        Self::File,
+        Self::Qcow2,
+        Self::Driver,
+        Self::Waits,
+    ];
 
     /// Its cells; `None` of a study.
     pub fn cells(self) -> Option<Cells> {
         let (title, sides, share_of_runtime, groups) = match self {
             Self::Ring => ("The ring: null and memory", ["ours", "peer"], 1.0, ring()),
             Self::File => ("Files", ["ours", "peer"], 1.0, files()),
+            Self::Qcow2 => ("Images", ["ours", "peer"], 1.0, images()),
             Self::Driver => (
                 "The driver beside crate blkio",
                 ["driver", "blkio"],
@@ -146,6 +155,18 @@ fn files() -> Vec<Group<'static>> {
     ]
 }
 
+fn images() -> Vec<Group<'static>> {
+    let polling = Contest::Servers(Waiting::Polling);
+    vec![
+        (Disk::Image, Work::RandRead, BLOCK, polling, DEPTHS),
+        (Disk::Image, Work::RandWrite, BLOCK, polling, DEPTHS),
+        (Disk::Image, Work::Read, 64 << 10, polling, DEPTHS),
+        (Disk::Fresh, Work::RandWrite, BLOCK, polling, DEPTHS),
+        // The same requests to a raw file, to compare with.
+        (Disk::Tmpfs, Work::Read, 64 << 10, polling, DEPTHS),
+    ]
+}
+
 fn clients() -> Vec<Group<'static>> {
     use driver::Waiting::{Adaptive, Call, Polled};
     let mut groups = vec![];
@@ -203,7 +224,7 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 20 + 29 + 36 + 20);
+        assert_eq!(selected(""), 20 + 29 + 15 + 36 + 20);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);

@@ -59,7 +59,8 @@ fn configuration_of(disk: Disk, file: &Path, socket: &str) -> Value {
             "bdev_malloc_create",
             json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
         ),
-        Disk::Tmpfs | Disk::Cached => (
+        // It has no images: `Contender::check`.
+        Disk::Tmpfs | Disk::Cached | Disk::Image | Disk::Fresh => (
             "bdev_aio_create",
             json!({"name": "disk", "filename": file, "block_size": BLOCK}),
         ),

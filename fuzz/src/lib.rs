@@ -6,6 +6,7 @@
 
 pub mod chain;
 pub mod config;
+pub mod image;
 pub mod session;
 pub mod spec;
 

@@ -31,6 +31,11 @@ fn config() {
 }
 
 #[test]
+fn image() {
+    replay("image", pollux_fuzz::image::run);
+}
+
+#[test]
 fn spec() {
     replay("spec", pollux_fuzz::spec::run);
 }

@@ -5,8 +5,8 @@
 //! [`Channel::submit`], look with [`Channel::reap`], and before sleeping [`Channel::arm`].
 //! Nothing here knows of virtio, so stacks of disks are the same over files and over virtqueues.
 //!
-//! The only `unsafe` here is the promise of each [`Channel`], to use what it was lent no longer than it may, and what
-//! a channel that lends parts of a request on needs.
+//! The only `unsafe` here is the promise of each [`Channel`], to use what it was lent no longer than it may, what a
+//! channel that lends parts of a request on needs, and discards in an image, which `imago` cannot see to be safe.
 #![deny(unsafe_code)]
 
 mod channel;

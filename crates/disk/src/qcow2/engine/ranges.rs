@@ -24,8 +24,8 @@ impl Engine {
                 whole.push(middle);
             }
             whole.into_iter().try_for_each(|extent| {
-                let freed = if frees { engine.free(extent)? } else { 0 };
-                let [_, rest] = extent.split(freed);
+                let done = if frees { engine.free(extent)? } else { 0 };
+                let [_, rest] = extent.split(done);
                 engine.overwrite(rest)
             })
         })
