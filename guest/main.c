@@ -14,7 +14,7 @@
 
 static char *only = "";
 module_param(only, charp, 0444);
-MODULE_PARM_DESC(only, "Which devices to drive (virtio0 or 0000:00:04.0, …, with commas); the others are left to virtio_blk");
+MODULE_PARM_DESC(only, "Which devices to drive, with commas: by name (virtio0) or address (0000:00:04.0); the others are left to virtio_blk");
 
 static char *prefix = "vd";
 module_param(prefix, charp, 0444);
@@ -154,6 +154,39 @@ static void config_changed(struct virtio_device *vdev)
 		queue_work(pollux_workers, &disk->config_work);
 }
 
+/* --- a device that has gone ----------------------------------------------------------------------- */
+
+/*
+ * Nobody will complete what is in the rings: it fails now, and so does what comes later. Queues close first, so that a
+ * device that has been reset gets no more requests.
+ */
+static void fail_all(struct pollux_disk *disk)
+{
+	pollux_queues_close(disk);
+	virtio_reset_device(disk->vdev);
+	pollux_queues_fail(disk);
+}
+
+/* Has the device gone? No interrupt tells of that. */
+static void broken_work(struct work_struct *work)
+{
+	struct pollux_disk *disk = container_of(to_delayed_work(work), struct pollux_disk, broken_work);
+
+	if (virtqueue_is_broken(disk->queues[0].vq))
+		fail_all(disk);
+	else
+		queue_delayed_work(pollux_workers, &disk->broken_work, HZ / 10);
+}
+
+/*
+ * For as long as somebody waits for all requests to end. A device that takes its time is waited for, as it may still
+ * write to memory; one that has gone will not.
+ */
+static void watch_device(struct pollux_disk *disk)
+{
+	mod_delayed_work(pollux_workers, &disk->broken_work, 0);
+}
+
 /* --- the device ---------------------------------------------------------------------------------- */
 
 static int alloc_tags(struct pollux_disk *disk)
@@ -210,6 +243,7 @@ static int probe(struct virtio_device *vdev)
 	vdev->priv = disk;
 	mutex_init(&disk->gone);
 	INIT_WORK(&disk->config_work, config_work);
+	INIT_DELAYED_WORK(&disk->broken_work, broken_work);
 	disk->index = find_index(vdev, name);
 	if (disk->index < 0) {
 		error = disk->index;
@@ -240,10 +274,8 @@ put_disk:
 	WRITE_ONCE(disk->removing, true);
 	cancel_work_sync(&disk->config_work);
 	pollux_queues_stop(disk);
-	vdev->config->del_vqs(vdev);
-	blk_mq_free_tag_set(&disk->tags);
-	put_disk(disk->gendisk); /* frees the rest: see free_disk() */
-	return error;
+	/* A disk that was not added still needs its tags here, and does not call free_disk(). */
+	put_disk(disk->gendisk);
 free_tags:
 	blk_mq_free_tag_set(&disk->tags);
 del_vqs:
@@ -259,16 +291,6 @@ free:
 	return error;
 }
 
-/* The device has gone without a word: what is in the rings fails now, for nobody will complete it. */
-static void fail_all(struct pollux_disk *disk)
-{
-	blk_mark_disk_dead(disk->gendisk);
-	blk_mq_quiesce_queue(disk->gendisk->queue);
-	virtio_reset_device(disk->vdev);
-	pollux_queues_fail(disk);
-	blk_mq_unquiesce_queue(disk->gendisk->queue);
-}
-
 static void remove(struct virtio_device *vdev)
 {
 	struct pollux_disk *disk = vdev->priv;
@@ -276,11 +298,11 @@ static void remove(struct virtio_device *vdev)
 	WRITE_ONCE(disk->removing, true);
 	cancel_work_sync(&disk->config_work);
 	pollux_stats_remove(disk);
-	if (virtqueue_is_broken(disk->queues[0].vq))
-		fail_all(disk);
+	watch_device(disk);
 	/* Waits for all that is in flight. What a stopped task polls for, the watch completes. */
 	del_gendisk(disk->gendisk);
 	blk_mq_free_tag_set(&disk->tags);
+	cancel_delayed_work_sync(&disk->broken_work);
 	mutex_lock(&disk->gone);
 	virtio_reset_device(vdev);
 	/* A change of the configuration may have come in between. */
@@ -299,9 +321,11 @@ static int __maybe_unused freeze(struct virtio_device *vdev)
 	unsigned int flags;
 
 	/* Nothing is in flight, then nothing is submitted. Tasks that poll are frozen: the watch polls for them. */
+	watch_device(disk);
 	flags = compat_freeze(queue);
 	blk_mq_quiesce_queue_nowait(queue);
 	compat_unfreeze(queue, flags);
+	cancel_delayed_work_sync(&disk->broken_work);
 	WRITE_ONCE(disk->removing, true);
 	virtio_reset_device(vdev);
 	cancel_work_sync(&disk->config_work);
@@ -399,6 +423,6 @@ static void __exit pollux_blk_exit(void)
 module_init(pollux_blk_init);
 module_exit(pollux_blk_exit);
 
-MODULE_DEVICE_TABLE(virtio, ids);
+/* No device table: no disk has it loaded unasked, beside virtio_blk. */
 MODULE_DESCRIPTION("virtio block driver: queues that are polled and interrupt-driven at once");
 MODULE_LICENSE("GPL");

@@ -11,7 +11,8 @@
  *   queues.c   how queues come and go
  *   request.c  a struct request as a virtio-blk request, and back
  *   sysfs.c    serial, cache_type
- *   stats.c    what is counted, in debugfs
+ *   stats.c    what is counted, in debugfs, and how long locks are held
+ *   trace.h    the tracepoints
  */
 #ifndef POLLUX_BLK_H
 #define POLLUX_BLK_H
@@ -91,7 +92,7 @@ enum pollux_event {
 	POLLUX_INTERRUPTS,	/* its callbacks */
 	POLLUX_IDLE_INTERRUPTS,	/* those that found nothing */
 	POLLUX_POLLS_FOUND,	/* polls that completed something */
-	POLLUX_POLLS_VAIN,	/* polls that did not */
+	POLLUX_POLLS_EMPTY,	/* polls that did not */
 	POLLUX_PARKED,		/* requests reaped for their poller by somebody else */
 	POLLUX_BY_WORKER,	/* requests the worker completed: nobody polled in time, or over budget */
 	POLLUX_OVER_BUDGET,	/* interrupts that left the rest to the worker */
@@ -102,6 +103,15 @@ enum pollux_event {
 
 struct pollux_counters {
 	u64 count[POLLUX_EVENTS];
+};
+
+/* What the queue's lock has cost while that was measured, in ns: see stats.c. */
+struct pollux_lock_times {
+	u64 taken;
+	u64 waited;
+	u64 held;
+	u64 longest_wait;
+	u64 longest_hold;
 };
 
 /* Who takes completions off a queue, and will turn the callbacks on when it finds no more. */
@@ -132,6 +142,7 @@ enum pollux_server {
  * @parked: requests that were taken off the ring where they cannot be completed
  * @watch: completes what nobody polls for, and what was too much for an interrupt
  * @disk: what it is a queue of
+ * @times: of @lock
  * @counters: see &enum pollux_event
  * @name: the virtqueue's
  */
@@ -155,6 +166,7 @@ struct pollux_queue {
 	struct pollux_chain parked;
 	struct delayed_work watch;
 	struct pollux_disk *disk;
+	struct pollux_lock_times times;
 	struct pollux_counters __percpu *counters;
 	char name[16];
 } ____cacheline_aligned_in_smp;
@@ -166,6 +178,7 @@ struct pollux_queue {
  * @gendisk: the disk
  * @tags: its tags
  * @config_work: looks at the capacity after a change of the configuration
+ * @broken_work: looks whether the device has gone, while somebody waits for its requests
  * @removing: no @config_work any more
  * @index: the disk's, from which its name and its minors are made
  * @queue_count: of @queues
@@ -178,6 +191,7 @@ struct pollux_disk {
 	struct gendisk *gendisk;
 	struct blk_mq_tag_set tags;
 	struct work_struct config_work;
+	struct delayed_work broken_work;
 	bool removing;
 	int index;
 	unsigned int queue_count;
@@ -216,6 +230,7 @@ int pollux_queues_alloc(struct pollux_disk *disk);
 void pollux_queues_free(struct pollux_disk *disk);
 int pollux_queues_find(struct pollux_disk *disk);
 unsigned int pollux_queues_depth(struct pollux_disk *disk);
+void pollux_queues_close(struct pollux_disk *disk);
 void pollux_queues_stop(struct pollux_disk *disk);
 void pollux_queues_fail(struct pollux_disk *disk);
 

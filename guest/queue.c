@@ -17,6 +17,7 @@
 #include <linux/slab.h>
 
 #include "queue.h"
+#include "trace.h"
 
 /* How many requests one interrupt completes before the worker goes on: as many as NAPI. */
 #define BUDGET 64
@@ -41,8 +42,10 @@ bool pollux_needs_calls(const struct pollux_queue *queue)
 /* Turns callbacks on. False: there is something to be taken, of which no callback will tell. */
 bool pollux_arm(struct pollux_queue *queue)
 {
-	if (!queue->armed)
+	if (!queue->armed) {
 		count_event(queue, POLLUX_ARMED);
+		trace_pollux_blk_callbacks(queue, true);
+	}
 	queue->armed = true;
 	return virtqueue_enable_cb(queue->vq);
 }
@@ -52,6 +55,7 @@ static void disarm(struct pollux_queue *queue)
 	if (!queue->armed)
 		return;
 	count_event(queue, POLLUX_DISARMED);
+	trace_pollux_blk_callbacks(queue, false);
 	queue->armed = false;
 	virtqueue_disable_cb(queue->vq);
 }
@@ -68,6 +72,7 @@ static void give(struct pollux_queue *queue, struct pollux_chain *chain, struct 
 	if (!request->polled)
 		queue->urgent = true;
 	count_event(queue, POLLUX_PARKED);
+	trace_pollux_blk_parked(queue, queue->waiting);
 }
 
 /*
@@ -185,16 +190,17 @@ void pollux_interrupt(struct virtqueue *vq)
 	struct pollux_disk *disk = vq->vdev->priv;
 	struct pollux_queue *queue = &disk->queues[vq->index];
 	unsigned int count, left = BUDGET;
-	bool ended = false, found = false, urgent;
+	bool ended = false, urgent;
 	struct pollux_chain done;
-	unsigned long flags;
+	struct pollux_hold hold;
 
 	count_event(queue, POLLUX_INTERRUPTS);
 	chain_init(&done);
-	spin_lock_irqsave(&queue->lock, flags);
+	queue_lock(queue, &hold);
 	if (!begin_service(queue, POLLUX_INTERRUPT)) {
-		spin_unlock_irqrestore(&queue->lock, flags);
+		queue_unlock(queue, &hold);
 		count_event(queue, POLLUX_IDLE_INTERRUPTS);
+		trace_pollux_blk_interrupt(queue, 0);
 		return;
 	}
 	for (;;) {
@@ -202,21 +208,20 @@ void pollux_interrupt(struct virtqueue *vq)
 		left -= count;
 		if (!count)
 			ended = end_service(queue);
-		else
-			found = true;
 		if (!ended && !left)
 			queue->server = POLLUX_WORKER;
 		urgent = pollux_take_urgent(queue);
-		spin_unlock_irqrestore(&queue->lock, flags);
+		queue_unlock(queue, &hold);
 		complete_chain(&done, NULL);
 		if (urgent)
 			pollux_call_worker(queue);
 		if (ended || !left)
 			break;
-		spin_lock_irqsave(&queue->lock, flags);
+		queue_lock(queue, &hold);
 	}
-	if (!found)
+	if (left == BUDGET)
 		count_event(queue, POLLUX_IDLE_INTERRUPTS);
+	trace_pollux_blk_interrupt(queue, BUDGET - left);
 	if (!ended) {
 		count_event(queue, POLLUX_OVER_BUDGET);
 		pollux_call_worker(queue);
@@ -232,13 +237,14 @@ void pollux_watch(struct work_struct *work)
 	struct pollux_queue *queue = container_of(to_delayed_work(work), struct pollux_queue, watch);
 	bool serves, ended, again;
 	struct pollux_chain done;
+	struct pollux_hold hold;
 	unsigned int count;
 
 	chain_init(&done);
 	do {
 		count = 0;
 		ended = true;
-		spin_lock_irq(&queue->lock);
+		queue_lock(queue, &hold);
 		/* A poller that is at it needs no help. */
 		serves = queue->server == POLLUX_WORKER || !queue->polled_lately;
 		queue->polled_lately = false;
@@ -250,7 +256,7 @@ void pollux_watch(struct work_struct *work)
 		queue->urgent = false;
 		again = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
 		queue->watched = again;
-		spin_unlock_irq(&queue->lock);
+		queue_unlock(queue, &hold);
 		this_cpu_add(queue->counters->count[POLLUX_BY_WORKER], count);
 		complete_chain(&done, NULL);
 		cond_resched();
@@ -280,21 +286,21 @@ int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 {
 	struct pollux_queue *queue = queue_of(hctx);
 	struct pollux_chain plain, polled;
-	unsigned long flags;
+	struct pollux_hold hold;
 	unsigned int found;
 
 	if (!look(queue)) {
-		count_event(queue, POLLUX_POLLS_VAIN);
+		count_event(queue, POLLUX_POLLS_EMPTY);
 		return 0;
 	}
 	chain_init(&plain);
 	chain_init(&polled);
 	/* Of a packed ring we see no index: look under the lock, unless somebody else does. */
 	if (READ_ONCE(queue->packed)) {
-		if (!spin_trylock_irqsave(&queue->lock, flags))
+		if (!queue_trylock(queue, &hold))
 			return 0;
 	} else {
-		spin_lock_irqsave(&queue->lock, flags);
+		queue_lock(queue, &hold);
 	}
 	found = unpark(queue, &polled);
 	if (!queue->stopped) {
@@ -304,10 +310,11 @@ int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	}
 	if (found)
 		queue->polled_lately = true;
-	spin_unlock_irqrestore(&queue->lock, flags);
+	queue_unlock(queue, &hold);
 	/* Others sleep until theirs are completed. */
 	complete_chain(&plain, NULL);
 	complete_chain(&polled, batch);
-	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_VAIN);
+	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_EMPTY);
+	trace_pollux_blk_poll(queue, found);
 	return found;
 }

@@ -5,6 +5,9 @@
 #ifndef POLLUX_QUEUE_H
 #define POLLUX_QUEUE_H
 
+#include <linux/jump_label.h>
+#include <linux/timekeeping.h>
+
 #include "pollux_blk.h"
 
 /* How long a polled request may lie without a poll: within twice this it is completed. */
@@ -15,6 +18,43 @@ extern bool pollux_quiet_while_polled;
 #else
 #define pollux_quiet_while_polled false
 #endif
+
+/* The queue's lock, in somebody's hands. */
+struct pollux_hold {
+	unsigned long flags;
+	u64 asked;	/* in ns; 0: not measured */
+	u64 taken;
+};
+
+DECLARE_STATIC_KEY_FALSE(pollux_lock_timed);
+
+/* stats.c; under the lock, as the last thing. */
+void pollux_time_lock(struct pollux_queue *queue, const struct pollux_hold *hold);
+
+static inline void queue_lock(struct pollux_queue *queue, struct pollux_hold *hold)
+	__acquires(&queue->lock)
+{
+	bool timed = static_branch_unlikely(&pollux_lock_timed);
+
+	hold->asked = timed ? ktime_get_ns() : 0;
+	spin_lock_irqsave(&queue->lock, hold->flags);
+	if (timed)
+		hold->taken = ktime_get_ns();
+}
+
+static inline bool queue_trylock(struct pollux_queue *queue, struct pollux_hold *hold)
+{
+	hold->asked = 0;
+	return spin_trylock_irqsave(&queue->lock, hold->flags);
+}
+
+static inline void queue_unlock(struct pollux_queue *queue, struct pollux_hold *hold)
+	__releases(&queue->lock)
+{
+	if (static_branch_unlikely(&pollux_lock_timed) && hold->asked)
+		pollux_time_lock(queue, hold);
+	spin_unlock_irqrestore(&queue->lock, hold->flags);
+}
 
 /* These are called under the queue's lock. */
 bool pollux_needs_calls(const struct pollux_queue *queue);

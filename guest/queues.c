@@ -3,11 +3,20 @@
  * How queues come and go.
  */
 #include <linux/interrupt.h>
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
 #include "pollux_blk.h"
+
+static unsigned int num_request_queues;
+module_param(num_request_queues, uint, 0444);
+MODULE_PARM_DESC(num_request_queues, "At most so many queues for a disk; 0: as many as CPUs can use");
+
+static unsigned int queue_depth;
+module_param(queue_depth, uint, 0444);
+MODULE_PARM_DESC(queue_depth, "At most so many requests in flight on a queue; 0: as many as its ring holds");
 
 struct workqueue_struct *pollux_workers;
 
@@ -28,6 +37,8 @@ int pollux_queues_alloc(struct pollux_disk *disk)
 	if (!count)
 		return -EINVAL;
 	disk->queue_count = min_t(unsigned int, count, nr_cpu_ids);
+	if (num_request_queues)
+		disk->queue_count = min(disk->queue_count, num_request_queues);
 	disk->queues = kcalloc(disk->queue_count, sizeof(*disk->queues), GFP_KERNEL);
 	if (!disk->queues)
 		return -ENOMEM;
@@ -114,10 +125,27 @@ unsigned int pollux_queues_depth(struct pollux_disk *disk)
 		depth = min(depth, disk->queues[index].vq->num_free);
 	if (!virtio_has_feature(disk->vdev, VIRTIO_RING_F_INDIRECT_DESC))
 		depth /= 3;
+	if (queue_depth)
+		depth = min(depth, queue_depth);
 	depth = clamp(depth, 1u, (unsigned int)BLK_MQ_MAX_DEPTH);
 	for (index = 0; index < disk->queue_count; index++)
 		disk->queues[index].depth = depth;
 	return depth;
+}
+
+/**
+ * pollux_queues_close() - nothing is put on the rings any more, and nothing taken off
+ * @disk: whose requests fail from now on; those in the rings stay there
+ */
+void pollux_queues_close(struct pollux_disk *disk)
+{
+	unsigned int index;
+
+	for (index = 0; index < disk->queue_count; index++) {
+		spin_lock_irq(&disk->queues[index].lock);
+		disk->queues[index].stopped = true;
+		spin_unlock_irq(&disk->queues[index].lock);
+	}
 }
 
 /**
@@ -144,7 +172,7 @@ void pollux_queues_stop(struct pollux_disk *disk)
 
 /**
  * pollux_queues_fail() - ends all requests in the rings with an error
- * @disk: whose device has gone or been reset, and to which nothing is submitted
+ * @disk: whose device has been reset, and whose queues are closed
  *
  * Each request is completed once: either it was taken off the ring before, or it is detached here.
  */
@@ -157,7 +185,6 @@ void pollux_queues_fail(struct pollux_disk *disk)
 	for (index = 0; index < disk->queue_count; index++) {
 		queue = &disk->queues[index];
 		spin_lock_irq(&queue->lock);
-		queue->stopped = true;
 		while ((request = virtqueue_detach_unused_buf(queue->vq))) {
 			request->status = VIRTIO_BLK_S_IOERR;
 			chain_add(&queue->parked, request);

@@ -1,12 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What is counted, in debugfs: /sys/kernel/debug/pollux_blk/DISK, a line for each queue.
+ *
+ * How long the lock of a queue is waited for and held is measured while the parameter time_locks is set. It costs
+ * nothing while it is not.
  */
 #include <linux/debugfs.h>
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/seq_file.h>
 
-#include "pollux_blk.h"
+#include "queue.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+DEFINE_STATIC_KEY_FALSE(pollux_lock_timed);
+
+static bool time_locks;
+
+static int set_time_locks(const char *value, const struct kernel_param *parameter)
+{
+	int error = param_set_bool(value, parameter);
+
+	if (error)
+		return error;
+	if (time_locks)
+		static_branch_enable(&pollux_lock_timed);
+	else
+		static_branch_disable(&pollux_lock_timed);
+	return 0;
+}
+
+static const struct kernel_param_ops time_locks_ops = {
+	.flags = KERNEL_PARAM_OPS_FL_NOARG,
+	.set = set_time_locks,
+	.get = param_get_bool,
+};
+module_param_cb(time_locks, &time_locks_ops, &time_locks, 0644);
+MODULE_PARM_DESC(time_locks, "Measure how long the locks of queues are waited for and held");
+
+void pollux_time_lock(struct pollux_queue *queue, const struct pollux_hold *hold)
+{
+	u64 waited = hold->taken - hold->asked, held = ktime_get_ns() - hold->taken;
+	struct pollux_lock_times *times = &queue->times;
+
+	times->taken++;
+	times->waited += waited;
+	times->held += held;
+	times->longest_wait = max(times->longest_wait, waited);
+	times->longest_hold = max(times->longest_hold, held);
+	trace_pollux_blk_lock(queue, waited, held);
+}
 
 static const char *const names[POLLUX_EVENTS] = {
 	[POLLUX_SUBMITTED] = "requests",
@@ -15,7 +60,7 @@ static const char *const names[POLLUX_EVENTS] = {
 	[POLLUX_INTERRUPTS] = "interrupts",
 	[POLLUX_IDLE_INTERRUPTS] = "idle-interrupts",
 	[POLLUX_POLLS_FOUND] = "polls-found",
-	[POLLUX_POLLS_VAIN] = "polls-vain",
+	[POLLUX_POLLS_EMPTY] = "polls-empty",
 	[POLLUX_PARKED] = "parked",
 	[POLLUX_BY_WORKER] = "by-worker",
 	[POLLUX_OVER_BUDGET] = "over-budget",
@@ -35,16 +80,29 @@ static u64 sum(const struct pollux_queue *queue, enum pollux_event event)
 	return total;
 }
 
+static void show_queue(struct seq_file *file, struct pollux_queue *queue)
+{
+	struct pollux_lock_times times;
+	unsigned int event;
+
+	spin_lock_irq(&queue->lock);
+	times = queue->times;
+	spin_unlock_irq(&queue->lock);
+	for (event = 0; event < POLLUX_EVENTS; event++)
+		seq_printf(file, " %s=%llu", names[event], sum(queue, event));
+	seq_printf(file, " locks-timed=%llu lock-wait-ns=%llu longest-wait-ns=%llu", times.taken, times.waited,
+		   times.longest_wait);
+	seq_printf(file, " lock-hold-ns=%llu longest-hold-ns=%llu\n", times.held, times.longest_hold);
+}
+
 static int disk_show(struct seq_file *file, void *unused)
 {
 	struct pollux_disk *disk = file->private;
-	unsigned int index, event;
+	unsigned int index;
 
 	for (index = 0; index < disk->queue_count; index++) {
 		seq_printf(file, "queue=%u", index);
-		for (event = 0; event < POLLUX_EVENTS; event++)
-			seq_printf(file, " %s=%llu", names[event], sum(&disk->queues[index], event));
-		seq_putc(file, '\n');
+		show_queue(file, &disk->queues[index]);
 	}
 	return 0;
 }

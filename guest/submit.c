@@ -8,6 +8,7 @@
 #include <linux/module.h>
 
 #include "queue.h"
+#include "trace.h"
 
 static bool kick_under_lock;
 module_param(kick_under_lock, bool, 0644);
@@ -39,7 +40,15 @@ static int put(struct pollux_queue *queue, struct pollux_request *request)
 		queue->plain++;
 	}
 	count_event(queue, POLLUX_SUBMITTED);
+	trace_pollux_blk_submit(queue, request->polled);
 	return 0;
+}
+
+static void kick_now(struct pollux_queue *queue)
+{
+	count_event(queue, POLLUX_KICKS);
+	trace_pollux_blk_kick(queue, kick_under_lock);
+	virtqueue_notify(queue->vq);
 }
 
 /* After requests were put on the ring, under the lock: who is told of their completion, and the device of them? */
@@ -60,8 +69,7 @@ static struct afterwards announce(struct pollux_queue *queue, bool kick)
 	queue->watched |= then.watch;
 	then.kick = kick && virtqueue_kick_prepare(queue->vq);
 	if (then.kick && kick_under_lock) {
-		count_event(queue, POLLUX_KICKS);
-		virtqueue_notify(queue->vq);
+		kick_now(queue);
 		then.kick = false;
 	}
 	return then;
@@ -70,10 +78,8 @@ static struct afterwards announce(struct pollux_queue *queue, bool kick)
 /* Without the lock. The virtqueue is there: blk-mq calls us in an RCU section, which its end waits for. */
 static void follow_up(struct pollux_queue *queue, struct afterwards then)
 {
-	if (then.kick) {
-		count_event(queue, POLLUX_KICKS);
-		virtqueue_notify(queue->vq);
-	}
+	if (then.kick)
+		kick_now(queue);
 	if (then.watch)
 		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
 	if (then.worker)
@@ -85,17 +91,17 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 {
 	struct pollux_queue *queue = queue_of(hctx);
 	struct afterwards then;
-	unsigned long flags;
+	struct pollux_hold hold;
 	blk_status_t status;
 	int error;
 
 	status = pollux_prepare(queue->disk->vdev, data->rq);
 	if (status)
 		return status;
-	spin_lock_irqsave(&queue->lock, flags);
+	queue_lock(queue, &hold);
 	error = put(queue, blk_mq_rq_to_pdu(data->rq));
 	then = announce(queue, data->last || error);
-	spin_unlock_irqrestore(&queue->lock, flags);
+	queue_unlock(queue, &hold);
 	follow_up(queue, then);
 	if (!error)
 		return BLK_STS_OK;
@@ -115,11 +121,11 @@ static void commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
 	struct pollux_queue *queue = queue_of(hctx);
 	struct afterwards then;
-	unsigned long flags;
+	struct pollux_hold hold;
 
-	spin_lock_irqsave(&queue->lock, flags);
+	queue_lock(queue, &hold);
 	then = announce(queue, true);
-	spin_unlock_irqrestore(&queue->lock, flags);
+	queue_unlock(queue, &hold);
 	follow_up(queue, then);
 }
 
@@ -129,17 +135,17 @@ static void submit_chain(struct pollux_queue *queue, struct pollux_chain *batch)
 	struct pollux_request *request;
 	struct pollux_chain refused;
 	struct afterwards then;
-	unsigned long flags;
+	struct pollux_hold hold;
 	struct request *rq;
 
 	chain_init(&refused);
-	spin_lock_irqsave(&queue->lock, flags);
+	queue_lock(queue, &hold);
 	while ((request = chain_pop(batch))) {
 		if (put(queue, request))
 			chain_add(&refused, request);
 	}
 	then = announce(queue, true);
-	spin_unlock_irqrestore(&queue->lock, flags);
+	queue_unlock(queue, &hold);
 	follow_up(queue, then);
 	while ((request = chain_pop(&refused))) {
 		rq = blk_mq_rq_from_pdu(request);

@@ -13,8 +13,9 @@
 #   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
 #   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
 #   prometheus/*                Prometheus and its promtool, whose package would start a service
-#   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes), and
-#                               our own driver in guest/ for it
+#   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes)
+#   packaging/*.deb             DKMS and initramfs-tools, which a test installs our driver's package with
+#   */pollux_blk.ko             our own driver in guest/ for each of these kernels
 #
 # Each item leaves a stamp when it is complete; delete the directory to fetch anew. Nothing is asked of
 # the network once all stamps are there.
@@ -208,8 +209,8 @@ build_fio() {
 # the recipe changed.
 build_uml() {
     local item=uml into package key
-    key=$(cat "$here"/guest/uml/* | sha256sum)
-    if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/uml/linux" ]; then
+    key=$(cat "$here"/guest/uml/{build.sh,config,idle.patch} | sha256sum)
+    if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/$item/linux" ]; then
         say "$item: there"
         return
     fi
@@ -222,28 +223,62 @@ build_uml() {
     dpkg -x "$into"/*.deb "$into/root"
     "$here/guest/uml/build.sh" "$into/root/usr/src/$package.tar.xz" "$into/uml" >"$into/log" 2>&1 ||
         die "User-Mode Linux does not build; see $into/log"
-    rm -rf "${peers:?}/uml"
-    mv "$into/uml" "$peers/uml"
+    rm -rf "${peers:?}/$item"
+    mv "$into/uml" "$peers/$item"
     rm -rf "$into"
     echo "$key" >"$peers/stamps/$item"
 }
 
-# build_module: our own driver of the guest for it, with the parameters that tests want. Again whenever either changed.
+# --- the headers of the guests' kernels --------------------------------------------------------------
+
+# fetch_headers ITEM: of the kernel in ITEM, into ITEM/build.
+fetch_headers() {
+    local item=$1 version into packages package
+    version=$(basename "$peers/$item/lib/modules"/*)
+    has_stamp "$item-headers" "$item/build/Makefile" "$item/headers" && return
+    refresh_lists "${bookworm[@]}"
+    say "$item-headers: fetching those of $version"
+    into=$(scratch "$item-headers")
+    packages=$(apt-cache "${private_apt[@]}" depends "linux-headers-$version" |
+        awk '$2 ~ /^linux-(headers|kbuild)-/ { print $2 }')
+    (cd "$into" && timeout 600 apt-get -qq "${private_apt[@]}" download "linux-headers-$version" $packages)
+    rm -rf "${peers:?}/$item/headers"
+    mkdir -p "$peers/$item/headers"
+    for package in "$into"/*.deb; do dpkg -x "$package" "$peers/$item/headers"; done
+    # They name the folder that they are not installed in.
+    sed -i "s|include /usr/src|include $peers/$item/headers/usr/src|" \
+        "$peers/$item/headers/usr/src/linux-headers-$version/Makefile"
+    ln -sfn "headers/usr/src/linux-headers-$version" "$peers/$item/build"
+    rm -rf "$into"
+    stamp "$item-headers"
+}
+
+# --- modules: our own driver of the guest, and a load generator --------------------------------------
+
+driver=("$here"/../guest/{Kbuild,*.[ch]})
+generator=("$here"/guest/uml/{Kbuild,kblkbench.c})
+
+# build_module NAME SOURCES ITEM ARGUMENT…: for the kernel in ITEM, which make finds by ARGUMENT…, of the files in the array
+# SOURCES, with the parameters that tests want. Again whenever either changed.
 build_module() {
-    local item=pollux_blk into key
-    key=$(cat "$here"/../guest/{Kbuild,*.[ch]} "$peers/stamps/uml" | sha256sum)
-    if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/uml/$item.ko" ]; then
-        say "$item: there"
+    local name=$1 item=$3 into key
+    local -n sources=$2
+    shift 3
+    key=$(cat "${sources[@]}" "$peers/stamps/$item" | sha256sum)
+    if [ "$key" = "$(cat "$peers/stamps/$item-$name" 2>/dev/null)" ] && [ -e "$peers/$item/$name.ko" ]; then
+        say "$item: $name: there"
         return
     fi
-    say "$item: building it for User-Mode Linux"
-    into=$(scratch "$item")
-    cp "$here"/../guest/{Kbuild,*.[ch]} "$into/"
-    make -s -C "$peers/uml/build/source" ARCH=um "O=$peers/uml/build/kernel" "M=$into" TEST=1 W=1 modules >"$into/log" 2>&1 ||
+    say "$item: building $name"
+    into=$(scratch "$item-$name")
+    cp "${sources[@]}" "$into/"
+    # Without what only a kernel's own debugger wants (the tools for it are not here).
+    make -s "$@" "M=$into" TEST=1 W=1 CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$into/log" 2>&1 ||
         die "the module does not build; see $into/log"
-    mv "$into/$item.ko" "$peers/uml/"
+    ! grep -E 'warning:' "$into/log" || die "the module does not build without warnings"
+    mv "$into/$name.ko" "$peers/$item/"
     rm -rf "$into"
-    echo "$key" >"$peers/stamps/$item"
+    echo "$key" >"$peers/stamps/$item-$name"
 }
 
 # --- Prometheus, unpacked: the package would start a service ----------------------------------------
@@ -259,6 +294,24 @@ fetch_prometheus() {
     rm -rf "${peers:?}/$item"
     mkdir -p "$peers/$item"
     mv "$into"/root/usr/bin/{promtool,prometheus} "$peers/$item/"
+    rm -rf "$into"
+    stamp "$item"
+}
+
+# --- packages that are only unpacked, for a Debian of its own ---------------------------------------
+
+# fetch_packaging: what installs our driver's package and makes an initramfs with it. Here they would replace the init system's.
+fetch_packaging() {
+    local item=packaging into
+    has_stamp "$item" "$item" && return
+    refresh_lists "${bookworm[@]}"
+    say "$item: fetching"
+    into=$(scratch "$item")
+    (cd "$into" && timeout 600 apt-get -qq "${private_apt[@]}" download dkms/bookworm initramfs-tools/bookworm \
+        initramfs-tools-core/bookworm klibc-utils/bookworm libklibc/bookworm udev/bookworm)
+    rm -rf "${peers:?}/$item"
+    mkdir "$peers/$item"
+    mv "$into"/*.deb "$peers/$item/"
     rm -rf "$into"
     stamp "$item"
 }
@@ -305,9 +358,16 @@ fetch_kernel linux61 bookworm
 fetch_kernel linux612 bookworm-backports
 fetch_qemu10
 fetch_prometheus
+fetch_packaging
 build_fio
 build_uml
-build_module
+for_uml=(-C "$peers/uml/build/source" ARCH=um "O=$peers/uml/build/kernel")
+build_module pollux_blk driver uml "${for_uml[@]}"
+build_module kblkbench generator uml "${for_uml[@]}"
+fetch_headers linux61
+fetch_headers linux612
+build_module pollux_blk driver linux61 -C "$peers/linux61/build"
+build_module pollux_blk driver linux612 -C "$peers/linux612/build"
 build_initrd linux61
 build_initrd linux612
 verify qemu-system-x86_64 7.

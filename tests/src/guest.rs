@@ -52,26 +52,83 @@ pub enum Kernel {
     Linux612,
 }
 
+/// Which driver has the guest's disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Driver {
+    /// The kernel's own.
+    VirtioBlk,
+    /// Ours, in `guest/`.
+    PolluxBlk,
+}
+
+/// A kernel and the driver of its disks: the kernel's own, unless [`Kernel::driven_by`] says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct System {
+    kernel: Kernel,
+    driver: Driver,
+}
+
+impl From<Kernel> for System {
+    fn from(kernel: Kernel) -> Self {
+        kernel.driven_by(Driver::VirtioBlk)
+    }
+}
+
+impl System {
+    /// Finds what boots it; `None` (and `SKIP` on the output) if a part is missing.
+    pub fn machine(self) -> Option<Machine> {
+        let machine = self.kernel.machine()?;
+        let module = match self.driver {
+            Driver::VirtioBlk => None,
+            Driver::PolluxBlk => Some(peers::fetched(&format!(
+                "{}/pollux_blk.ko",
+                self.kernel.folder()
+            ))?),
+        };
+        Some(Machine { module, ..machine })
+    }
+}
+
 /// The files that boot a [`Kernel`].
 #[derive(Clone, Debug)]
 pub struct Machine {
     qemu: PathBuf,
     kernel: PathBuf,
     initrd: PathBuf,
+    /// Our own driver, which is loaded instead of `virtio_blk`.
+    module: Option<PathBuf>,
 }
 
 impl Kernel {
     /// Finds what boots this kernel; `None` (and `SKIP` on the output) if a part is missing.
     pub fn machine(self) -> Option<Machine> {
-        let (qemu, folder) = match self {
-            Self::Linux61 => (peers::installed("qemu-system-x86_64"), "linux61"),
-            Self::Linux612 => (peers::fetched("qemu10/bin/qemu-system-x86_64"), "linux612"),
+        let qemu = match self {
+            Self::Linux61 => peers::installed("qemu-system-x86_64"),
+            Self::Linux612 => peers::fetched("qemu10/bin/qemu-system-x86_64"),
         };
+        let folder = self.folder();
         Some(Machine {
             qemu: qemu?,
             kernel: peers::fetched(&format!("{folder}/vmlinuz"))?,
             initrd: peers::fetched(&format!("{folder}/initrd"))?,
+            module: None,
         })
+    }
+
+    /// This kernel, with `driver` for its disks.
+    pub const fn driven_by(self, driver: Driver) -> System {
+        System {
+            kernel: self,
+            driver,
+        }
+    }
+
+    /// Where `tests/setup.sh` puts what belongs to it.
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Linux61 => "linux61",
+            Self::Linux612 => "linux612",
+        }
     }
 
     /// The qemu-storage-daemon of the same version as this kernel's QEMU.
@@ -137,13 +194,15 @@ pub struct Guest {
     disks: Vec<VhostUserBlk>,
     kernel_arguments: Vec<String>,
     reset: Reset,
-    migrates: Migrates,
+    monitored: Monitored,
+    more: Vec<String>,
+    initrd: Option<PathBuf>,
     patience: Duration,
 }
 
-/// Will a guest move to another QEMU?
+/// Is QEMU told what to do while the guest runs?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Migrates {
+enum Monitored {
     No,
     Yes,
 }
@@ -160,7 +219,9 @@ impl Guest {
             disks: Vec::new(),
             kernel_arguments: Vec::new(),
             reset: Reset::Ends,
-            migrates: Migrates::No,
+            monitored: Monitored::No,
+            more: Vec::new(),
+            initrd: None,
             patience: PATIENCE,
         }
     }
@@ -183,6 +244,13 @@ impl Guest {
     #[must_use]
     pub fn disk(mut self, disk: VhostUserBlk) -> Self {
         self.disks.push(disk);
+        self
+    }
+
+    /// Boots from `initrd` as it is, which leaves its script to whatever it starts.
+    #[must_use]
+    pub fn initrd(mut self, initrd: &Path) -> Self {
+        self.initrd = Some(initrd.to_owned());
         self
     }
 
@@ -217,7 +285,25 @@ impl Guest {
     /// It can go on in another QEMU: see [`Running::migrate`].
     #[must_use]
     pub fn migrates(mut self) -> Self {
-        self.migrates = Migrates::Yes;
+        self.monitored = Monitored::Yes;
+        self
+    }
+
+    /// It may fall asleep: see [`Running::wake`].
+    #[must_use]
+    pub fn sleeps(mut self) -> Self {
+        self.monitored = Monitored::Yes;
+        self
+    }
+
+    /// Adds the disk in the file `image` that QEMU serves itself, by a device with `properties`, after all others.
+    #[must_use]
+    pub fn own_disk(mut self, image: &Path, properties: &str) -> Self {
+        let name = format!("own{}", self.more.len());
+        let file = format!("driver=file,node-name={name},filename={}", image.display());
+        let device = format!("virtio-blk-pci,drive={name},{properties}");
+        let arguments = ["-blockdev", &file, "-device", &device];
+        self.more.extend(arguments.map(str::to_owned));
         self
     }
 
@@ -249,9 +335,9 @@ impl Guest {
 
     fn boot(&self) -> io::Result<Running> {
         let (mut command, folder) = self.prepare()?;
-        let monitor = match self.migrates {
-            Migrates::No => None,
-            Migrates::Yes => Some(monitored(&mut command, &folder)?),
+        let monitor = match self.monitored {
+            Monitored::No => None,
+            Monitored::Yes => Some(monitored(&mut command, &folder)?),
         };
         Running::start(&mut command, folder, self.patience, monitor.as_ref())
     }
@@ -259,6 +345,9 @@ impl Guest {
     /// The command that runs it, and the folder with what that needs.
     fn prepare(&self) -> io::Result<(Command, TempDir)> {
         let folder = tempfile::tempdir()?;
+        if let Some(initrd) = &self.initrd {
+            return Ok((self.command(initrd), folder));
+        }
         let initrd = folder.path().join("initrd");
         let script = format!("{LIBRARY}\n{}", self.script);
         let base = std::fs::read(&self.machine.initrd)?;
@@ -268,6 +357,9 @@ impl Guest {
         ];
         for path in &self.programs {
             files.extend(program::with_libraries(path)?);
+        }
+        if let Some(module) = &self.machine.module {
+            files.push(("modules/pollux_blk.ko".to_owned(), std::fs::read(module)?));
         }
         let files = files
             .iter()
@@ -296,8 +388,12 @@ impl Guest {
         command.arg("-kernel").arg(&self.machine.kernel);
         command.arg("-initrd").arg(initrd);
         // loglevel=5: warnings are worth seeing, the boot messages are not.
+        let driver = match &self.machine.module {
+            None => "",
+            Some(_) => "driver=pollux_blk", // for init
+        };
         let kernel_arguments = format!(
-            "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off {}",
+            "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off {driver} {}",
             self.kernel_arguments.join(" ")
         );
         command.args(["-append", &kernel_arguments]);
@@ -307,6 +403,7 @@ impl Guest {
             let device = format!("vhost-user-blk-pci,chardev=disk{index}{}", disk.properties);
             command.args(["-chardev", &chardev, "-device", &device]);
         }
+        command.args(&self.more);
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command

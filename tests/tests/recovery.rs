@@ -15,7 +15,7 @@ use pollux_tests::executions::Executions;
 use pollux_tests::frontend::{
     Driver, Inflight, PAGE, QUEUE_ENTRIES, SLOTS, Status, TWO_QUEUES, description,
 };
-use pollux_tests::guest::{Kernel, Lab, VhostUserBlk};
+use pollux_tests::guest::{Kernel, Lab, System, VhostUserBlk};
 use pollux_tests::process::eventually;
 use pollux_tests::random::{Random, seed};
 use pollux_tests::records::{Expected, RECORD, Record};
@@ -346,8 +346,8 @@ fn all_go_on(disks: &[Disk], random: &mut Random) {
 
 /// fio verifies what it writes to one disk, and numbered records go to another, past the page cache; the
 /// daemons of both are killed at any moment, and QEMU connects to the next.
-fn a_guest_goes_on(kernel: Kernel, kills: usize) {
-    let Some(lab) = Lab::open(kernel) else {
+fn a_guest_goes_on(system: impl Into<System>, kills: usize) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let seed = seed();

@@ -1,8 +1,8 @@
 # pollux_blk on a disk of 256 MiB with one queue, which is polled and interrupt-driven at once.
 mount -t debugfs debug /sys/kernel/debug
 
-# told WHAT: one of the driver's counters, over all queues.
-told() { tr ' ' '\n' </sys/kernel/debug/pollux_blk/vda | awk -F= -v n="$1" '$1 == n { sum += $2 } END { print sum + 0 }'; }
+# told WHAT [DISK]: one of the driver's counters, over all queues.
+told() { tr ' ' '\n' <"/sys/kernel/debug/pollux_blk/${2:-vda}" | awk -F= -v n="$1" '$1 == n { sum += $2 } END { print sum + 0 }'; }
 
 # interrupts_of_all: of every virtio device, which share one line here.
 interrupts_of_all() { awk '/virtio/ { for (i = 2; $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts; }

@@ -1,17 +1,20 @@
 # The device is taken away and given back under load of both kinds.
 device=$(virtio_name vda)
+disk=vda
 for round in $(seq 5); do
     for kind in "io_uring --hipri" libaio; do
-        fio --name=load --filename=/dev/vda --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \
+        fio --name=load --filename=/dev/$disk --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \
             --time_based --runtime=30 --output=/dev/null 2>/dev/null &
     done
-    asked=$(told requests)
-    while [ "$(told requests)" -lt $((asked + 2000)) ]; do :; done
+    asked=$(told requests $disk)
+    while [ "$(told requests $disk)" -lt $((asked + 2000)) ]; do :; done
     echo "$device" >/sys/bus/virtio/drivers/pollux_blk/unbind
-    [ ! -e /sys/block/vda ] || fail "the disk is still there"
+    [ ! -e /sys/block/$disk ] || fail "the disk is still there"
     wait # the load fails, and ends
     echo "$device" >/sys/bus/virtio/drivers/pollux_blk/bind
+    # A ring of io_uring that is on its way out may still hold the old disk, and its name.
+    disk=$(basename /sys/bus/virtio/devices/$device/block/*)
     echo "ok: taken away and given back, $round"
 done
-drive vda --rw=randrw --bs=4k --size=16m --ioengine=io_uring --hipri --iodepth=16 --verify=crc32c --do_verify=1
+drive $disk --rw=randrw --bs=4k --size=16m --ioengine=io_uring --hipri --iodepth=16 --verify=crc32c --do_verify=1
 quiet

@@ -13,6 +13,7 @@ cat /sys/kernel/debug/pollux_blk/vda
 
 mkfs.ext4 -q /dev/vda
 mount -o discard /dev/vda /mnt
+
 tar --create --directory /usr/bin --file /mnt/tar . 2>/dev/null || true
 sha256sum </mnt/tar >/tmp/before
 umount /mnt

@@ -4,7 +4,7 @@ set -- $QUEUES
 for disk in vda vdb vdc; do
     wanted=$1
     shift
-    equal "the driver of $disk" "$(basename "$(readlink "/sys/block/$disk/device/driver")")" virtio_blk
+    equal "the driver of $disk" "$(basename "$(readlink "/sys/block/$disk/device/driver")")" "${driver:-virtio_blk}"
     equal "the number of queues of $disk" "$(queues "$disk")" "$wanted"
     equal "the size of $disk" "$(blockdev --getsize64 "/dev/$disk")" $((64 << 20))
 

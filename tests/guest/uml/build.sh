@@ -3,14 +3,13 @@
 #
 #   build.sh SOURCE-TARBALL OUTPUT
 #
-# OUTPUT gets `linux`, `virtio_blk.ko`, `kblkbench.ko`, a load generator inside the kernel, and in `build/` what other
-# modules are built with. Three minutes on two processors.
+# OUTPUT gets `linux`, `virtio_blk.ko`, and in `build/` what other modules are built with. Three minutes on two processors.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 tarball=$1 output=$2
 work=$(dirname "$tarball")/uml-build
-mkdir -p "$work"/{source,kernel,kblkbench} "$output"
+mkdir -p "$work"/{source,kernel} "$output"
 
 tar --extract --file "$tarball" --directory "$work/source" --strip-components 1
 patch --quiet --strip 1 --directory "$work/source" <"$here/idle.patch"
@@ -19,17 +18,13 @@ kernel=(make -s -C "$work/source" ARCH=um "O=$work/kernel")
 (cd "$work/kernel" && "$work/source/scripts/kconfig/merge_config.sh" -m .config "$here/config" >/dev/null)
 "${kernel[@]}" olddefconfig
 # What merge_config could not set is left out silently; the tests need these.
-for option in SMP VIRTIO_UML MODULES HOSTFS EXT4_FS IO_URING; do
-    grep -q "^CONFIG_$option=y" "$work/kernel/.config" || { echo "the kernel lacks CONFIG_$option" >&2; exit 1; }
+for option in $(sed -n 's/^\(CONFIG_[A-Z0-9_]*\)=y$/\1/p' "$here/config"); do
+    grep -q "^$option=y" "$work/kernel/.config" || { echo "the kernel lacks $option" >&2; exit 1; }
 done
 "${kernel[@]}" -j"$(nproc)" linux modules
 
-cp "$here/kblkbench.c" "$work/kblkbench/"
-echo 'obj-m := kblkbench.o' >"$work/kblkbench/Makefile"
-"${kernel[@]}" M="$work/kblkbench" modules
-
 strip -o "$output/linux" "$work/kernel/linux"
-cp "$work/kernel/drivers/block/virtio_blk.ko" "$work/kblkbench/kblkbench.ko" "$output/"
+cp "$work/kernel/drivers/block/virtio_blk.ko" "$output/"
 
 # Of the sources, modules need the headers and the build's own scripts.
 rm -rf "$output/build"

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::running::Console;
-use super::{Export, Guest, Kernel, Machine, Outcome, Running, VhostUserBlk};
+use super::{Export, Guest, Machine, Outcome, Running, System, VhostUserBlk};
 use crate::server::Server;
 use crate::subject::{self, Program};
 
@@ -23,15 +23,16 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A lab for guests with `kernel`; `None` (and `SKIP` on the output) if a peer is missing.
-    pub fn open(kernel: Kernel) -> Option<Self> {
+    /// A lab for guests with `system`; `None` (and `SKIP` on the output) if a peer is missing.
+    pub fn open(system: impl Into<System>) -> Option<Self> {
+        let system = system.into();
         let program = Program::chosen();
         let storage_daemon = match program {
             Program::Pollux => None,
-            Program::QemuStorageDaemon => Some(kernel.storage_daemon()?),
+            Program::QemuStorageDaemon => Some(system.kernel.storage_daemon()?),
         };
         Some(Self {
-            machine: kernel.machine()?,
+            machine: system.machine()?,
             program,
             storage_daemon,
             servers: Vec::new(),
@@ -98,6 +99,12 @@ impl Lab {
     pub fn passes(&self, guest: Guest) -> Outcome {
         let guest = self.starts(guest);
         self.ends_well(guest)
+    }
+
+    /// The same for a guest whose disks fail, of which its kernel may complain.
+    pub fn passes_on_bad_disks(&self, guest: Guest) -> Outcome {
+        let guest = self.starts(guest);
+        self.ends_well_on_bad_disks(guest)
     }
 
     /// Boots `guest`, not waiting for anything.

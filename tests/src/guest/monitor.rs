@@ -68,6 +68,12 @@ impl Monitor {
         }
     }
 
+    /// Waits until the machine sleeps, and wakes it.
+    pub(super) fn wake(&mut self) -> io::Result<()> {
+        self.find(|line| line["event"] == "SUSPEND")?;
+        self.execute(r#"{"execute": "system_wakeup"}"#)
+    }
+
     /// The next line that is `wanted`.
     fn find(&mut self, wanted: impl Fn(&Value) -> bool) -> io::Result<Value> {
         let mut line = String::new();

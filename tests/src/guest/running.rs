@@ -106,6 +106,16 @@ impl Running {
         Ok(next)
     }
 
+    /// Waits until the guest sleeps, and wakes it.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started to sleep.
+    pub fn wake(&mut self) -> io::Result<()> {
+        let monitor = self.monitor.as_mut();
+        monitor.expect("it was started to sleep").wake()
+    }
+
     /// Waits until the kernel has come up, and started `init`; no longer than `patience`.
     pub(super) fn is_up(&mut self, patience: Duration) -> io::Result<bool> {
         let deadline = std::mem::replace(&mut self.deadline, Instant::now() + patience);

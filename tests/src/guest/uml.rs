@@ -22,6 +22,7 @@ impl UserModeLinux {
     /// Finds it; `None` (and `SKIP` on the output) if it is missing.
     pub fn find() -> Option<Self> {
         let kernel = peers::fetched("uml/linux")?;
+        peers::fetched("uml/pollux_blk.ko")?;
         let folder = kernel.parent()?.canonicalize().ok()?;
         Some(Self { folder })
     }
@@ -29,6 +30,16 @@ impl UserModeLinux {
     /// Boots it with the disk on `socket` as `/dev/vda`, to run `script` (see `tests/guest/lib.sh` for what it may call);
     /// `arguments` are the kernel's.
     pub fn start(&self, socket: &Path, script: &str, arguments: &[&str]) -> io::Result<Running> {
+        self.start_with(&[socket], script, arguments)
+    }
+
+    /// The same with several disks.
+    pub fn start_with(
+        &self,
+        sockets: &[&Path],
+        script: &str,
+        arguments: &[&str],
+    ) -> io::Result<Running> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("script");
         std::fs::write(&file, format!("{LIBRARY}\n{script}"))?;
@@ -48,7 +59,9 @@ impl UserModeLinux {
         command.arg(format!("init={}", init.display()));
         command.arg(format!("script={}", file.display()));
         command.arg(format!("modules={}", self.folder.display()));
-        command.arg(format!("virtio_uml.device={}:2", socket.display()));
+        for socket in sockets {
+            command.arg(format!("virtio_uml.device={}:2", socket.display()));
+        }
         command.args(arguments);
         // Its own files.
         command.env("HOME", folder.path());

@@ -6,7 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pollux_tests::guest::{Export, Guest, Kernel, Lab, Running, VhostUserBlk};
+use pollux_tests::guest::{Export, Guest, Lab, Running, System, VhostUserBlk};
 use pollux_tests::process::Process;
 use pollux_tests::storage::{Medium, Storage, allocated};
 use pollux_tests::subject::Program;
@@ -21,8 +21,8 @@ const DISCARD: &str = include_str!("../../guest/cases/discard.sh");
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// fio verifies what it wrote: libaio and `io_uring`, several jobs, depth 32.
-pub fn fio_verifies(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn fio_verifies(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disk = lab.serve(&Export::memory(512).queues(2));
@@ -31,8 +31,8 @@ pub fn fio_verifies(kernel: Kernel) {
 }
 
 /// ext4 keeps a tree of files over unmounting, `e2fsck` finds it whole, and `fstrim` gives its space back.
-pub fn a_file_system_keeps_its_files(kernel: Kernel) {
-    let Some(lab) = Lab::open(kernel) else {
+pub fn a_file_system_keeps_its_files(system: impl Into<System>) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let mut shelf = Shelf::new(lab);
@@ -43,8 +43,8 @@ pub fn a_file_system_keeps_its_files(kernel: Kernel) {
 }
 
 /// Discarded and zeroed ranges read as zeroes, and the server gives their space back.
-pub fn discard_gives_space_back(kernel: Kernel) {
-    let Some(lab) = Lab::open(kernel) else {
+pub fn discard_gives_space_back(system: impl Into<System>) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let image = lab.path("image");
@@ -70,8 +70,8 @@ pub fn discard_gives_space_back(kernel: Kernel) {
 }
 
 /// A striped disk, nested in a linear one and over files that are opened in different ways, passes the whole set.
-pub fn a_striped_disk_serves(kernel: Kernel) {
-    let Some(lab) = Lab::open(kernel) else {
+pub fn a_striped_disk_serves(system: impl Into<System>) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     if lab.program() != Program::Pollux {
@@ -101,7 +101,7 @@ enum Place {
 
 /// Files of every kind, each opened in its own way, pass the whole set in one guest. The two `engines` take
 /// turns.
-pub fn files_of_every_kind_serve(kernel: Kernel, engines: [&str; 2]) {
+pub fn files_of_every_kind_serve(system: impl Into<System>, engines: [&str; 2]) {
     const EXT4: Place = Place::Stored(Medium::FileOnExt4);
     const DEVICE: Place = Place::Stored(Medium::BlockDevice);
     const DISKS: [(Place, &str, u32); 7] = [
@@ -113,7 +113,7 @@ pub fn files_of_every_kind_serve(kernel: Kernel, engines: [&str; 2]) {
         (DEVICE, "cache=writeback", 4096),
         (DEVICE, "cache=none", 512),
     ];
-    let Some(lab) = Lab::open(kernel) else {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let mut shelf = Shelf::new(lab);

@@ -14,7 +14,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Export, Lab, System};
 use pollux_tests::subject::Program;
 
 pub use disks::{
@@ -28,8 +28,8 @@ pub use survival::{a_guest_reboots, qemu_is_killed};
 const MIB: u64 = 1 << 20;
 
 /// The driver binds to devices of 1, 2 and 4 queues, and requests and calls go over each queue.
-pub fn queues_bind_and_carry(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn queues_bind_and_carry(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disks = [1, 2, 4].map(|queues| lab.serve(&Export::memory(64).queues(queues)));
@@ -39,8 +39,8 @@ pub fn queues_bind_and_carry(kernel: Kernel) {
 }
 
 /// Read-only, serial number, block size, size and cache mode arrive in the guest as configured.
-pub fn the_configuration_arrives(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn the_configuration_arrives(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let image = lab.path("image");
@@ -69,8 +69,8 @@ pub fn the_configuration_arrives(kernel: Kernel) {
 }
 
 /// A queue that the driver polls has no call fd, and completes without interrupts.
-pub fn polled_queues_complete(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn polled_queues_complete(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     if lab.program() == Program::QemuStorageDaemon {
@@ -84,8 +84,8 @@ pub fn polled_queues_complete(kernel: Kernel) {
 }
 
 /// What the frontend leaves out is done without: `EVENT_IDX`, `INDIRECT_DESC`, both.
-pub fn features_can_be_left_out(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn features_can_be_left_out(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     // Without indirect descriptors, a request must fit the ring. Pollux offers no more segments than
@@ -106,8 +106,8 @@ pub fn features_can_be_left_out(kernel: Kernel) {
 }
 
 /// Queues of 16 to 1024 entries, each filled to the brim.
-pub fn queues_of_every_size_work(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn queues_of_every_size_work(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disks = [16, 64, 256, 1024].map(|size| lab.serve(&Export::memory(64).queue_size(size)));

@@ -3,15 +3,15 @@
 use std::fs::File;
 
 use pollux_tests::control::change;
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Export, Lab, System};
 use pollux_tests::subject::Program;
 use serde_json::{Value, json};
 
 use super::MIB;
 
 /// Its file grows at our word, then by somebody else's: the kernel of the guest sees both under running I/O.
-pub fn a_disk_grows_under_load(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn a_disk_grows_under_load(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     if lab.program() != Program::Pollux {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pollux_disk::Durability;
 use pollux_driver::{Completion, Driver, Options};
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Export, Lab, System};
 
 use super::{MIB, sha256};
 
@@ -17,8 +17,8 @@ const LEGS: [&str; 3] = ["a", "b", "c"];
 
 /// Device-mapper reads over the legs what was written through our stack, and the other way round, with the table
 /// as `dmsetup table` prints it.
-pub fn device_mapper_agrees(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn device_mapper_agrees(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let legs = LEGS.map(|leg| lab.path(leg));

@@ -1,12 +1,12 @@
 //! The frontend goes away, politely or not, and the disk stays.
 
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Export, Lab, System};
 use pollux_tests::process::{Holdings, Process};
 use pollux_tests::subject::Program;
 
 /// A guest reboots within one QEMU: once when idle, once with writes in flight.
-pub fn a_guest_reboots(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn a_guest_reboots(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disk = lab.serve(&Export::memory(128).queues(2));
@@ -17,8 +17,8 @@ pub fn a_guest_reboots(kernel: Kernel) {
 
 /// QEMU dies by SIGKILL while its guest writes; a new one gets the disk from the same server process,
 /// finds all that was synced, and the server holds no more than it did for the first.
-pub fn qemu_is_killed(kernel: Kernel) {
-    let Some(mut lab) = Lab::open(kernel) else {
+pub fn qemu_is_killed(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disk = lab.serve(&Export::memory(512).queues(2));

@@ -1,0 +1,232 @@
+//! Our own driver, `guest/`, on stock kernels: Debian's 6.1 under QEMU 7.2, and 6.12 under QEMU 10.
+//!
+//! It has to pass what `virtio_blk` passes, in the same cases, and some that are its own. What takes minutes is left to
+//! `make test-full`.
+
+#[allow(dead_code)] // queues set aside for polling are not ours
+mod guest_cases;
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use pollux_tests::guest::{Driver, Export, Kernel, Lab, System};
+
+/// The switch and the statistics come with the driver.
+fn tool(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../guest").join(name)
+}
+
+/// Both modes on one, two and four queues, counters and tracepoints, removal under load.
+fn both_modes_share_the_queues(system: System) {
+    let Some(mut lab) = Lab::open(system) else {
+        return;
+    };
+    let bare = lab.serve(&Export::memory(64).queues(4).queue_size(64));
+    let disks = [1, 2].map(|queues| lab.serve(&Export::memory(64).queues(queues)));
+    let guest = lab.guest(include_str!("../guest/cases/driver_modes.sh"));
+    let guest = guest.program(tool("pollux-blk-stat")).disks(disks);
+    lab.passes_on_bad_disks(guest.disk(bare.with("event_idx=off").with("indirect_desc=off")));
+}
+
+fn a_guest_sleeps_under_load(system: System) {
+    let Some(mut lab) = Lab::open(system) else {
+        return;
+    };
+    let disk = lab.serve(&Export::memory(64));
+    let guest = lab.guest(include_str!("../guest/cases/driver_suspend.sh"));
+    let mut guest = lab.starts(guest.set("HOW", "mem").sleeps().disk(disk));
+    lab.hears(&mut guest, "falling asleep");
+    if let Err(error) = guest.wake() {
+        lab.fail(&format!("it does not sleep: {error}"));
+    }
+    lab.ends_well(guest);
+}
+
+/// Of disks that QEMU serves, as Pollux offers neither packed rings nor a geometry.
+fn packed_rings_and_geometries_work(system: System) {
+    let Some(lab) = Lab::open(system) else {
+        return;
+    };
+    let image = |name: &str| {
+        let path = lab.path(name);
+        let file = File::create(&path).expect("the lab's folder is ours");
+        file.set_len(64 << 20).expect("it takes a sparse file");
+        path
+    };
+    let shape =
+        "cyls=100,heads=12,secs=34,physical_block_size=4096,min_io_size=4096,opt_io_size=65536";
+    let guest = lab.guest(include_str!("../guest/cases/driver_packed.sh"));
+    let guest = guest
+        .set("GEOMETRY", "12 34")
+        .own_disk(&image("packed"), "packed=on,num-queues=1")
+        .own_disk(&image("shaped"), &format!("serial=qemu-serves,{shape}"));
+    lab.passes(guest);
+}
+
+mod linux61 {
+    use super::{Driver, Kernel, System, guest_cases};
+
+    const SYSTEM: System = Kernel::Linux61.driven_by(Driver::PolluxBlk);
+
+    #[test]
+    fn both_modes_share_the_queues() {
+        super::both_modes_share_the_queues(SYSTEM);
+    }
+
+    #[test]
+    fn a_guest_sleeps_under_load() {
+        super::a_guest_sleeps_under_load(SYSTEM);
+    }
+
+    #[test]
+    fn packed_rings_and_geometries_work() {
+        super::packed_rings_and_geometries_work(SYSTEM);
+    }
+
+    #[test]
+    fn features_can_be_left_out() {
+        guest_cases::features_can_be_left_out(SYSTEM);
+    }
+
+    #[test]
+    fn the_configuration_arrives() {
+        guest_cases::the_configuration_arrives(SYSTEM);
+    }
+
+    #[test]
+    fn a_disk_grows_under_load() {
+        guest_cases::a_disk_grows_under_load(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_striped_disk_serves() {
+        guest_cases::a_striped_disk_serves(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn files_of_every_kind_serve() {
+        guest_cases::files_of_every_kind_serve(SYSTEM, ["io_uring", "threads"]);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn queues_bind_and_carry() {
+        guest_cases::queues_bind_and_carry(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn fio_verifies() {
+        guest_cases::fio_verifies(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_file_system_keeps_its_files() {
+        guest_cases::a_file_system_keeps_its_files(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn discard_gives_space_back() {
+        guest_cases::discard_gives_space_back(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn queues_of_every_size_work() {
+        guest_cases::queues_of_every_size_work(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_guest_reboots() {
+        guest_cases::a_guest_reboots(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn qemu_is_killed() {
+        guest_cases::qemu_is_killed(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn device_mapper_agrees() {
+        guest_cases::device_mapper_agrees(SYSTEM);
+    }
+}
+
+mod linux612 {
+    use super::{Driver, Kernel, System, guest_cases};
+
+    const SYSTEM: System = Kernel::Linux612.driven_by(Driver::PolluxBlk);
+
+    #[test]
+    fn both_modes_share_the_queues() {
+        super::both_modes_share_the_queues(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_guest_sleeps_under_load() {
+        super::a_guest_sleeps_under_load(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn packed_rings_and_geometries_work() {
+        super::packed_rings_and_geometries_work(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn features_can_be_left_out() {
+        guest_cases::features_can_be_left_out(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn the_configuration_arrives() {
+        guest_cases::the_configuration_arrives(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_disk_grows_under_load() {
+        guest_cases::a_disk_grows_under_load(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn queues_bind_and_carry() {
+        guest_cases::queues_bind_and_carry(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn fio_verifies() {
+        guest_cases::fio_verifies(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn a_file_system_keeps_its_files() {
+        guest_cases::a_file_system_keeps_its_files(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn discard_gives_space_back() {
+        guest_cases::discard_gives_space_back(SYSTEM);
+    }
+
+    #[test]
+    #[ignore = "the full set takes minutes: make test-full"]
+    fn qemu_is_killed() {
+        guest_cases::qemu_is_killed(SYSTEM);
+    }
+}
