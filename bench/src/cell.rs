@@ -73,6 +73,8 @@ pub enum Work {
     RandWrite,
     /// Reads, one after the other.
     Read,
+    /// Writes, one after the other.
+    Write,
 }
 
 impl fmt::Display for Work {
@@ -81,6 +83,7 @@ impl fmt::Display for Work {
             Self::RandRead => "randread",
             Self::RandWrite => "randwrite",
             Self::Read => "read",
+            Self::Write => "write",
         })
     }
 }

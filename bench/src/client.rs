@@ -72,6 +72,7 @@ impl Job {
             Work::RandRead => Pattern::new(Order::Random(seed), blocks),
             Work::RandWrite => Pattern::new(Order::Random(seed), blocks).reads(0),
             Work::Read => Pattern::new(Order::Sequential, blocks),
+            Work::Write => Pattern::new(Order::Sequential, blocks).reads(0),
         }
     }
 

@@ -30,6 +30,8 @@ pub enum Set {
     Neighbour,
     /// Linux in front of several servers: polled and by interrupts.
     Kernel,
+    /// The guest's driver beside Linux's own: polled, by interrupts, both.
+    Guest,
     /// Many servers on one processor.
     Density,
     /// What a disk of its own takes of the server's processor, and large requests.
@@ -96,6 +98,7 @@ impl Set {
             | Self::Sharing
             | Self::Neighbour
             | Self::Kernel
+            | Self::Guest
             | Self::Density
             | Self::Direct
             | Self::Idle

@@ -5,11 +5,11 @@ use std::io;
 
 use super::site::{Rival, Setup, Site};
 use super::study::{Case, Study, beside_all};
-use crate::cell::{BLOCK, Disk};
+use crate::cell::{BLOCK, Disk, Work};
 use crate::contender::Exports;
 use crate::measure::Spent;
 use crate::results::findings::{Finding, SPEED};
-use crate::uml;
+use crate::uml::{self, Driver, Stack, Way};
 
 /// The study.
 pub struct Kernel;
@@ -81,14 +81,22 @@ clock steps by 256 ns. *interrupts* are those of the disk for each request, as t
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let load = uml::Load {
-            polled: trial.polled,
+            driver: Driver::Stock { poll_queues: 1 },
+            stack: Stack::Bare,
+            way: if trial.polled {
+                Way::Polled
+            } else {
+                Way::Interrupts
+            },
+            work: Work::RandRead,
+            jobs: 1,
             depth: trial.depth,
             block: BLOCK,
             time: site.time,
         };
         let spent = || Spent::by_servers(&site.servers);
         // Not its boot, during which the host may do as it likes.
-        let (report, [before, after]) = uml::measure(site.socket(), load, |run| {
+        let (report, [before, after]) = uml::measure(&site.sockets, load, |run| {
             site.watched(|| {
                 let before = spent()?;
                 run()?;

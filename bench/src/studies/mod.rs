@@ -4,6 +4,7 @@
 mod curve;
 mod density;
 mod direct;
+mod guest;
 mod kernel;
 mod lock;
 mod mechanisms;
@@ -34,12 +35,13 @@ type Known = (
     fn(&Comparison) -> io::Result<Option<Section>>,
 );
 
-const ALL: [Known; 12] = [
+const ALL: [Known; 13] = [
     known::<mechanisms::Mechanisms>(Set::Mechanisms),
     known::<curve::Curve>(Set::Load),
     known::<sharing::Sharing>(Set::Sharing),
     known::<neighbour::Neighbour>(Set::Neighbour),
     known::<kernel::Kernel>(Set::Kernel),
+    known::<guest::Guest>(Set::Guest),
     known::<density::Density>(Set::Density),
     known::<direct::Direct>(Set::Direct),
     known::<silence::Silence>(Set::Idle),
@@ -100,6 +102,7 @@ mod tests {
             names_of::<sharing::Sharing>(),
             names_of::<neighbour::Neighbour>(),
             names_of::<kernel::Kernel>(),
+            names_of::<guest::Guest>(),
             names_of::<density::Density>(),
             names_of::<direct::Direct>(),
             names_of::<silence::Silence>(),
