@@ -1,54 +1,47 @@
-//! A small deterministic generator: the same seed gives the same run, on every machine.
-//!
-//! Tests print their seed when they fail; the benchmark wants one that costs next to nothing.
+//! Random numbers from a seed: the same seed gives the same run.
 
 use std::ops::Range;
 
-/// `SplitMix64` (Steele, Lea and Flood, 2014): one addition and two multiplications a number.
+use fastrand::Rng;
+
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(Rng);
 
 impl Random {
     /// A generator that starts from `seed`.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
+    pub fn new(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
     }
 
     /// The next 64 bits.
-    pub const fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub fn bits(&mut self) -> u64 {
+        self.0.u64(..)
     }
 
-    /// A number below `bound`, by the high half of a product: no division.
-    #[allow(clippy::cast_possible_truncation)] // the high half of a 128-bit product fits in 64 bits
-    pub const fn below(&mut self, bound: u64) -> u64 {
-        ((self.bits() as u128 * bound as u128) >> 64) as u64
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0.u64(..bound)
     }
 
     /// An index into something of `len` elements.
     pub fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).expect("below a usize")
+        self.0.usize(..len)
     }
 
     /// A number in `range`, which must not be empty.
     pub fn within(&mut self, range: Range<usize>) -> usize {
-        range.start + self.index(range.end - range.start)
+        self.0.usize(range)
     }
 
     /// True once in `n` times.
-    pub const fn one_in(&mut self, n: u64) -> bool {
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
     /// Fills `bytes` with noise.
     pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
-        }
+        self.0.fill(bytes);
     }
 }
 

@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::driver::{Driver, QUEUE_ENTRIES};
+use super::driver::Driver;
 use super::message::{Code, Frontend};
+use super::queue::QUEUE_ENTRIES;
 
 const HEADER: u64 = 16;
 const ENTRY: u64 = 16;

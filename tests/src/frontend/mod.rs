@@ -10,15 +10,17 @@ mod driver;
 mod guest_memory;
 mod inflight;
 mod message;
+mod queue;
 mod raw;
 mod round;
 
 pub use dirty_log::{DirtyLog, page};
-pub use driver::{
-    Driver, INDIRECT, Logs, NEXT, PAGE, Part, Plan, QUEUE_ENTRIES, Queue, SLOTS, Status,
-    TWO_QUEUES, WRITE, add_one, count, feature, new_eventfd,
-};
+pub use driver::{Driver, Plan, TWO_QUEUES, feature};
 pub use guest_memory::GuestMemory;
 pub use inflight::{Inflight, description};
 pub use message::{Code, Frontend, NEED_REPLY, REPLY, Region, VERSION, pair};
+pub use queue::{
+    INDIRECT, Logs, NEXT, PAGE, Part, QUEUE_ENTRIES, Queue, SLOTS, Status, WRITE, add_one, count,
+    new_eventfd,
+};
 pub use raw::{Raw, words};
