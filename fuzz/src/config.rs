@@ -39,10 +39,7 @@ fn bounds(plan: &Plan) {
         plan.cpus.iter().all(|cpu| *cpu < 1024),
         "CPUs that a set can hold"
     );
-    assert!(
-        plan.tuning.poll_bounds.max.as_secs() <= 1,
-        "a time to look in vain"
-    );
+    assert!(plan.tuning.poll_bounds.max.as_secs() <= 1, "a time to poll");
     assert!(plan.tuning.poll_bounds.cpu <= 100, "a share of the time");
     assert!(!plan.disks.is_empty(), "disks");
     for (endpoint, offer) in &plan.disks {

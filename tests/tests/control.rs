@@ -208,7 +208,7 @@ fn the_command_asks_all_daemons_of_a_folder() {
     assert!(folder.path().join("two.control").exists());
     assert_eq!(printed(folder.path(), &["list"]).lines().count(), 2);
     let said = refused(&folder.path().join("two.control"), &["list"]);
-    assert!(said.contains("nobody listens there"), "{said}");
+    assert!(said.contains("no server listens there"), "{said}");
 }
 
 #[test]

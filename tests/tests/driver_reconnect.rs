@@ -106,8 +106,8 @@ fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
         is_ready.recv().unwrap();
         for kill in 0..kills() {
             // Now it is at this point of its work, now at that.
-            let until = counter(&driver, "looks") + random.below(400_000);
-            let there = || counter(&driver, "looks") >= until || load.is_finished();
+            let until = counter(&driver, "polls") + random.below(400_000);
+            let there = || counter(&driver, "polls") >= until || load.is_finished();
             eventually(there, || "nobody looks any more".into());
             let before = driver.reconnects();
             server.end_by(Signal::KILL).unwrap();

@@ -81,6 +81,20 @@ fn a_disabled_ring_waits() {
     }
 }
 
+/// The memory of a virtual machine with `share=off` has such rings.
+#[test]
+fn a_kick_of_a_ring_that_was_never_written_to_is_explained() {
+    let subject = memory_disk();
+    let driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    add_one(&driver.queues[0].kick);
+    assert!(subject.server.says("share=on"), "{}", subject.server.log());
+    drop(driver);
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    driver.queues[1].round(7);
+    let told = subject.server.log().matches("share=on").count();
+    assert_eq!(told, 1, "a ring in use is not explained");
+}
+
 #[test]
 fn all_memory_is_replaced_under_load() {
     let subject = memory_disk();

@@ -219,7 +219,7 @@ impl Client {
     #[allow(clippy::cast_precision_loss, reason = "15 digits are enough")]
     fn polls(&self) -> [f64; 2] {
         let counters = self.stack.counters();
-        ["polls of legs", "of those, in vain"].map(|name| {
+        ["polls of legs", "empty polls of legs"].map(|name| {
             let found = counters.iter().find(|(known, _)| *known == name);
             found.map_or(f64::NAN, |(_, count)| *count as f64)
         })

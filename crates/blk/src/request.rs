@@ -73,7 +73,7 @@ impl RequestHeader {
     /// Its length on the wire in bytes: `type`, a reserved word, `sector`.
     pub const SIZE: usize = 16;
 
-    /// Reads it. The reserved word, once a priority, is not looked at.
+    /// Reads it. The reserved word, once a priority, is not read.
     #[inline]
     #[must_use]
     pub const fn parse(bytes: &[u8; Self::SIZE]) -> Self {

@@ -80,9 +80,9 @@ pub struct Device {
     _subscription: Subscription,
 }
 
-/// How large the disk is to requests, and who is told when it grows.
+/// How large the disk is to requests, and which sessions are told when it grows.
 ///
-/// A frontend is told after `bytes` was stored, and its driver uses what is new after it was told: whoever reads an
+/// A frontend is told after `bytes` was stored, and its driver uses what is new after it was told: a worker that reads an
 /// available index with such a request in it, and then `bytes`, reads the new size.
 #[derive(Debug)]
 pub(crate) struct Capacity {
@@ -206,7 +206,7 @@ impl Device {
 
 impl Capacity {
     /// The disk has changed. Two threads that tell of two changes may come here in either order, so each asks anew and
-    /// then looks whether the other was faster.
+    /// then checks whether the other was faster.
     fn is_now(&self, disk: &dyn Disk) {
         loop {
             let bytes = disk.geometry().bytes;

@@ -2,7 +2,7 @@
 
 use pollux_disk::Quota;
 
-/// More than a restart of many machines brings at once.
+/// More than a restart of many machines causes at once.
 const BURST: u32 = 100;
 
 /// The quotas of one disk.

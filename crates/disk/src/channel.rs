@@ -5,7 +5,7 @@ use std::io;
 use pollux_memory::Spans;
 use rustix::io::Errno;
 
-/// Names a request to whoever queued it. A channel hands it back and makes nothing of it.
+/// Names a request to its owner. A channel hands it back and makes nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
@@ -137,7 +137,7 @@ pub enum Armed {
     Idle,
     /// There is something to reap.
     Pending,
-    /// Completions of this channel wake nobody: its owner has to keep looking.
+    /// Completions of this channel wake no one: its owner has to keep polling.
     CannotSleep,
 }
 
@@ -147,7 +147,7 @@ pub enum Armed {
 ///
 /// # Safety
 ///
-/// The memory that a request names, and the list of its spans, is used by nobody any more once the request has ended:
+/// The memory that a request names, and the list of its spans, is used no more once the request has ended:
 /// once [`Channel::queue`] has said [`Queued::Done`], or [`Channel::reap`] has handed its [`Completion`] to `done`. Not
 /// by the channel, nor by a thread, the kernel or another channel that it lent them to. Whoever lends memory relies on
 /// that to free it. (A request that has not ended when its channel is dropped never ends.)
@@ -194,7 +194,7 @@ pub unsafe trait Channel: Send {
     /// Hands every request that has ended to `done`; never waits.
     fn reap(&mut self, done: &mut dyn FnMut(Completion));
 
-    /// Asks for the wait point to be woken by the next completion, then looks once more. The wait
+    /// Asks for the wait point to be woken by the next completion, then polls once more. The wait
     /// point itself is armed before.
     fn arm(&mut self) -> Armed;
 }

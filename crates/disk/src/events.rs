@@ -1,4 +1,4 @@
-//! What happens to a disk as a whole, told to whoever uses it.
+//! What happens to a disk as a whole, told to its users.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

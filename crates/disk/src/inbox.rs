@@ -1,7 +1,7 @@
 //! How a completion travels from the thread that finished a request to the owner of its channel.
 //!
 //! Many threads deliver, one collects. Looking into an empty inbox costs one load, and delivering to
-//! an owner who is awake wakes nobody.
+//! an owner that is awake is not woken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::{Completion, WaitPoint};
 #[derive(Debug)]
 struct Shared {
     arrived: Mutex<Vec<Completion>>,
-    /// The length of `arrived`, to look at without the lock.
+    /// The length of `arrived`, to read without the lock.
     count: AtomicUsize,
     wait: WaitPoint,
 }
@@ -52,8 +52,8 @@ impl Inbox {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // Whoever arms passes a fence, then looks here; whoever delivers stores the count, passes the
-        // fence in `wake`, then looks who sleeps: one of them sees the other.
+        // An owner that arms passes a fence, then reads this; a thread that delivers stores the count, passes the
+        // fence in `wake`, then reads whether the owner sleeps: one of them sees the other.
         self.shared.count.load(Ordering::Relaxed) == 0
     }
 
@@ -83,7 +83,7 @@ impl Inbox {
 impl Address {
     /// Delivers `completion` and wakes the owner if it sleeps.
     ///
-    /// Everything that was done before, the copy of the data above all, is visible to whoever collects it.
+    /// Everything that was done before, the copy of the data above all, is visible to the thread that collects it.
     pub fn deliver(&self, completion: Completion) {
         self.put(completion);
         // After the lock, which the owner is about to take. It may have collected this already, and

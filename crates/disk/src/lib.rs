@@ -2,7 +2,7 @@
 //!
 //! A [`Disk`] is shared; a [`Channel`] has one owner at a time and carries that owner's requests.
 //! The vocabulary is that of the rings, one layer up: hand over with [`Channel::queue`] and
-//! [`Channel::submit`], look with [`Channel::reap`], and before sleeping [`Channel::arm`].
+//! [`Channel::submit`], poll with [`Channel::reap`], and before sleeping [`Channel::arm`].
 //! Nothing here knows of virtio, so stacks of disks are the same over files and over virtqueues.
 //!
 //! The only `unsafe` here is the promise of each [`Channel`], to use what it was lent no longer than it may, what a
@@ -91,7 +91,7 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Where somebody else uses the disk. No request must be queued.
+    /// Where another program uses the disk. No request must be queued.
     fn acquire(&self) -> io::Result<()> {
         Ok(())
     }
@@ -106,7 +106,7 @@ pub trait Disk: Send + Sync {
         Ok(())
     }
 
-    /// Makes the disk `bytes` large or, without a size, looks how large what it is stored on has become. Requests in
+    /// Makes the disk `bytes` large or, without a size, reads how large what it is stored on has become. Requests in
     /// flight go on. [`Event::Changed`] tells of a change, and [`Disk::geometry`] what it is. It may block.
     ///
     /// # Errors

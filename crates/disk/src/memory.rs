@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Giving pages back takes about 0.1 ms a MiB, and zeroing them as long; meanwhile the thread that
-/// asks serves nobody else. Hence limits below what the kernel could do at once.
+/// asks serves no one else. Hence limits below what the kernel could do at once.
 const MAX_DISCARD: u64 = 8 << 20;
 const MAX_WRITE_ZEROES: u64 = 4 << 20;
 

@@ -10,7 +10,7 @@ use crate::{
 /// A disk that keeps nothing and **touches no memory**.
 ///
 /// Writes vanish. A read succeeds and leaves whatever was in the buffer: neither zeroes nor what was
-/// written, and to a guest it looks like corruption. It is for benchmarks, as SPDK's null device is,
+/// written, and a guest sees it as corruption. It is for benchmarks, as SPDK's null device is,
 /// and QEMU's `null-co` with `read-zeroes=off`.
 #[derive(Debug)]
 pub struct Null {

@@ -173,7 +173,7 @@ pub enum OpenError {
     },
 }
 
-/// Inside the sandbox no other process can be looked at.
+/// Inside the sandbox no other process can be inspected.
 fn who(holder: Option<&Holder>, path: &Path) -> String {
     let unknown = || format!("another program (`fuser {}` names it)", path.display());
     holder.map_or_else(unknown, ToString::to_string)

@@ -18,7 +18,7 @@ pub struct Leg {
     channel: Box<dyn Channel>,
     /// How many sub-requests of ours it works on.
     pub in_flight: usize,
-    /// It was handed something, or looked at, since it last was to submit.
+    /// It was handed something, or polled, since it last was to submit.
     touched: bool,
     /// The sub-request that is being put together.
     open: Option<Open>,
@@ -49,7 +49,7 @@ struct Sub {
     loan: Option<Loan>,
 }
 
-/// Whom a sub-request is a part of.
+/// What a sub-request is a part of.
 pub enum Whose {
     /// It is all of that request.
     Sole(Ticket),

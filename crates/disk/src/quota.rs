@@ -1,4 +1,4 @@
-//! How many lines of one kind the log is told: what somebody can provoke at will must not fill the log's disk.
+//! How many lines of one kind the log is told: what a peer can provoke at will must not fill the log's disk.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(quota.admits_at(start + EACH), Some(after(7)));
         assert_eq!(quota.admits_at(start + EACH), None);
         assert_eq!(quota.admits_at(start + EACH * 19 / 10), None);
-        // The seconds are counted from the first line, not from the last look.
+        // The seconds are counted from the first line, not from the last one.
         assert_eq!(quota.admits_at(start + EACH * 2), Some(after(2)));
         let later = start + EACH * 1000;
         for _ in 0..10 {

@@ -367,7 +367,7 @@ fn a_poller_looks_at_the_queues_with_requests_of_its_own_and_no_others() {
         let of = |name: &str| counters.iter().find(|(known, _)| *known == name).unwrap().1;
         let polls = if others == 0 { 2 } else { 3 * 16 };
         assert_eq!((of("requests"), of("polls of legs")), (1, polls));
-        assert_eq!(of("of those, in vain"), polls - 1);
+        assert_eq!(of("empty polls of legs"), polls - 1);
     }
 }
 

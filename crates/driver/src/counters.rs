@@ -1,4 +1,4 @@
-//! What a queue counts: every kick, call, look and sleep.
+//! What a queue counts: every kick, call, poll and sleep.
 
 use pollux_stats::Counter;
 
@@ -12,11 +12,11 @@ pub struct Counts {
     pub kicks_under_lock: Counter,
     /// Calls received, as far as they were read.
     pub calls: Counter,
-    /// Looks at the used ring.
-    pub looks: Counter,
-    /// Of those, in vain.
-    pub empty_looks: Counter,
-    /// Times that somebody went to sleep over the queue.
+    /// Polls of the used ring.
+    pub polls: Counter,
+    /// Polls that found nothing.
+    pub empty_polls: Counter,
+    /// Times that an owner went to sleep over the queue.
     pub sleeps: Counter,
     /// Chains that have come back.
     pub requests: Counter,
@@ -35,11 +35,11 @@ pub struct Counters {
     pub kicks_under_lock: u64,
     /// Calls that the device sent.
     pub calls: u64,
-    /// Looks at the used ring: polls.
-    pub looks: u64,
-    /// Of those, in vain.
-    pub empty_looks: u64,
-    /// Times that somebody went to sleep over the queue.
+    /// Polls of the used ring.
+    pub polls: u64,
+    /// Polls that found nothing.
+    pub empty_polls: u64,
+    /// Times that an owner went to sleep over the queue.
     pub sleeps: u64,
     /// Requests that have come back from the device; one that was cut counts once for each piece.
     pub requests: u64,
@@ -50,12 +50,12 @@ pub struct Counters {
 }
 
 impl Counts {
-    /// The one owner of a queue has looked, and has found so many chains.
+    /// The one owner of a queue has polled it, and has found so many chains.
     #[inline]
     pub fn looked(&self, chains: u16) {
-        self.looks.add(1);
+        self.polls.add(1);
         if chains == 0 {
-            self.empty_looks.add(1);
+            self.empty_polls.add(1);
         } else {
             self.requests.add(u64::from(chains));
         }
@@ -73,8 +73,8 @@ impl Counts {
             kicks: self.kicks.get(),
             kicks_under_lock: self.kicks_under_lock.get(),
             calls: self.calls.get(),
-            looks: self.looks.get(),
-            empty_looks: self.empty_looks.get(),
+            polls: self.polls.get(),
+            empty_polls: self.empty_polls.get(),
             sleeps: self.sleeps.get(),
             requests: self.requests.get(),
             restarts: self.restarts.get(),
@@ -91,8 +91,8 @@ impl Counters {
             kicks: self.kicks.wrapping_add(other.kicks),
             kicks_under_lock: self.kicks_under_lock.wrapping_add(other.kicks_under_lock),
             calls: self.calls.wrapping_add(other.calls),
-            looks: self.looks.wrapping_add(other.looks),
-            empty_looks: self.empty_looks.wrapping_add(other.empty_looks),
+            polls: self.polls.wrapping_add(other.polls),
+            empty_polls: self.empty_polls.wrapping_add(other.empty_polls),
             sleeps: self.sleeps.wrapping_add(other.sleeps),
             requests: self.requests.wrapping_add(other.requests),
             restarts: self.restarts.wrapping_add(other.restarts),
@@ -107,8 +107,8 @@ impl Counters {
             kicks: self.kicks.wrapping_sub(before.kicks),
             kicks_under_lock: self.kicks_under_lock.wrapping_sub(before.kicks_under_lock),
             calls: self.calls.wrapping_sub(before.calls),
-            looks: self.looks.wrapping_sub(before.looks),
-            empty_looks: self.empty_looks.wrapping_sub(before.empty_looks),
+            polls: self.polls.wrapping_sub(before.polls),
+            empty_polls: self.empty_polls.wrapping_sub(before.empty_polls),
             sleeps: self.sleeps.wrapping_sub(before.sleeps),
             requests: self.requests.wrapping_sub(before.requests),
             restarts: self.restarts.wrapping_sub(before.restarts),

@@ -17,7 +17,7 @@ use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::exclusive::channel::Channel;
 use crate::memory::buffer::Buffer;
-use crate::options::{Builder, Options};
+use crate::options::Options;
 use crate::shared::queue::Queue;
 use crate::shared::state::Shared;
 
@@ -29,7 +29,7 @@ use crate::shared::state::Shared;
 /// [`Driver::queue`] shares one between any number of threads and tasks.
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
-/// has ended, so that nobody writes to memory that goes back to its owner. A server that hangs is waited for as long as
+/// has ended, so that nothing is written to memory that goes back to its owner. A server that hangs is waited for as long as
 /// [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then; what it
 /// may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may
 /// block.
@@ -38,29 +38,16 @@ pub struct Driver(Arc<Inner>);
 
 struct Inner {
     device: Arc<Device>,
-    /// Shared queues, by number, while somebody has them.
+    /// Shared queues, by number, while they have owners.
     shared: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl Driver {
-    /// A connection to the server that listens on `path`, to be made with what is chosen.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use pollux_driver::{Driver, Reconnect};
-    /// let within = Reconnect::Within(Duration::from_secs(5));
-    /// let disk = Driver::builder("pollux.sock").queues(4).reconnect(within).connect()?;
-    /// # Ok::<(), pollux_driver::ConnectError>(())
-    /// ```
-    pub fn builder(path: impl AsRef<Path>) -> Builder {
-        Builder::new(path.as_ref())
-    }
-
     /// Connects to the server that listens on `path`, and brings the device up.
     ///
     /// # Errors
     ///
-    /// When nobody listens there, or what listens serves no disk that can be used: see [`ConnectError`].
+    /// When no server listens there, or it serves no disk that can be used: see [`ConnectError`].
     pub fn connect(path: impl AsRef<Path>, options: &Options) -> Result<Self, ConnectError> {
         let path = path.as_ref();
         let size = options.queue_size;
@@ -170,31 +157,31 @@ impl Driver {
     /// queue cannot be started.
     pub fn channel(&self, wait: &WaitPoint) -> io::Result<Channel> {
         let device = self.device()?;
-        let place = device.holders().take(0..device.queues()).ok_or_else(|| {
+        let index = device.holders().take(0..device.queues()).ok_or_else(|| {
             let queues = device.queues();
             let message = format!("all {queues} queues of the disk are in use; share one");
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
-        Channel::new(ActiveQueue::start(device, place)?, wait)
+        Channel::new(ActiveQueue::start(device, index)?, wait)
     }
 
-    /// Queue `index`, shared with everybody else who asks for it.
+    /// Queue `index`, shared with all others that ask for it.
     ///
     /// # Errors
     ///
-    /// When there is no such queue, somebody has it as a [`Channel`] of its own, or it cannot be started.
+    /// When there is no such queue, it is in use as a [`Channel`] of its own, or it cannot be started.
     pub fn queue(&self, index: u16) -> io::Result<Queue> {
         let device = self.device()?;
         let mut all = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = device.queues();
-        let place = all.get_mut(usize::from(index)).ok_or_else(|| {
+        let entry = all.get_mut(usize::from(index)).ok_or_else(|| {
             let message = format!("there is no queue {index}; the disk has {queues}");
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
-        if let Some(shared) = place.upgrade() {
+        if let Some(shared) = entry.upgrade() {
             return Ok(Queue(shared));
         }
-        // Nobody has a handle of it; whoever had the last one may still be stopping it.
+        // It has no handle left; the owner of the last one may still be stopping it.
         device.holders().take_shared(index).map_err(|holder| {
             let message = match holder {
                 Holder::Stuck => format!("queue {index} was given up, as the log says"),
@@ -203,7 +190,7 @@ impl Driver {
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         })?;
         let queue = Queue::over(ActiveQueue::start(device, index)?)?;
-        *place = Arc::downgrade(&queue.0);
+        *entry = Arc::downgrade(&queue.0);
         Ok(queue)
     }
 
@@ -250,7 +237,7 @@ impl Disk for Driver {
         Effort::HandOver
     }
 
-    /// A queue of its own while there are two or more that nobody has; the last one is shared by all
+    /// A queue of its own while two or more are free; the last one is shared by all
     /// that come after.
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
         let device = self.device()?;
@@ -290,8 +277,8 @@ impl Disk for Driver {
         vec![
             ("kicks", all.kicks),
             ("calls", all.calls),
-            ("looks", all.looks),
-            ("empty looks", all.empty_looks),
+            ("polls", all.polls),
+            ("empty polls", all.empty_polls),
             ("sleeps", all.sleeps),
             ("reconnects", self.reconnects()),
             ("replayed", all.replayed),

@@ -14,7 +14,7 @@ pub enum ConnectError {
     /// There is nothing at the path.
     #[error("there is no socket at {path}: start the server first, or correct the path")]
     Missing {
-        /// Where the socket was looked for.
+        /// Where the socket should be.
         path: PathBuf,
     },
     /// There is something, but no socket.
@@ -23,9 +23,9 @@ pub enum ConnectError {
         /// What was taken for the socket.
         path: PathBuf,
     },
-    /// Nobody listens.
+    /// No server listens.
     #[error(
-        "nobody listens on {path}: the server that made this socket has ended, or serves somebody else \
+        "no server listens on {path}: the one that made this socket has ended, or serves another client \
          already; start it again, or wait until it is free"
     )]
     Refused {
@@ -78,7 +78,7 @@ pub enum ConnectError {
         size: u16,
     },
     /// What the device says of itself cannot be.
-    #[error("the disk at {path} cannot be used: {fault}; report this to whoever makes the server")]
+    #[error("the disk at {path} cannot be used: {fault}; report this to the makers of the server")]
     Nonsense {
         /// The socket.
         path: PathBuf,
@@ -202,7 +202,7 @@ pub enum Lost {
          tells); start it again and connect anew"
     )]
     Closed,
-    /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows nobody was there to
+    /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows no server was there to
     /// connect to.
     #[error(
         "the server closed the connection, and was not back within {within:?} ({reason}): start it again and \
@@ -237,7 +237,7 @@ pub enum Lost {
     /// It answers, but not what the specification says.
     #[error(
         "the server broke the vhost-user protocol in its answer to {message}: {fault}; report this to \
-         whoever makes it"
+         its makers"
     )]
     Protocol {
         /// What it was asked.
@@ -247,7 +247,7 @@ pub enum Lost {
     },
     /// It wrote nonsense into a used ring. Memory it may still write to is never used again.
     #[error(
-        "the server corrupted the used ring of queue {queue}: {fault}; report this to whoever makes it, \
+        "the server corrupted the used ring of queue {queue}: {fault}; report this to its makers, \
          restart it and connect anew"
     )]
     Ring {

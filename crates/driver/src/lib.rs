@@ -11,22 +11,26 @@
 //! let mut block = disk.allocate(4096)?; // memory that the server uses in place
 //! block.write(0, b"hello");
 //! let block = queue.write(0, block, Durability::Volatile, Completion::Polled).wait()?;
-//! let block = queue.read(0, block, Completion::Call).await?; // or .wait(), or look with .is_done()
+//! let block = queue.read(0, block, Completion::Call).await?; // or .wait(), or poll with .is_done()
 //! # drop(block);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Every request says how its end is to be noticed: by looking ([`Completion::Polled`]), or by a call of
+//! Every request says how its end is to be noticed: by polling ([`Completion::Polled`]), or by a call of
 //! the device's ([`Completion::Call`]). Both kinds share a queue. A queue is used in one of two ways:
 //!
 //! - a [`Channel`] has one owner and no lock; a [`Waiter`] waits for it, polled, by calls, or for as long
-//!   as looking pays and then by calls;
+//!   as polling pays and then by calls;
 //! - a [`Queue`] is shared: by threads that block, by pollers, by tasks (whose event loop drives a
 //!   [`Readiness`]) and by channels, all at the same time.
 //!
-//! A server that closes the connection, because it was restarted or has crashed, is waited for, and whoever
-//! comes back is handed what was in flight ([`Reconnect`]): those who wait for it notice nothing but a delay.
+//! A server that closes the connection, because it was restarted or has crashed, is waited for, and the server that
+//! comes back is handed what was in flight ([`Reconnect`]): the program notices nothing but a delay.
+//!
+//! Where it is decided: to turn the device's calls on or off in `CallPolicy::wanted` (`notify/call_policy`), and done in
+//! `Switchboard` (`shared/switchboard`) or `Channel` (`exclusive/channel`); to kick in `notify/doorbell`; to poll or to
+//! sleep in `Polling::empty` (`notify/polling`).
 //!
 //! A [`Driver`] is a [`Disk`](pollux_disk::Disk), so that all that stacks over disks stacks over it.
 #![cfg_attr(
@@ -37,6 +41,8 @@
     )
 )]
 
+#[cfg(not(loom))]
+mod builder;
 #[cfg(not(loom))]
 mod connection;
 mod counters;
@@ -64,6 +70,8 @@ extern crate self as pollux_driver;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+#[cfg(not(loom))]
+pub use builder::Builder;
 pub use counters::Counters;
 #[cfg(not(loom))]
 pub use driver::Driver;
@@ -77,8 +85,6 @@ pub use exclusive::waiter::{Waiter, Waiting};
 pub use memory::buffer::Buffer;
 #[cfg(not(loom))]
 pub use memory::data::Data;
-#[cfg(not(loom))]
-pub use options::Builder;
 pub use options::{Completion, Mixed, Options, Reconnect};
 #[doc(hidden)]
 pub use options::{Experiment, KickLock};

@@ -1,19 +1,12 @@
-//! What a user of the driver chooses, and how a connection with such choices is made.
+//! What a user of the driver chooses.
 
-#[cfg(not(loom))]
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-#[cfg(not(loom))]
-use crate::driver::Driver;
-#[cfg(not(loom))]
-use crate::error::ConnectError;
 
 /// How the end of a request is to be noticed. Each request says so itself; both kinds share a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
-    /// Somebody looks: [`poll`](crate::Queue::poll), `reap`, or a `wait` that still looks. The device
-    /// is not asked to call, unless somebody goes to sleep over it.
+    /// The owner polls: [`poll`](crate::Queue::poll), `reap`, or a `wait` that still polls. The device
+    /// is not asked to call, unless an owner goes to sleep over it.
     #[default]
     Polled,
     /// The device calls: from submission on, calls are on until the request has ended.
@@ -24,7 +17,7 @@ pub enum Completion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mixed {
-    /// While a call-driven request is in flight, or anybody sleeps on the queue.
+    /// While a call-driven request is in flight, or any owner sleeps on the queue.
     #[default]
     WhileNeeded,
     /// The same, but not while polled requests are in flight, whose pollers reap for everybody. Whoever
@@ -47,10 +40,10 @@ pub enum KickLock {
 pub enum Reconnect {
     /// The device is lost at once.
     Never,
-    /// It is looked for again for so long, and whoever comes back is handed everything that was in flight:
-    /// those who wait notice nothing but a delay. Only then is the device lost.
+    /// The driver tries to connect again for so long, and hands everything that was in flight to the server that is back:
+    /// the program notices nothing but a delay. Only then is the device lost.
     ///
-    /// It is assumed that a server that answers at the socket has taken over: nobody works any more on
+    /// It is assumed that a server that answers at the socket has taken over: no other works any more on
     /// what the one before was given. The servers of Pollux and QEMU see to that by a lock on the image.
     /// And what a server keeps in its own memory alone goes with it: a disk in memory, or a cache of
     /// the server's own. Writes that have completed and were not flushed are then lost without an error, as
@@ -59,7 +52,7 @@ pub enum Reconnect {
 }
 
 impl Default for Reconnect {
-    /// Half a minute: a restart takes less, and what has not come back by then needs somebody.
+    /// Half a minute: a restart takes less, and a server that has not come back by then needs an administrator.
     fn default() -> Self {
         Self::Within(Duration::from_secs(30))
     }
@@ -93,7 +86,7 @@ pub struct Options {
     pub experiment: Experiment,
 }
 
-/// What tests and measurements change, and nobody else needs. It is no part of the interface.
+/// What only tests and measurements change. It is no part of the interface.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
@@ -171,68 +164,5 @@ impl Options {
     pub fn experiment(mut self, experiment: Experiment) -> Self {
         self.experiment = experiment;
         self
-    }
-}
-
-/// A connection to be made: see [`Driver::builder`](crate::Driver::builder).
-#[cfg(not(loom))]
-#[must_use = "nothing is connected before `connect`"]
-#[derive(Clone, Debug)]
-pub struct Builder {
-    path: PathBuf,
-    options: Options,
-}
-
-#[cfg(not(loom))]
-impl Builder {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            options: Options::default(),
-        }
-    }
-
-    fn with(mut self, change: impl FnOnce(Options) -> Options) -> Self {
-        self.options = change(self.options);
-        self
-    }
-
-    /// The most queues to use: see [`Options`].
-    pub fn queues(self, most: impl Into<Option<u16>>) -> Self {
-        self.with(|options| options.queues(most))
-    }
-
-    /// Entries of each queue, a power of two: see [`Options`].
-    pub fn queue_size(self, entries: u16) -> Self {
-        self.with(|options| options.queue_size(entries))
-    }
-
-    /// Is everything refused that would change the disk?
-    pub fn read_only(self, read_only: bool) -> Self {
-        self.with(|options| options.read_only(read_only))
-    }
-
-    /// When calls are on, on a queue with requests of both kinds.
-    pub fn mixed(self, mixed: Mixed) -> Self {
-        self.with(|options| options.mixed(mixed))
-    }
-
-    /// How long the server may take to answer a message.
-    pub fn patience(self, patience: Duration) -> Self {
-        self.with(|options| options.patience(patience))
-    }
-
-    /// What if the server closes the connection?
-    pub fn reconnect(self, reconnect: Reconnect) -> Self {
-        self.with(|options| options.reconnect(reconnect))
-    }
-
-    /// Connects, and brings the device up.
-    ///
-    /// # Errors
-    ///
-    /// As [`Driver::connect`].
-    pub fn connect(self) -> Result<Driver, ConnectError> {
-        Driver::connect(&self.path, &self.options)
     }
 }

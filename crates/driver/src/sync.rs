@@ -51,13 +51,13 @@ pub fn model_has_ended() -> bool {
     cfg!(loom) && std::thread::panicking()
 }
 
-/// Locks a mutex of ours, under which nobody panics.
+/// Locks a mutex of ours, under which nothing panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics while holding it")
+    mutex.lock().expect("nothing panics while holding it")
 }
 
 /// Sleeps until `condition` is notified, and takes the lock again.
 pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     let guard = condition.wait(guard);
-    guard.expect("nobody panics while holding it")
+    guard.expect("nothing panics while holding it")
 }

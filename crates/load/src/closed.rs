@@ -102,7 +102,7 @@ impl<R: Client> Closed<R> {
     /// For [`Closed::turn_timed`].
     pub fn timer(&self) -> Timer {
         Timer {
-            // Those in flight were submitted at a time that nobody noted.
+            // Those in flight were submitted at a time that was not noted.
             submitted: vec![None; self.depth],
             latencies: histogram(),
         }

@@ -4,7 +4,7 @@
 //! Pattern   which request is next: direction, block, completion
 //! Client    one queue with a buffer for each request: our driver (`own`), or any other
 //! Job       keeps requests in flight by the clock: a rate or as many as fit, verification, latencies of all kinds
-//! Closed    keeps requests in flight without looking at the clock, for where the client limits what is measured
+//! Closed    keeps requests in flight without reading the clock, for where the client limits what is measured
 //! ```
 
 // All errors here are the machine's or the server's, and all of them end the load.

@@ -263,7 +263,7 @@ mod tests {
         let mut run = Run::new(&plan);
         assert_eq!(choice(run.next(11 * MS, None)).since, 0);
         assert_eq!(choice(run.next(11 * MS, None)).since, MS);
-        // Full. By the next look another one would fit, but this is after the end.
+        // Full. By the next poll another one would fit, but this is after the end.
         assert_eq!(run.next(12 * MS, None), Next::Over);
         assert_eq!(run.unstarted(12 * MS), 8);
     }

@@ -140,7 +140,7 @@ const BUSY: u64 = 1 << 63;
 /// What each block of a job's region has to hold.
 ///
 /// A block has one request in flight at most: what a read returns that overlaps a write in flight,
-/// nobody can say.
+/// cannot be said.
 #[derive(Debug)]
 pub struct Model {
     /// The write that each block holds, 0 where this run has written nothing, and [`BUSY`].

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::net::{Shutdown, shutdown};
 
-/// What a peer did to whoever serves it.
+/// What a peer did to the process that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misdeed {
     /// Memory that it shares cannot be reached any more.
@@ -17,7 +17,7 @@ pub enum Misdeed {
 /// Ends one session from wherever a misdeed of its peer shows, be that a signal handler: the session's
 /// connection is shut down, which its thread sees as it sees any other end, and the peer sees, too.
 ///
-/// Nobody has to look at it on the way of a request.
+/// It need not be read on the way of a request.
 #[derive(Debug)]
 pub struct Alarm {
     connection: OwnedFd,

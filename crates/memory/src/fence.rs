@@ -3,13 +3,13 @@
 #[cfg(not(loom))]
 use std::sync::atomic::{Ordering, fence};
 
-/// A side of a handshake between one who may sleep and one who wakes it. Each stores, passes a full fence, and loads
+/// A side of a handshake between one that may sleep and one that wakes it. Each stores, passes a full fence, and loads
 /// what the other has stored: so one of them sees the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Publishes something, then loads whether it is to wake anybody.
+    /// Publishes something, then loads whether it is to wake the other.
     Writer,
-    /// Says that it is to be woken, then looks once more for what was published.
+    /// Says that it is to be woken, then polls once more for what was published.
     Reader,
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-/// Locks `bytes` of `file` together with everybody else who does: a shared lock.
+/// Locks `bytes` of `file` together with all others that do: a shared lock.
 ///
 /// Such a lock (`F_OFD_SETLK`) belongs to the open file, not to the process: it is shared with every
 /// duplicate of the descriptor, and ends with [`unlock`] or with the last of them. The bytes need not
@@ -16,7 +16,7 @@ use rustix::ioctl::{Setter, ioctl, opcode};
 ///
 /// # Errors
 ///
-/// `EAGAIN` where somebody has locked them for himself alone; `ENOLCK`, `EINVAL` and others where the
+/// `EAGAIN` where another has locked them for itself alone; `ENOLCK`, `EINVAL` and others where the
 /// file system, or the kernel, has no such locks.
 pub fn lock_shared(file: impl AsFd, bytes: RangeInclusive<u32>) -> Result<(), Errno> {
     fcntl(
@@ -39,7 +39,7 @@ pub fn unlock(file: impl AsFd, bytes: RangeInclusive<u32>) -> Result<(), Errno> 
     )
 }
 
-/// Has anybody who opened `file` on his own locked `byte` of it, in whatever way?
+/// Is `byte` of `file` locked, in whatever way, through another open file description?
 ///
 /// # Errors
 ///

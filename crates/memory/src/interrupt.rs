@@ -1,8 +1,8 @@
-//! Getting a thread out of a system call in which somebody else holds it.
+//! Getting a thread out of a system call in which a peer holds it.
 //!
 //! A system call that sleeps ends with `EINTR` when its thread handles a signal meanwhile, unless the
 //! handler was installed with `SA_RESTART`. The signal is SIGURG, which does nothing to a process that does
-//! not ask for it, and for which nobody here has another use.
+//! not ask for it, and which has no other use here.
 
 use std::ffi::c_int;
 use std::sync::Once;
@@ -37,12 +37,12 @@ impl Interruptible {
     }
 
     /// Ends the system call in which the thread sleeps, if it does. One that is about to sleep may miss it, so
-    /// whoever means it does it again. A thread that has ended, or another one that has
+    /// a caller that means it does it again. A thread that has ended, or another one that has
     /// its number by now, takes no harm.
     pub fn interrupt(self) {
         // SAFETY: asks for a number.
         let process = unsafe { libc::getpid() };
-        // SAFETY: sends a signal, to a thread of this process or to nobody.
+        // SAFETY: sends a signal, to a thread of this process or to none.
         unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread, SIGURG) };
     }
 }

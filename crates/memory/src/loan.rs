@@ -39,11 +39,11 @@ impl Loan {
     ///
     /// # Safety
     ///
-    /// [`Loan::end`] comes after the end of the request that this is lent to: once nobody uses the list any more
+    /// [`Loan::end`] comes after the end of the request that this is lent to: once the list is used no more
     /// ([`Spans::new`]). If it never comes, the list stays for ever.
     #[must_use]
     pub unsafe fn spans(&self) -> Spans {
-        // SAFETY: nobody changes the list, and it stays where it is until `end`.
+        // SAFETY: the list does not change, and it stays where it is until `end`.
         unsafe { Spans::new(&self.0) }
     }
 

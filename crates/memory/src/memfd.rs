@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 /// `bytes` zeroes, rounded up to whole pages, in a memfd of their own called `name`. It takes up what is
 /// written, and nothing before.
 ///
-/// The file can neither shrink nor grow: somebody else who holds it could else make every look of ours at
+/// The file can neither shrink nor grow: another process that holds it could else make every access of ours to
 /// what is gone a `SIGBUS`.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! The log of dirty pages: which pages of a guest's memory its device has written, for whoever copies
+//! The log of dirty pages: which pages of a guest's memory its device has written, for the process that copies
 //! that memory to another machine while both go on (vhost-user, "Migration").
 //!
 //! A bit for each page of 4096 bytes, bit 0 of byte 0 for the page at guest-physical address 0, in memory

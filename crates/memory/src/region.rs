@@ -46,7 +46,7 @@ pub enum MapError {
         /// What the kernel, or the check against the file's size, said.
         source: io::Error,
     },
-    /// Its pages would come from a process, which could keep whoever touches them waiting for ever.
+    /// Its pages would come from a process, which could keep a thread that touches them waiting for ever.
     #[error(
         "the region's file is on a FUSE file system; share a memfd, or a file on tmpfs or hugetlbfs"
     )]
@@ -126,7 +126,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// When it has an alarm: somebody may be ringing that.
+    /// When it has an alarm, which may be ringing.
     #[must_use]
     pub fn with_alarm(mut self, alarm: Arc<Alarm>) -> Self {
         self.guard.set_alarm(alarm);
@@ -134,7 +134,7 @@ impl Region {
     }
 
     /// Has the peer taken the memory away, so that zeroes of our own are in its place? Known once
-    /// somebody has tried to touch what is gone.
+    /// a thread has tried to touch what is gone.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         self.guard.is_torn()
@@ -193,7 +193,7 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The region is kept until nobody uses the span any more, nor a copy or part of it, nor what was made of those
+    /// The region is kept until the span is used no more, nor a copy or part of it, nor what was made of those
     /// ([`Span::new`]).
     #[must_use]
     pub unsafe fn span(&self) -> Span {

@@ -4,7 +4,7 @@
 //! the few copies below.
 //!
 //! A span has no lifetime, as requests outlive every stack frame. What makes its copies safe to call is that to
-//! *have* one is the proof of a promise: whoever makes a span out of memory that it owns does so in an `unsafe`
+//! *have* one is the proof of a promise: code that makes a span out of memory that it owns does so in an `unsafe`
 //! block, and answers for all that becomes of it. Hence whatever hands spans to code that it does not know is
 //! `unsafe` to call, or an `unsafe trait` to implement.
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A stretch of memory that a peer may read and write at any moment.
 ///
 /// Laid out like `struct iovec`, so that a list of spans is what `preadv` takes. A span is *lent*:
-/// whoever receives one inside a request uses it until the request has ended, and not later.
+/// code that receives one inside a request uses it until the request has ended, and not later.
 ///
 /// It cannot be had without a promise that the memory stays:
 ///
@@ -66,8 +66,8 @@ impl Span {
     ///
     /// # Safety
     ///
-    /// The bytes stay mapped, readable and writable for as long as anybody uses the span, a copy or a part of it,
-    /// or what was made of those (a list, a request, a lane of a ring): who makes a span answers for whom it is
+    /// The bytes stay mapped, readable and writable for as long as the span is used, a copy or a part of it,
+    /// or what was made of those (a list, a request, a lane of a ring): code that makes a span answers for all that it is
     /// given to. No Rust reference to the bytes exists in that time, but to atomics.
     ///
     /// Others may read and write the bytes meanwhile, in this process and elsewhere: a copy that races with
@@ -269,7 +269,7 @@ pub struct Spans {
     count: usize,
 }
 
-// SAFETY: a list of `Send` and `Sync` values that nobody changes while it is lent (`Spans::new`).
+// SAFETY: a list of `Send` and `Sync` values that does not change while it is lent (`Spans::new`).
 unsafe impl Send for Spans {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Spans {}
@@ -285,7 +285,7 @@ impl Spans {
     ///
     /// # Safety
     ///
-    /// The list neither moves nor changes for as long as anybody uses this or a copy of it: until the request that
+    /// The list neither moves nor changes for as long as this or a copy of it is used: until the request that
     /// it is lent to has ended.
     #[must_use]
     pub const unsafe fn new(list: &[Span]) -> Self {
@@ -364,7 +364,7 @@ mod tests {
         // SAFETY: the spans are never read or written.
         let (head, tail) = unsafe { Span::new(base, 100) }.split_at(30);
         let list = [head, tail];
-        // SAFETY: the list stays where it is until the last look at it.
+        // SAFETY: the list stays where it is until the last access to it.
         let spans = unsafe { Spans::new(&list) };
         let lens = |bytes| {
             spans

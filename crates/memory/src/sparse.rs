@@ -1,7 +1,7 @@
 //! Memory of our own, as large as you like, of which only what is written takes up room.
 //!
 //! An anonymous mapping, not a memfd: reading a hole of a memfd through its mapping allocates the
-//! page, so that one look over a whole disk would cost as much memory as the disk is large. Reading
+//! page, so that reading a whole disk once would cost as much memory as the disk is large. Reading
 //! a hole here finds the kernel's one page of zeroes.
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::Span;
 /// Zeroes, until they are overwritten.
 ///
 /// Any thread may copy any part at any moment. Copies that race leave a mixture of their bytes, as
-/// overlapping requests do on any disk, and no copy is ever looked at by this program.
+/// overlapping requests do on any disk, and this program never interprets a copy.
 ///
 /// Nothing is reserved: when the machine runs out of memory at the first write to a page, the kernel
 /// makes room as it does for everybody, by killing a process. Where it is told never to promise more
@@ -66,7 +66,7 @@ impl Sparse {
     }
 
     /// Its length in bytes, whole pages.
-    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[allow(clippy::len_without_is_empty, reason = "no caller asks")]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len as u64
@@ -82,7 +82,7 @@ impl Sparse {
         let from = self.address(at, into.len());
         // SAFETY: `address` checked that as many bytes are mapped here as `into` names, and `into`'s
         // are mapped as long as it is lent. They never overlap: spans name a peer's memory, and
-        // nobody else is ever given a piece of this mapping.
+        // no other is ever given a piece of this mapping.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), into.len()) }
     }
 

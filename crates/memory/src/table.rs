@@ -95,7 +95,7 @@ impl Memory {
     fn of(regions: Vec<Arc<Region>>) -> Self {
         let window = |region: &Arc<Region>| Window {
             guest: region.guest(),
-            // SAFETY: the table keeps the region, and hands out parts of the span to those only who promise to keep the
+            // SAFETY: the table keeps the region, and hands out parts of the span to those only that promise to keep the
             // table as long (`Memory::span`).
             here: unsafe { region.span() },
         };
@@ -113,7 +113,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// This table, or another that shares the region, is kept until nobody uses the span any more, nor a copy or part
+    /// This table, or another that shares the region, is kept until the span is used no more, nor a copy or part
     /// of it, nor what was made of those ([`Span::new`]).
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! Single words of shared memory, stored one after the other for whoever finds them later.
+//! Single words of shared memory, stored one after the other for a process that finds them later.
 //!
 //! One of the homes of `unsafe`: each store is one atomic store.
 
@@ -22,7 +22,7 @@ mod private {
         ///
         /// # Safety
         ///
-        /// `to` is mapped, aligned for the word, and nobody forms a reference to it.
+        /// `to` is mapped, aligned for the word, and no reference to it is formed.
         unsafe fn release(self, to: NonNull<u8>);
     }
 

@@ -62,7 +62,7 @@ pub struct OwnPath {
 }
 
 impl Claim {
-    /// Takes `path`, and removes a socket there on which nobody listens any more.
+    /// Takes `path`, and removes a socket there on which no server listens any more.
     pub fn of(path: &Path) -> Result<Self, SocketError> {
         let lock = Lock::beside(path)?;
         remove_stale(path)?;
@@ -201,7 +201,7 @@ fn open_lock(path: &Path) -> Result<Option<(OwnedFd, bool)>, Errno> {
     }
 }
 
-/// Removes a socket at `path` on which nobody listens any more.
+/// Removes a socket at `path` on which no server listens any more.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     match fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
@@ -216,7 +216,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     };
     match knock(path) {
         Err(Errno::CONNREFUSED) => {
-            tracing::info!(path = %path.display(), "replacing a socket on which nobody listens");
+            tracing::info!(path = %path.display(), "replacing a socket on which no server listens");
             fs::remove_file(path).map_err(failed)
         }
         // Its owner has removed it.

@@ -77,7 +77,7 @@ Examples:
 
 A file or block device: --disk file:path=F[,OPTION]...; of each option, the first is the default
   cache=writeback|none|writethrough      the page cache, past it (O_DIRECT), or through it at once
-  engine=auto|io_uring|threads           who does what has to be waited for; auto: threads only
+  engine=auto|io_uring|threads           what does I/O that must be waited for; auto: threads only
                                          where there is no io_uring
   inline=on|off                          serve at once what the page cache holds
   buffers=plain|registered               registered: pin ALL guest memory, for direct I/O
@@ -127,7 +127,7 @@ pub struct ServeArgs {
     )]
     pub config: Option<PathBuf>,
 
-    /// Answer HTTP on this unix socket, for `pollux disk` and curl: who serves, and what was counted. Only its
+    /// Answer HTTP on this unix socket, for `pollux disk` and curl: what is served, and what was counted. Only its
     /// owner may connect [default: none]
     #[arg(long, value_name = "PATH", help_heading = "What it says")]
     pub control: Option<PathBuf>,
@@ -144,7 +144,7 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "What it says")]
     pub print_capabilities: bool,
 
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
     pub log_format: Format,
 }

@@ -57,7 +57,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["disk", "blk_file"])]
     pub table: Option<PathBuf>,
 
-    /// Which legs of a disk made of disks are looked at: those that work for whoever looks, or all of them,
+    /// Which legs of a disk made of disks are polled: those with requests of the polling worker in flight, or all of them,
     /// to measure against [default: own-in-flight]
     #[arg(long, value_enum, value_name = "SCOPE")]
     pub poll_scope: Option<Scope>,
@@ -102,7 +102,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<String>,
 
-    /// Who owns the socket, by name or number [default: who runs this; and that user's group]
+    /// Owner of the socket, by name or number [default: the user that runs this, and that user's group]
     #[arg(long, value_name = "USER[:GROUP]")]
     pub socket_owner: Option<String>,
 
@@ -111,7 +111,7 @@ pub struct ExportArgs {
     pub socket_group: Option<String>,
 }
 
-/// Which legs of a stacked disk are looked at.
+/// Which legs of a stacked disk are polled.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
@@ -167,8 +167,8 @@ impl ExportArgs {
         )?;
         if self.socket_path.is_none() && rights != Rights::default() {
             return Err(
-                "--socket-mode, --socket-owner and --socket-group are for --socket-path: who passes a \
-                 socket decides who may connect to it"
+                "--socket-mode, --socket-owner and --socket-group are for --socket-path: the program that passes a \
+                 socket decides which users may connect to it"
                     .into(),
             );
         }

@@ -108,13 +108,14 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
 fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
     let start = error.span().map_or(0, |span| span.start);
     let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
-    let line = text[line..].trim_start();
-    if line.starts_with("[disk") {
-        "; write [[disk]] in double brackets, as there may be several"
-    } else if line.starts_with("socket-mode") {
-        "; write permissions in quotes, socket-mode = \"0660\""
-    } else {
-        ""
+    let line = text[line..].lines().next().unwrap_or_default();
+    let key = line.split('=').next().unwrap_or_default().trim();
+    match key {
+        _ if key.starts_with("[disk]") => {
+            "; write [[disk]] in double brackets, as there may be several"
+        }
+        "socket-mode" => "; write permissions in quotes, socket-mode = \"0660\"",
+        _ => "",
     }
 }
 
@@ -162,6 +163,11 @@ mod tests {
             ),
             (
                 "[[disk]]\nsocket-pth = \"x\"\n",
+                "a.toml: TOML",
+                "unknown field",
+            ),
+            (
+                "[[disk]]\nsocket-modes = \"0660\"\n",
                 "a.toml: TOML",
                 "unknown field",
             ),

@@ -1,6 +1,6 @@
 //! Sockets that another process has opened and passed on by number.
 //!
-//! A number says nothing of what is open under it: if nobody passed it, the next thing that this program opens has it. So
+//! A number says nothing of what is open under it: if it was not passed, the next thing that this program opens has it. So
 //! all of them are taken over before anything else is opened.
 
 use std::collections::BTreeMap;

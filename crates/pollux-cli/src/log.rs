@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -29,7 +29,7 @@ pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // It would tell of them where they happen: on standard error, and panic where nobody reads that any more.
+        // It would tell of them where they happen: on standard error, and panic where that is closed.
         .log_internal_errors(false);
     match format {
         Format::Text => builder

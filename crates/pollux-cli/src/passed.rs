@@ -40,7 +40,7 @@ fn there(names: &[String]) -> String {
 impl Passed {
     /// What the environment tells this process of.
     pub fn to_us() -> Result<Self, NotPassed> {
-        // Names without sockets are meant for somebody else, as is all of it then.
+        // Names without sockets are meant for another process, as is all of it then.
         if sd_notify::listen_fds().map_err(NotPassed::Nonsense)?.len() == 0 {
             return Ok(Self::default());
         }
@@ -84,7 +84,7 @@ impl Passed {
         Endpoint::Passed { name, fd }
     }
 
-    /// Says what nobody has taken: a frontend that connects there would wait for ever.
+    /// Says what no disk has taken: a frontend that connects there would wait for ever.
     pub fn complain_of_the_rest(&self) {
         for (name, fd) in &self.0 {
             tracing::warn!(name, fd, "a socket was passed that no disk is served on");

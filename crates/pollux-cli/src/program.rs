@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The status tells it, too, where nobody reads this any more.
+            // The status tells it, too, where standard error is closed.
             let _ = writeln!(io::stderr(), "pollux: {}", log::chain(&*error));
             ExitCode::FAILURE
         }

@@ -8,9 +8,9 @@ use rustix::fs::{Gid, Mode, Uid};
 pub struct Rights {
     /// Permissions.
     pub mode: Mode,
-    /// Its owner, if not whoever runs this.
+    /// Its owner, if not the user that runs this.
     pub owner: Option<Uid>,
-    /// Its group, if not that of whoever runs this.
+    /// Its group, if not that of the user that runs this.
     pub group: Option<Gid>,
 }
 
@@ -34,7 +34,7 @@ pub enum BadRights {
     NoUser { option: String, name: String },
     #[error("{option}: there is no group `{name}` on this machine; give a name or a number")]
     NoGroup { option: String, name: String },
-    #[error("{option}: cannot look `{name}` up")]
+    #[error("{option}: cannot find out who `{name}` is")]
     Lookup {
         option: String,
         name: String,
@@ -118,7 +118,7 @@ fn find_group(name: &str, option: &str) -> Result<Gid, BadRights> {
     }
 }
 
-/// The largest number means "leave it" to the kernel, and is nobody's.
+/// The largest number means "leave it" to the kernel, and is no user's.
 fn number(name: &str) -> Option<u32> {
     name.parse().ok().filter(|id| *id != u32::MAX)
 }

@@ -83,7 +83,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .map(|wanted| wanted.open(&mut inherited, &mut groups))
         .collect::<Result<Vec<_>, _>>()?;
     let control = Control::open(control.as_deref(), metrics)?;
-    // The sockets take connections. After this nobody is reachable any more, not even who waits for this.
+    // The sockets take connections. After this no process is reachable any more, not even one that waits for this.
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
         tracing::warn!(%error, "the service manager cannot be told that this is ready");
     }
@@ -361,7 +361,7 @@ fn next_frontend(listener: &Listener, stop: &Stop) -> Option<UnixStream> {
                 tracing::error!(%error, "cannot accept a frontend; trying again in a second");
                 let second = Timespec::try_from(Duration::from_secs(1)).expect("a second fits");
                 let mut fds = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-                // Told to end or not: the loop looks.
+                // Told to end or not: the loop decides.
                 let _ = poll(&mut fds, Some(&second));
             }
         }

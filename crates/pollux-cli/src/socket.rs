@@ -106,7 +106,7 @@ pub enum SocketError {
 }
 
 impl SocketError {
-    /// In the words of whoever named the path by this option.
+    /// In the words of the option that named the path.
     pub fn of(self, option: &str) -> Box<dyn std::error::Error> {
         match self {
             Self::Fd { .. } => Box::new(self),
@@ -218,7 +218,7 @@ fn grant(path: &Path, rights: &Rights) -> Result<(), SocketError> {
         to: told(rights),
         source: error.into(),
     };
-    // It is held while it is changed, and not looked for again: whoever can write its folder could have put
+    // It is held while it is changed, and not searched for again: a user that can write its folder could have put
     // a link to something else in its place.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = open(path, flags, Mode::empty()).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! How the sessions of one disk are ended from another thread, and who its frontend is.
+//! How the sessions of one disk are ended from another thread, and which its frontend is.
 
 use std::io;
 use std::net::Shutdown;
@@ -39,7 +39,7 @@ impl Stop {
             .unwrap_or_else(PoisonError::into_inner)
         {
             // The session sees the end of it, lets everything end that it has taken, and only then does the
-            // frontend see it: who came back before would hand the same requests to the next process.
+            // frontend see it: one that came back before would hand the same requests to the next process.
             // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
             // where the frontend has gone.
             let _ = stream.shutdown(if takes_answers(stream) {

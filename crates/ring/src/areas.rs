@@ -146,7 +146,7 @@ impl Areas {
             event: address(reader, event),
         };
         // SAFETY: the parts are long enough and aligned (checked in `new`), and `Span::new`'s caller keeps them mapped
-        // while anybody uses what was made of them: this lane, and glances.
+        // while what was made of them is in use: this lane, and glances.
         unsafe { Lane::new(words, self.size, suppression) }
     }
 }

@@ -152,7 +152,7 @@ impl Chain {
     ///
     /// # Safety
     ///
-    /// `memory`, or another table that shares its regions, is kept until nobody uses the chain's spans any more.
+    /// `memory`, or another table that shares its regions, is kept until the chain's spans are used no more.
     #[inline]
     pub(crate) unsafe fn walk(
         &mut self,

@@ -64,7 +64,7 @@ impl DeviceEnd {
     ///
     /// # Safety
     ///
-    /// `memory`, or another table that shares its regions, is kept until nobody uses the spans of `chain` any more
+    /// `memory`, or another table that shares its regions, is kept until the spans of `chain` are used no more
     /// ([`Memory::span`]).
     #[inline]
     pub unsafe fn take(
@@ -86,7 +86,7 @@ impl DeviceEnd {
         self.available.give_back();
     }
 
-    /// Walks the chain at `head` into `chain`: one that somebody took before this end was made, and did
+    /// Walks the chain at `head` into `chain`: one that was taken before this end was made, and did
     /// not hand back. What the driver has written there meanwhile is judged anew.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl DeviceEnd {
         self.used.staged()
     }
 
-    /// Shows the driver what is staged, if it looks. Whether it must be called is for
+    /// Shows the driver what is staged, if it polls. Whether it must be called is for
     /// [`DeviceEnd::publish`] to tell, later, for all that was shown.
     #[inline]
     pub fn show(&mut self) {
@@ -143,7 +143,7 @@ impl DeviceEnd {
         self.used.publish()
     }
 
-    /// Asks for a kick by the next chain, then looks once more.
+    /// Asks for a kick by the next chain, then polls once more.
     ///
     /// # Errors
     ///
@@ -152,13 +152,13 @@ impl DeviceEnd {
         self.available.arm()
     }
 
-    /// Asks for no kicks: this end looks for itself.
+    /// Asks for no kicks: this end polls.
     #[inline]
     pub fn disarm(&mut self) {
         self.available.disarm();
     }
 
-    /// Will the next chain bring a kick? See [`Reader::is_armed`].
+    /// Will the next chain cause a kick? See [`Reader::is_armed`].
     #[inline]
     #[must_use]
     pub fn is_armed(&self) -> bool {
@@ -176,6 +176,14 @@ impl DeviceEnd {
     /// Goes on with entry `next` of the available ring, whatever was said when this end was made.
     pub fn go_on_with(&mut self, next: RingIndex) {
         self.available.go_on_with(next);
+    }
+
+    /// Is there no sign that a driver ever wrote to this ring, neither a descriptor nor an index?
+    #[must_use]
+    pub fn is_untouched(&mut self) -> bool {
+        let mut table = vec![0; self.descriptors.len()];
+        self.descriptors.read(&mut table);
+        self.next() == RingIndex(0) && self.look() == Ok(0) && table.iter().all(|byte| *byte == 0)
     }
 
     /// The index of the chain to be taken next: what a stopped queue goes on with.

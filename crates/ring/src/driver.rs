@@ -1,7 +1,7 @@
 //! The driver's end of a virtqueue: stages chains, takes used elements.
 //!
 //! It keeps its own copy of everything it wrote and never reads the shared memory back: a device
-//! that scribbles over the descriptors confuses nobody but itself.
+//! that scribbles over the descriptors confuses only itself.
 
 use pollux_memory::Span;
 
@@ -200,7 +200,7 @@ impl DriverEnd {
         Ok(())
     }
 
-    /// Stages a chain of one descriptor: an indirect table in memory of the caller's, who has filled it
+    /// Stages a chain of one descriptor: an indirect table in memory of the caller's, which has filled it
     /// and leaves it in place until the chain is back. `room` is how many bytes its writable part holds.
     ///
     /// For callers that keep a table for each head ([`DriverEnd::next_head`]) with most of it filled
@@ -326,7 +326,7 @@ impl DriverEnd {
         Ok(Some(Completion { token, written }))
     }
 
-    /// Asks for a call by the next completion, then looks once more.
+    /// Asks for a call by the next completion, then polls once more.
     ///
     /// # Errors
     ///
@@ -335,13 +335,13 @@ impl DriverEnd {
         self.used.arm()
     }
 
-    /// Asks for no calls: this end looks for itself.
+    /// Asks for no calls: this end polls.
     #[inline]
     pub fn disarm(&mut self) {
         self.used.disarm();
     }
 
-    /// Will the next completion bring a call? See [`Reader::is_armed`].
+    /// Will the next completion cause a call? See [`Reader::is_armed`].
     #[inline]
     #[must_use]
     pub fn is_armed(&self) -> bool {
@@ -355,7 +355,7 @@ impl DriverEnd {
         self.used.next()
     }
 
-    /// A look at the used ring for threads that do not own this end. It is one more user of the ring's
+    /// A poll of the used ring for threads that do not own this end. It is one more user of the ring's
     /// memory, which stays mapped as long.
     #[must_use]
     pub fn glance(&self) -> Glance<UsedElem> {

@@ -32,7 +32,7 @@ pub enum Suppression {
 pub enum Notify {
     /// It asked to be woken.
     Needed,
-    /// It looks for itself.
+    /// It polls.
     Suppressed,
 }
 

@@ -12,8 +12,8 @@
 //! | receive | `look()`, `take()` | `look()`, `take()` |
 //! | before sleep | `arm() -> Armed` | `arm() -> Armed` |
 //!
-//! *Only sleepers are woken*: an end that is awake looks for itself and keeps its notifications off;
-//! one that is about to sleep arms, looks again, and sleeps only if that look found nothing.
+//! *Only sleepers are woken*: an end that is awake polls and keeps its notifications off;
+//! one that is about to sleep arms, polls again, and sleeps only if that poll was empty.
 
 #[cfg(not(loom))]
 mod areas;

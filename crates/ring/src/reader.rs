@@ -1,4 +1,4 @@
-//! The reading side of a lane: looks, takes, and says whether it wants to be woken.
+//! The reading side of a lane: polls, takes, and says whether it wants to be woken.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicPtr;
@@ -16,7 +16,7 @@ use crate::wire::Entry;
 pub struct Reader<E: Entry> {
     lane: Lane<E>,
     next: RingIndex,
-    /// The writer's index as of the last look.
+    /// The writer's index as of the last poll.
     seen: RingIndex,
     /// The wish that stands: to be woken by the entry at this index.
     armed: Option<RingIndex>,
@@ -83,7 +83,7 @@ impl<E: Entry> Reader<E> {
         self.next = self.next.plus(u16::MAX);
     }
 
-    /// Asks to be woken by the next entry, then looks once more.
+    /// Asks to be woken by the next entry, then polls once more.
     ///
     /// Whoever is told [`Armed::Pending`] takes what is there, and arms again before it sleeps: an
     /// entry published before the wish was stored never fires it.
@@ -125,17 +125,17 @@ impl<E: Entry> Reader<E> {
         self.next
     }
 
-    /// A look at the same lane for threads that do not own the reader.
+    /// A poll of the same lane for threads that do not own the reader.
     #[must_use]
     pub fn glance(&self) -> Glance<E> {
         Glance::at(&self.lane)
     }
 }
 
-/// Looks at a lane's index beside its [`Reader`], so that whoever has nothing to take need not ask for
+/// Polls a lane's index beside its [`Reader`], so that a thread with nothing to take need not ask for
 /// the reader, which may be behind a lock.
 ///
-/// When the ring is laid out anew elsewhere, it [follows](Glance::follow) there, while others look.
+/// When the ring is laid out anew elsewhere, it [follows](Glance::follow) there, while others poll.
 #[derive(Debug)]
 pub struct Glance<E: Entry> {
     idx: AtomicPtr<AtomicU16>,
@@ -150,19 +150,19 @@ impl<E: Entry> Glance<E> {
         }
     }
 
-    /// From now on this looks where `reader` reads. The memory of before stays mapped all the same, as
-    /// somebody may be looking at it.
+    /// From now on this polls where `reader` reads. The memory of before stays mapped all the same, as
+    /// another thread may be polling it.
     pub fn follow(&self, reader: &Glance<E>) {
         let there = reader.idx.load(Ordering::Relaxed);
         self.idx.store(there, Ordering::Release);
     }
 
     /// Has the writer published more than the entries before `next`? What it publishes right after
-    /// this is found by the next look.
+    /// this is found by the next poll.
     #[inline]
     #[must_use]
     pub fn sees_more_than(&self, next: RingIndex) -> bool {
-        // Relaxed: whoever takes the entries looks again, with acquire.
+        // Relaxed: the thread that takes the entries polls again, with acquire.
         let idx = self.idx.load(Ordering::Acquire);
         // SAFETY: it came from a lane, whose maker keeps the word mapped and aligned for as long as a
         // glance of its reader lives, wherever that has followed to since (`Lane::new`).

@@ -13,7 +13,7 @@ pub trait Entry: Copy {
     /// Reads the slot, once.
     fn load(slot: &Self::Slot) -> Self;
 
-    /// Writes the slot. Nobody looks before the index is published.
+    /// Writes the slot. It is not read before the index is published.
     fn store(self, slot: &Self::Slot);
 }
 

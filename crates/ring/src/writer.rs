@@ -26,7 +26,7 @@ impl<E: Entry> Writer<E> {
         }
     }
 
-    /// Puts `entry` into the next slot, where the reader does not look yet.
+    /// Puts `entry` into the next slot, which the reader does not read yet.
     ///
     /// The caller sees to it that the ring has room: no more than its size between what is staged and
     /// what the reader has handed back.
@@ -36,7 +36,7 @@ impl<E: Entry> Writer<E> {
         self.next = self.next.plus(1);
     }
 
-    /// Shows the reader what is staged, if it looks; one that sleeps is not woken before
+    /// Shows the reader what is staged, if it polls; one that sleeps is not woken before
     /// [`Writer::publish`], which decides for all that was shown since the last.
     ///
     /// A reader that is awake begins while the writer goes on. It costs a store.

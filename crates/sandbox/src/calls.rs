@@ -106,7 +106,7 @@ const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_close),
     any(libc::SYS_exit),
     any(libc::SYS_exit_group),
-    // A build with assertions looks whether what it closes is open.
+    // A build with assertions checks whether what it closes is open.
     only(libc::SYS_fcntl, When::Is(1, F_GETFD)),
     any(libc::SYS_futex),
     any(libc::SYS_getpid),
@@ -286,7 +286,7 @@ const TABLE: &[Row] = &[
             any(libc::SYS_io_uring_register),
         ],
     ),
-    // Questions to the server, by whoever has one.
+    // Questions to the server, by any thread.
     row(
         &[Main, Signals, Session, Worker, DriverControl],
         Need::Driver,
@@ -331,7 +331,7 @@ const TABLE: &[Row] = &[
             any(libc::SYS_epoll_wait),
             any(libc::SYS_eventfd2),
             only(libc::SYS_fcntl, When::Is(1, F_DUPFD_CLOEXEC)),
-            // A build with assertions looks whether a socket is one that nobody waits for.
+            // A build with assertions checks whether a socket is one that no thread waits for.
             only(libc::SYS_fcntl, When::Is(1, F_GETFL)),
             // Who is at the other end.
             any(libc::SYS_getsockopt),
@@ -340,12 +340,12 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// What is answered with an error, as by an older kernel or to somebody without rights, because libraries
+/// What is answered with an error, as by an older kernel or to a process without rights, because libraries
 /// try it and can do without. It is in force in all threads, beside what each is allowed.
 pub const REFUSED: &[(u32, &[Rule])] = &[
     // Its flags lie in memory, where no filter sees them: the C library tries `clone` then.
     (errno(libc::ENOSYS), &[any(libc::SYS_clone3)]),
-    // The C library looks how many processors there are; the standard library for the program's symbols.
+    // The C library counts the processors; the standard library reads the program's symbols.
     (
         errno(libc::EACCES),
         &[

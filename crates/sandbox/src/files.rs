@@ -13,7 +13,7 @@ use landlock::{
 
 use crate::plan::Plan;
 
-/// The newest Landlock that was looked at. Of an older one, all that it can do is used.
+/// The newest Landlock that is known here. Of an older one, all that it can do is used.
 const NEWEST: ABI = ABI::V9;
 
 /// What `plan` leaves.

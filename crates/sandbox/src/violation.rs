@@ -1,7 +1,7 @@
 //! What happens when a thread does what it may not: the process says what it was, and dies of SIGSYS.
 //!
-//! It could have been killed at once; but then nobody would learn which call it was, and a library that has
-//! got a new habit looks exactly like an attack.
+//! It could have been killed at once; but then the call would stay unknown, and a library with a new habit
+//! could not be told from an attack.
 
 use std::io::Write;
 
@@ -47,6 +47,6 @@ fn die(call: c_int) -> ! {
     // Nobody may do this either. A violation while the signal is blocked, as it is in its handler, ends the
     // process, with the status and the core of a SIGSYS.
     let _ = rustix::process::getppid();
-    // It came from somebody else's `kill`, and there is no filter.
+    // It came from another process's `kill`, and there is no filter.
     std::process::abort()
 }

@@ -1,6 +1,6 @@
 //! Counters for every kick, call, poll, turn and batch.
 //!
-//! A queue's worker counts into a [`QueueStats`] while anybody reads it; a reader takes a
+//! A queue's worker counts into a [`QueueStats`] while others read it; a reader takes a
 //! [`Snapshot`], and works with differences and sums of those. Counting costs a load and a store.
 #![forbid(unsafe_code)]
 

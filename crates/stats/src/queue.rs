@@ -71,7 +71,7 @@ pub struct QueueStats {
     pub calls_suppressed: Counter,
     /// Kicks of the driver that reached its worker; several at once are one.
     pub kicks: Counter,
-    /// Sleeps of the worker. They stop to count for a queue that has brought nothing in eight of them, until it kicks.
+    /// Sleeps of the worker. They stop to count for a queue that was empty in eight of them, until it kicks.
     pub sleeps: Counter,
     /// Time in those sleeps, in nanoseconds.
     pub asleep_ns: Counter,

@@ -1,8 +1,8 @@
-//! What kinds of threads there are, and who is told when one is born.
+//! What kinds of threads there are, and the listener that is told when one is born.
 //!
 //! A sandbox allows each kind what that kind needs. It belongs to the program, but most threads are
-//! started by libraries, which must not depend on it: so whoever starts a thread says what kind it is,
-//! and the thread, before it does anything else, tells whoever asked to be [told](tell).
+//! started by libraries, which must not depend on it: so the code that starts a thread says what kind it is,
+//! and the thread, before it does anything else, tells the listener that asked to be [told](tell).
 //!
 //! ```
 //! use pollux_threads::{Birth, Kind};
@@ -27,7 +27,7 @@ pub use preemptions::preemptions;
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The one that the process began with, and any that nobody named.
+    /// The one that the process began with, and any without a name.
     Main,
     /// Waits for signals to the process.
     Signals,
@@ -93,7 +93,7 @@ static TOLD: OnceLock<Told> = OnceLock::new();
 ///
 /// # Panics
 ///
-/// When somebody is told already.
+/// When there is a listener already.
 pub fn tell(told: impl Fn(Kind) + Send + Sync + 'static) {
     let first = TOLD.set(Box::new(told)).is_ok();
     assert!(first, "one is told of threads, once for a process");

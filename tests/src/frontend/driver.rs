@@ -5,30 +5,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::feature;
 use super::message::Code;
 use super::queue::{Logs, QUEUE_BYTES, QUEUE_ENTRIES, Queue, TABLES};
 use super::{Frontend, GuestMemory};
-
-/// Feature bits of virtio that a driver may leave out.
-pub mod feature {
-    /// Flushing.
-    pub const FLUSH: u64 = 1 << 9;
-    /// Switching the cache.
-    pub const CONFIG_WCE: u64 = 1 << 11;
-    /// Descriptors that point to tables of descriptors.
-    pub const INDIRECT_DESC: u64 = 1 << 28;
-    /// Suppression by index.
-    pub const EVENT_IDX: u64 = 1 << 29;
-    /// Anything newer than the legacy interface.
-    pub const VERSION_1: u64 = 1 << 32;
-    /// Writes to guest memory are logged: taken by [`Driver::set_logging`](super::Driver::set_logging) alone.
-    pub const LOG_ALL: u64 = 1 << 26;
-    pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
-    /// Those of a block device.
-    pub(super) const BLOCK: u64 = (1 << 17) - 1;
-    /// All that this driver understands, and takes if it is offered.
-    pub(super) const KNOWN: u64 = BLOCK | INDIRECT_DESC | EVENT_IDX | VERSION_1 | PROTOCOL_FEATURES;
-}
 
 /// Protocol features: MQ, `REPLY_ACK`, CONFIG, `CONFIGURE_MEM_SLOTS`.
 const PROTOCOL: u64 = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 15;

@@ -7,6 +7,7 @@
 
 mod dirty_log;
 mod driver;
+pub mod feature;
 mod guest_memory;
 mod inflight;
 mod message;
@@ -15,7 +16,7 @@ mod raw;
 mod round;
 
 pub use dirty_log::{DirtyLog, page};
-pub use driver::{Driver, Plan, TWO_QUEUES, feature};
+pub use driver::{Driver, Plan, TWO_QUEUES};
 pub use guest_memory::GuestMemory;
 pub use inflight::{Inflight, description};
 pub use message::{Code, Frontend, NEED_REPLY, REPLY, Region, VERSION, pair};

@@ -10,8 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::GuestMemory;
-use super::driver::feature;
+use super::{GuestMemory, feature};
 use crate::process::eventually;
 
 /// Requests of a queue.

@@ -5,6 +5,7 @@
 //! with each new session (`SET_INFLIGHT_FD`), be it to another process: what that one finds there it does
 //! first. Here is the file and its parts; what is written, and in which order, is in [`record`].
 
+mod error;
 mod record;
 
 use std::fs::File;
@@ -12,100 +13,20 @@ use std::io;
 use std::sync::Arc;
 
 use pollux_blk::Cache;
-use pollux_memory::{Alarm, MapError, Region, Span, Word, memfd};
+use pollux_memory::{Alarm, Region, Span, Word, memfd};
 use pollux_ring::DeviceEnd;
 use vhost::vhost_user::message::VhostUserInflight;
 
 use crate::device::Options;
+use error::ALIGNMENT;
+pub use error::RecordError;
 use record::{Store, area_bytes};
 
 /// The record of a running queue.
 pub type Record = record::Record<Area>;
 
-/// Why an in-flight record is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// It is for a device that this one is not.
-    #[error(
-        "it is for {queues} queues of {entries} entries; this device has {most_queues} (--num-queues) of at most {most_entries} (--queue-size)"
-    )]
-    Shape {
-        /// Queues that it is for.
-        queues: u16,
-        /// Entries of each.
-        entries: u16,
-        /// Queues that there are.
-        most_queues: u16,
-        /// Entries that one may have.
-        most_entries: u16,
-    },
-    /// Its area is too small.
-    #[error("its area has {len} bytes; {queues} queues of {entries} entries take {needed}")]
-    Short {
-        /// Bytes that there are.
-        len: u64,
-        /// Bytes that it takes.
-        needed: u64,
-        /// Queues that it is for.
-        queues: u16,
-        /// Entries of each.
-        entries: u16,
-    },
-    /// Its area starts where its words cannot be.
-    #[error("its area starts at offset {0:#x} of its file, which is no multiple of {ALIGNMENT}")]
-    Offset(u64),
-    /// Its file cannot be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// A queue that it has no room for.
-    #[error(
-        "queue {queue} has {size} entries; it has room for {queues} queues of at most {entries}"
-    )]
-    Room {
-        /// The queue's number.
-        queue: u16,
-        /// Entries of the queue.
-        size: u16,
-        /// Queues that it is for.
-        queues: u16,
-        /// Entries of each.
-        entries: u16,
-    },
-    /// Written by somebody whose rules we do not know.
-    #[error(
-        "of queue {queue} it has version {version}, features {features:#x} and {found} entries; known is version 1 without features, and it was said to have {entries}"
-    )]
-    Foreign {
-        /// The queue's number.
-        queue: u16,
-        /// What it says of its version.
-        version: u16,
-        /// What it says of its features.
-        features: u64,
-        /// The entries that it says it has.
-        found: u16,
-        /// The entries that its message said it has.
-        entries: u16,
-    },
-    /// A chain in flight that no ring of this size has.
-    #[error(
-        "it says that chain {head} of queue {queue} is in flight, whose ring has {size} entries"
-    )]
-    Head {
-        /// The queue's number.
-        queue: u16,
-        /// Where the chain is said to start.
-        head: u16,
-        /// Entries of the queue.
-        size: u16,
-    },
-}
-
-/// What the area of each queue is a multiple of, as other back ends have it.
-const ALIGNMENT: u64 = 64;
-
 /// Behind the parts of all queues there is room for what is said of the device: in its first byte the cache mode, 0 where
-/// nobody has said it. Records of earlier versions end without it.
+/// it was not said. Records of earlier versions end without it.
 const DEVICE_PART: u64 = ALIGNMENT;
 const WRITE_THROUGH: u8 = 1;
 const WRITE_BACK: u8 = 2;
@@ -127,20 +48,16 @@ impl Inflight {
     pub fn create(
         wanted: &VhostUserInflight,
         options: &Options,
-    ) -> Result<(VhostUserInflight, File), crate::Refusal> {
+    ) -> Result<(VhostUserInflight, File), RecordError> {
         let (queues, entries) = shape(wanted, options)?;
         let bytes = bytes(queues, entries) + DEVICE_PART;
-        let failed = |source| crate::Refusal::Machine {
-            doing: "make an in-flight record",
-            source,
-        };
-        let too_large = |_| failed(io::ErrorKind::OutOfMemory.into());
+        let too_large = |_| RecordError::Unmade(io::ErrorKind::OutOfMemory.into());
         let file = memfd(
             "pollux-inflight",
             usize::try_from(bytes).map_err(too_large)?,
         );
         let made = VhostUserInflight::new(bytes, 0, queues, entries);
-        Ok((made, file.map_err(failed)?))
+        Ok((made, file.map_err(RecordError::Unmade)?))
     }
 
     /// The record in `file`, which the frontend describes by `given`.
@@ -205,7 +122,7 @@ impl Inflight {
         }
     }
 
-    /// Keeps the cache mode for whoever opens the record next.
+    /// Keeps the cache mode for the next process that opens the record.
     pub fn set_cache(&self, cache: Cache) {
         let byte = match cache {
             Cache::Writethrough => WRITE_THROUGH,
@@ -227,7 +144,7 @@ impl Inflight {
     fn area(&self, queue: u16) -> Area {
         let bytes = area_bytes(self.entries);
         let at = usize::from(queue) * bytes;
-        // SAFETY: the area keeps the region, and gives the span to nobody.
+        // SAFETY: the area keeps the region, and gives the span away to no one.
         let span = unsafe { self.region.span() }.slice(at, bytes);
         Area {
             span: span.expect("all queues have their parts"),

@@ -14,7 +14,7 @@
 //!
 //! A process that is killed has made some first part of its stores in the order of its program and none of
 //! the rest: the kernel stops threads between two instructions, and what they had stored is seen by
-//! whoever runs after them. (That is all that is promised: a machine that crashes takes its guests along.) So only the
+//! the process that runs after them. (That is all that is promised: a machine that crashes takes its guests along.) So only the
 //! compiler must not exchange stores, and each of them is a release store.
 //!
 //! **Recovery.** Killed before 2, the driver has seen nothing of the batch, and `used_idx` is the used
@@ -28,15 +28,15 @@
 //!
 //! **Flushes.** One that is done again covers, as ever, what had completed before it was queued: that had
 //! been seen by the driver, so it is not in flight, and its data has reached the file. What is done again
-//! beside the flush had not completed, so nobody was promised that the flush covers it.
+//! beside the flush had not completed, so no driver was promised that the flush covers it.
 //!
 //! The frontend may write to all of it at any moment. It is read once, here, and never again while the
-//! queue runs; what is read is bounded by the size of the ring, and a lie costs nobody but the liar.
+//! queue runs; what is read is bounded by the size of the ring, and a lie costs only the liar.
 
 use pollux_memory::Word;
 use pollux_ring::{Head, RingIndex};
 
-use super::{ALIGNMENT, RecordError};
+use super::error::{ALIGNMENT, RecordError};
 
 const FEATURES: usize = 0;
 const VERSION: usize = 8;
@@ -51,7 +51,7 @@ const INFLIGHT: usize = 0;
 const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
-/// The version that these rules are; 0 is a record that nobody has written to.
+/// The version that these rules are; 0 is a record that was never written to.
 const KNOWN_VERSION: u16 = 1;
 
 /// How many bytes the part of a queue with `entries` entries takes.
@@ -60,7 +60,7 @@ pub fn area_bytes(entries: u16) -> usize {
     (FIRST + ENTRY_BYTES * usize::from(entries)).next_multiple_of(alignment)
 }
 
-/// Has anybody run a queue on the part in `words`?
+/// Did a queue ever run on the part in `words`?
 pub fn is_written(words: &impl Store) -> bool {
     u16::from_ne_bytes(words.load(VERSION)) != 0
 }

@@ -10,7 +10,7 @@ use super::bucket::{Buckets, Flow, TICKS_PER_SECOND};
 /// The limits of a disk, or of several.
 #[derive(Debug)]
 pub struct Limiter {
-    epoch: Instant,
+    started: Instant,
     /// Moves on with each change.
     generation: AtomicU32,
     current: Mutex<Current>,
@@ -25,7 +25,7 @@ struct Current {
 impl Default for Limiter {
     fn default() -> Self {
         Self {
-            epoch: Instant::now(),
+            started: Instant::now(),
             generation: AtomicU32::new(0),
             current: Mutex::default(),
         }
@@ -56,7 +56,7 @@ impl Limiter {
     }
 
     fn now(&self) -> u64 {
-        let nanoseconds = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         nanoseconds.saturating_mul(TICKS_PER_SECOND / 1_000_000_000)
     }
 }
@@ -84,7 +84,7 @@ pub struct Throttle {
     generation: u32,
     /// `None`: nothing is limited.
     buckets: Option<Arc<Buckets>>,
-    /// As of the last look at the clock.
+    /// As of the last reading of the clock.
     now: u64,
     /// The wait that was begun last, from when until when.
     wait: Option<(u64, u64)>,

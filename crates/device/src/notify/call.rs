@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use super::watchdog::watched;
 
 /// Takes a descriptor that the frontend gave for kicks or calls, and makes it non-blocking: one that is full,
-/// or that somebody else has read first, must not hold a worker.
+/// or that another has read first, must not hold a worker.
 ///
 /// A pipe is opened anew with these `access` flags where that is allowed, since its flags would else be the frontend's
 /// to change back. An eventfd cannot be; one that waits all the same is what [`watched`] is for.
@@ -60,7 +60,7 @@ impl Call {
 
     /// Calls. One that finds the descriptor full needs no other: a call is waiting there already.
     pub fn call(&self) {
-        // A session that is over has nobody to call, and must not hold the worker once more.
+        // A session that is over has no driver to call, and must not hold the worker once more.
         if self.alarm.rung().is_some() {
             return;
         }
@@ -73,7 +73,7 @@ impl Call {
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(Errno::INTR) => self.alarm.ring(Misdeed::DescriptorBlocks),
             // The frontend closed its end. It is about to end the session, or to send another.
-            Err(error) => tracing::debug!(%error, "a call found nobody"),
+            Err(error) => tracing::debug!(%error, "a call could not be delivered"),
         }
     }
 }

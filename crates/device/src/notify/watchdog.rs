@@ -6,14 +6,14 @@
 //! moment after any check. No flag of a single write helps (`RWF_NOWAIT` is refused for eventfds),
 //! and to have the kernel signal it through an `io_uring` costs as much again as the write.
 //!
-//! So whoever uses such a descriptor says so, by a counter of its thread that is odd meanwhile ([`watched`]),
-//! and a thread looks at the counters every [`TICK`] and interrupts whom it finds inside. A system call
+//! So a thread that uses such a descriptor says so, by a counter of its thread that is odd meanwhile ([`watched`]),
+//! and the watchdog reads the counters every [`TICK`] and interrupts the threads that it finds inside. A system call
 //! that does not wait takes no notice; one that does ends with `EINTR`, and nothing else makes it end
 //! so: an `EINTR` proves what the frontend did. To hold the thread often, and for less than a tick each
 //! time, does not help a frontend: the longer all of it takes, the surer it is found.
 //!
-//! While nobody calls, nothing ticks. The watchdog rests as everybody here does: it arms, looks once more,
-//! and sleeps until somebody finds it resting.
+//! While there are no calls, nothing ticks. The watchdog rests as all threads here do: it arms, reads once more,
+//! and sleeps until a caller finds it resting.
 
 use std::cell::Cell;
 use std::io;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use pollux_memory::Interruptible;
 use pollux_threads::{Birth, Kind};
 
-/// How often it looks, and so for how long a thread can be held; after twice as long nothing of it moves any more.
+/// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves any more.
 const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of frontends.
@@ -47,14 +47,14 @@ fn all() -> MutexGuard<'static, Vec<(Arc<Watched>, u64)>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A thread's place in the list, until the thread ends.
-struct Place {
+/// A thread's entry in the list, until the thread ends.
+struct Entry {
     own: Arc<Watched>,
     /// What `uses` is, without an atomic operation.
     uses: Cell<u64>,
 }
 
-impl Place {
+impl Entry {
     fn new() -> Self {
         let own = Arc::new(Watched {
             uses: AtomicU64::new(0),
@@ -68,14 +68,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Entry {
     fn drop(&mut self) {
         all().retain(|(watched, _)| !Arc::ptr_eq(watched, &self.own));
     }
 }
 
 thread_local! {
-    static PLACE: Place = Place::new();
+    static ENTRY: Entry = Entry::new();
 }
 
 /// Starts the watchdog, once for the whole process, before the first use of [`watched`].
@@ -91,7 +91,7 @@ pub fn start() -> io::Result<()> {
         })?;
         KEEPER
             .set(keeper.thread().clone())
-            .expect("nobody else starts it");
+            .expect("nothing else starts it");
     }
     Ok(())
 }
@@ -99,17 +99,17 @@ pub fn start() -> io::Result<()> {
 /// Runs `system_call`, which uses a descriptor of a frontend's, and has it end with `EINTR` if it waits.
 #[inline]
 pub fn watched<T>(system_call: impl FnOnce() -> T) -> T {
-    PLACE.with(|place| {
-        let uses = place.uses.get();
-        // A full fence, which pairs with the one in `keep`: it says that it rests, then looks at the counters;
-        // we change ours, then look whether it rests. One of us sees the other.
-        place.own.uses.swap(uses + 1, Ordering::SeqCst);
+    ENTRY.with(|entry| {
+        let uses = entry.uses.get();
+        // A full fence, which pairs with the one in `keep`: it says that it rests, then reads the counters;
+        // we change ours, then read whether it rests. One of us sees the other.
+        entry.own.uses.swap(uses + 1, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             rouse();
         }
         let ended = system_call();
-        place.own.uses.store(uses + 2, Ordering::Release);
-        place.uses.set(uses + 2);
+        entry.own.uses.store(uses + 2, Ordering::Release);
+        entry.uses.set(uses + 2);
         ended
     })
 }
@@ -131,14 +131,14 @@ fn keep() {
         }
         RESTING.swap(true, Ordering::SeqCst);
         if !look() {
-            // Woken for no reason, it looks around for nothing.
+            // Woken for no reason, it reads the counters once too often.
             thread::park();
         }
         RESTING.store(false, Ordering::SeqCst);
     }
 }
 
-/// Interrupts whoever is using a descriptor. Has anybody used one since the last look, or does so now?
+/// Interrupts every thread that is using a descriptor. Was one used since the last tick, or is one now?
 fn look() -> bool {
     let mut busy = false;
     for (watched, seen) in all().iter_mut() {

@@ -1,6 +1,6 @@
 //! When a worker polls and when it sleeps: a machine without descriptor, thread or clock of its own.
 //!
-//! A worker polls while a wake-up saved is a notable share of what the request takes anyway, and while nobody else
+//! A worker polls while a wake-up saved is a notable share of what the request takes anyway, and while no other thread
 //! wants its processor; otherwise it sleeps. What it waits for are two kinds of events, each with a [`Window`]: the
 //! driver's next chain, and the disk's next completion.
 //!
@@ -52,7 +52,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a turn of the loop has brought.
+/// What a turn of the loop has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// So many chains.
@@ -101,13 +101,13 @@ impl BitOr for Progress {
 pub enum Wait {
     /// Poll again.
     Spin,
-    /// Let others run who wait for this processor, if there are any, and poll again.
+    /// Let others run that wait for this processor, if there are any, and poll again.
     Yield,
     /// Arm, poll once more, and sleep.
     Block,
 }
 
-/// One kind of event, in a time that brings nothing.
+/// One kind of event, in a time without any.
 #[derive(Clone, Copy, Debug, Default)]
 struct Awaited {
     /// Is it expected?
@@ -116,11 +116,11 @@ struct Awaited {
     until: Duration,
 }
 
-/// A time that brings nothing: polled through, or slept through.
+/// A time without events: polled through, or slept through.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     since: Duration,
-    /// The last poll that looked at the clock, or the end of a sleep.
+    /// The last poll that read the clock, or the end of a sleep.
     last: Duration,
     driver: Awaited,
     disk: Awaited,
@@ -143,7 +143,7 @@ pub struct Policy {
     disk: Window,
     /// How long a disk takes for a request: a mean of the last few.
     service: Duration,
-    /// What has been brought since the last gap began.
+    /// What was found since the last gap began.
     brought: Progress,
     /// Turns in a row that found nothing.
     empty: u32,

@@ -58,7 +58,7 @@ impl LeadTime {
         self.called = true;
     }
 
-    /// There is nothing left to do, and the driver has brought nothing new.
+    /// There is nothing left to do, and the driver has submitted nothing new.
     #[inline]
     pub fn ran_dry(&mut self) {
         if self.called {

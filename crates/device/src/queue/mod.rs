@@ -1,19 +1,21 @@
 //! One virtqueue as its worker sees it: chains become requests, completions become used elements.
 //!
 //! A request lives in a [`Slot`] from `take` to `stage`. The slot keeps the chain's spans, so the
-//! guest's descriptors are never walked twice, and whoever must know which guest memory a request
-//! writes (dirty-page logging) or which chains are in flight (the in-flight record) finds it there.
+//! guest's descriptors are never walked twice, and dirty-page logging (which guest memory a request
+//! writes) and the in-flight record (which chains are in flight) find there what they need.
 
 mod budget;
 mod deferral;
 mod dirty;
 mod lead_time;
 mod limit;
+mod ongoing;
 mod parse;
 mod publish;
 mod requests;
 mod slices;
 mod take;
+mod unpublished;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,9 +36,9 @@ use crate::observe::{Extent, Observation, Observer};
 use crate::tuning::{Calls, Signal, Tuning};
 use deferral::Deferral;
 use lead_time::LeadTime;
+use ongoing::Ongoing;
 use parse::Range;
-use publish::Unpublished;
-use slices::Ongoing;
+use unpublished::Unpublished;
 
 #[cfg(test)]
 pub use budget::{BUDGET, SLICE};
@@ -51,12 +53,12 @@ pub struct Setup {
     /// The queue's number in its session.
     pub index: u16,
     pub ring: DeviceEnd,
-    /// Tells whoever comes after us what is in flight; `None`: nobody wants to know.
+    /// Tells the next daemon what is in flight; `None`: the frontend keeps no record.
     pub record: Option<Record>,
     pub memory: Arc<Memory>,
     /// The session's: once it has rung, what is read from memory of the session may be zeroes of our own.
     pub alarm: Arc<Alarm>,
-    /// `None`: the frontend sends no kicks, the worker has to look.
+    /// `None`: the frontend sends no kicks, the worker has to poll.
     pub kick: Option<Arc<KickFd>>,
     /// `None`: the driver wants no calls.
     pub call: Option<Call>,
@@ -200,7 +202,8 @@ impl Queue {
         }
     }
 
-    /// Makes the call that waits and asks for kicks, then looks once more; where that still stands, the driver kicks, and nothing needs to be done.
+    /// Makes the call that waits and asks for kicks, then polls once more. Where kicks were asked for already, the driver
+    /// kicks, and nothing needs to be done.
     pub fn arm(&mut self) -> Armed {
         self.release();
         if self.resumes() || self.has_slices() {
@@ -222,7 +225,7 @@ impl Queue {
         self.log_ring();
         match armed {
             Ok(Armed::Idle) if self.setup.kick.is_some() => Armed::Idle,
-            // What is there already brings no kick, nor does a frontend that has none: the wish does not stand.
+            // What is there already causes no kick, nor does a frontend that has none: the wish does not stand.
             Ok(_) => {
                 self.disarm();
                 Armed::Pending
@@ -273,6 +276,23 @@ impl Queue {
         heard
     }
 
+    /// Is there no sign that a driver ever wrote to its ring?
+    pub fn is_untouched(&mut self) -> bool {
+        !self.setup.is_lost() && self.setup.ring.is_untouched()
+    }
+
+    /// Its driver has kicked, and no ring of the session was ever written to.
+    pub fn warn_of_private_memory(&self) {
+        if let Some(Admitted { withheld }) = self.setup.log_quotas.rings.admits() {
+            tracing::warn!(
+                queue = self.setup.index,
+                withheld,
+                "the driver kicks, but its ring is empty and was never written to: if the virtual machine hangs, its \
+                 memory is not shared; in QEMU, give the memory backend share=on"
+            );
+        }
+    }
+
     /// Resolves addresses in `memory` from now on, which holds all that the old one held.
     pub fn set_memory(&mut self, memory: Arc<Memory>) {
         self.setup.memory = memory;
@@ -298,7 +318,7 @@ impl Queue {
         done.then(|| self.setup.ring.next().0)
     }
 
-    /// The ring is broken, which counts as one chain: the turn was not in vain.
+    /// The ring is broken, which counts as one chain: the turn was not empty.
     #[cold]
     fn broken(&mut self, fault: PeerFault) -> u16 {
         if self.setup.is_lost() {
@@ -311,7 +331,7 @@ impl Queue {
         if let Some(record) = &mut self.setup.record {
             record.give_up();
         }
-        // One that drains goes on doing so: somebody waits for its end.
+        // One that drains goes on doing so: the session waits for its end.
         if self.state == State::Running {
             self.state = State::Broken;
         }

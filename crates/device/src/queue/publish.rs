@@ -1,6 +1,6 @@
 //! How completions go out.
 //!
-//! A driver that looks is shown them a few at a time, which costs a store. One that sleeps is called while as much
+//! A driver that polls is shown them a few at a time, which costs a store. One that sleeps is called while as much
 //! is left to do as it needs to wake up ([`LeadTime`]), so that neither waits for the other; sooner where much has ended
 //! already.
 
@@ -19,24 +19,6 @@ const SHOW_EVERY: u16 = 8;
 
 /// A driver is called early once so much has ended: each 4 KiB of a request's data are worth 1, and so is one of less.
 const WORTH_A_CALL: u64 = 128;
-
-/// What has ended and is not, or not quite, published.
-#[derive(Debug, Default)]
-pub struct Unpublished {
-    /// Requests that the driver has not been shown.
-    hidden: u16,
-    /// What all is worth for which no call was made.
-    worth: u64,
-}
-
-impl Unpublished {
-    /// A request with so many bytes of data was staged.
-    #[inline]
-    pub fn add(&mut self, bytes: u64) {
-        self.hidden += 1;
-        self.worth += bytes.div_ceil(4096).max(1);
-    }
-}
 
 /// Is a driver to be called with so many chains left to do?
 #[inline]

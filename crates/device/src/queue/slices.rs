@@ -6,39 +6,11 @@
 
 use pollux_blk::{Kind, Status};
 use pollux_disk::{Channel, Durability, Op, Unmap};
-use pollux_memory::{Span, Spans};
 
-use super::budget::{Budget, Pace, SPAN};
+use super::budget::{Budget, SPAN};
+use super::ongoing::Ongoing;
 use super::parse::Range;
 use super::{Queue, slot_of};
-
-/// A request that is done in slices.
-#[derive(Debug)]
-pub struct Ongoing {
-    slot: u16,
-    kind: Kind,
-    /// What of the disk is left to do, the next of it last. A transfer has one.
-    left: Vec<Range>,
-    /// The memory of the slice in flight: lent.
-    spans: Vec<Span>,
-    /// Where in the chain's spans that of the next begins: which, and how many bytes of it are done.
-    next: (usize, usize),
-    /// A flush follows: slices are not stable one by one.
-    flush: bool,
-}
-
-impl Default for Ongoing {
-    fn default() -> Self {
-        Self {
-            slot: 0,
-            kind: Kind::Flush,
-            left: Vec::new(),
-            spans: Vec::new(),
-            next: (0, 0),
-            flush: false,
-        }
-    }
-}
 
 /// How far a request has come.
 enum Stage {
@@ -48,73 +20,6 @@ enum Stage {
     Stays,
     /// It has ended.
     Ended,
-}
-
-impl Ongoing {
-    /// The next slice: how much work it is, and what is to be done. `None`: there is none left.
-    fn slice(&self, pace: Pace) -> Option<(u64, Range)> {
-        let range = *self.left.last()?;
-        let most = pace.slice(self.kind);
-        // Ends at multiples of its size: so that whole pages and chunks stay whole.
-        let len = range.len.min(most - range.at % most);
-        Some((pace.work(self.kind, len), Range { len, ..range }))
-    }
-
-    /// It is begun: the memory that goes with it is in `spans`, if it is a transfer's.
-    fn advance(&mut self, len: u64, data: &[Span]) {
-        if let Some(range) = self.left.last_mut() {
-            range.at += len;
-            range.len -= len;
-            if range.len == 0 {
-                self.left.pop();
-            }
-        }
-        self.spans.clear();
-        let mut wanted = usize::try_from(len).expect("a slice is small");
-        while wanted > 0
-            && let Some(span) = data.get(self.next.0)
-        {
-            let rest = span.split_at(self.next.1).1;
-            let here = rest.split_at(rest.len().min(wanted)).0;
-            self.spans.push(here);
-            wanted -= here.len();
-            self.next = if here.len() == rest.len() {
-                (self.next.0 + 1, 0)
-            } else {
-                (self.next.0, self.next.1 + here.len())
-            };
-        }
-    }
-
-    fn lend(&self) -> Spans {
-        // SAFETY: the list neither moves nor changes while a slice is in flight: `Queue::step` begins the next one,
-        // and reuses the list, only once the slot says that there is none. A queue is dropped only when nothing
-        // is in flight (`Queue::drained`).
-        unsafe { Spans::new(&self.spans) }
-    }
-
-    fn op(&self, Range { at, len, unmap }: Range) -> Op {
-        // What is to be stable is flushed in the end.
-        let durability = Durability::Volatile;
-        match self.kind {
-            Kind::In => Op::Read {
-                at,
-                into: self.lend(),
-            },
-            Kind::Out => Op::Write {
-                at,
-                from: self.lend(),
-                durability,
-            },
-            Kind::Discard => Op::Discard { at, len },
-            _ => Op::WriteZeroes {
-                at,
-                len,
-                unmap,
-                durability,
-            },
-        }
-    }
 }
 
 impl Queue {

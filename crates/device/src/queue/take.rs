@@ -57,7 +57,7 @@ impl Queue {
         taken
     }
 
-    /// One look at the ring, and what it finds.
+    /// One poll of the ring, and what it finds.
     fn take_what_is_there(
         &mut self,
         position: u16,
@@ -113,7 +113,7 @@ impl Queue {
         batch
     }
 
-    /// The session is lost: nothing is taken, not even what somebody before us took. In the record that stays in flight.
+    /// The session is lost: nothing is taken, not even what an earlier daemon took. In the record that stays in flight.
     #[cold]
     pub(super) fn give_up(&mut self) -> u16 {
         if let Some(record) = &mut self.setup.record {
@@ -127,15 +127,15 @@ impl Queue {
         self.setup.stats.chains_per_turn.record(u64::from(chains));
     }
 
-    /// Is there anything left that somebody before us took and did not end?
+    /// Is there anything left that an earlier daemon took and did not end?
     #[inline]
     pub(super) fn resumes(&self) -> bool {
         let record = self.setup.record.as_ref();
         record.is_some_and(|record| record.left() > 0)
     }
 
-    /// As [`Queue::take`], with what somebody before us took and did not end. A queue that drains does it
-    /// as well: whoever stops a queue is told that nothing is in flight.
+    /// As [`Queue::take`], with what an earlier daemon took and did not end. A queue that drains does it
+    /// as well: the frontend that stops a queue is told that nothing is in flight.
     #[cold]
     fn resume(&mut self, position: u16, budget: &mut Budget, channel: &mut dyn Channel) -> u16 {
         let (most, mut batch) = (budget.chains, 0);

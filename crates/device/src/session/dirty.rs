@@ -15,7 +15,7 @@ use crate::queue::{Dirty, UsedRing};
 pub struct Log(Option<Arc<DirtyPages>>);
 
 impl Log {
-    /// What `SET_LOG_BASE` brings. To lose its memory rings `alarm`.
+    /// What `SET_LOG_BASE` carries. To lose its memory rings `alarm`.
     pub fn map(message: &VhostUserLog, file: File, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
         let pages = DirtyPages::map(file, message.mmap_offset, message.mmap_size);
         let pages = pages.map_err(Refusal::Log)?;
@@ -24,7 +24,7 @@ impl Log {
 
     /// Where queues log what they write to `memory`, while `LOG_ALL` is among the accepted `features`.
     ///
-    /// A frontend may accept it and have no log yet: nobody copies its guest's memory then.
+    /// A frontend may accept it and have no log yet: its guest's memory is not being copied then.
     pub fn wanted(
         &self,
         features: u64,
@@ -44,7 +44,7 @@ pub fn of_queue(pages: &Arc<DirtyPages>, used_ring: Option<UsedRing>) -> Result<
 }
 
 /// Fails unless `pages` have a bit for all that lies before `end`: what is not logged would be missing from
-/// the copy of the guest, and nobody would know.
+/// the copy of the guest, and this would not be noticed.
 fn covers(pages: &DirtyPages, end: u64) -> Result<(), Refusal> {
     let covered = pages.end();
     if end <= covered {

@@ -1,10 +1,10 @@
 //! Waiting for a message until all of it is there.
 //!
 //! The crate `vhost` reads a message with as many system calls as it has parts, and each of them waits
-//! for ever: whoever sends half a message and falls silent would keep a disk from everybody else. It also
-//! takes a body that comes in two pieces for a broken one, and one system call that brought too many
+//! for ever: a frontend that sends half a message and falls silent would keep a disk from all others. It also
+//! takes a body that comes in two pieces for a broken one, and one system call that carried too many
 //! descriptors for one that failed, whose bytes it then reads no more. So nothing is handed to it before it
-//! has been looked at here: whole, and with no more descriptors than it takes.
+//! has been checked here: whole, and with no more descriptors than it takes.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -31,7 +31,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 const HEADER: usize = 12;
 /// The longest body that is read: what is longer is refused by its header.
 const LONGEST: usize = 4096;
-/// The most descriptors that one message brings: one for each region of a memory table.
+/// The most descriptors that one message carries: one for each region of a memory table.
 const MOST_FDS: usize = 32;
 
 /// The message that passes a channel for messages of ours.
@@ -183,7 +183,7 @@ impl<'a> Messages<'a> {
     fn peek(&mut self) -> io::Result<usize> {
         let mut header = [0; HEADER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-        // It closes what it is given: a look copies descriptors, and leaves them where they are.
+        // It closes what it is given: a peek copies descriptors, and leaves them where they are.
         let mut copies = RecvAncillaryBuffer::new(&mut space);
         let peeked = self.receive(&mut header, &mut copies, RecvFlags::PEEK)?;
         let given = |message| match message {

@@ -270,7 +270,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Ok(Inflight::create(wanted, self.device.options())?)
+        let made = Inflight::create(wanted, self.device.options());
+        Ok(made.map_err(Refusal::Inflight)?)
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {

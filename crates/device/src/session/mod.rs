@@ -148,7 +148,7 @@ impl Session {
             tracing::info!(
                 disk = self.device.options().name,
                 withheld,
-                "this driver was told its cache mode by somebody else: write-through, until it switches"
+                "this driver was told its cache mode by another back end: write-through, until it switches"
             );
         }
     }
@@ -271,7 +271,7 @@ impl Session {
             self.stop(index).expect("these queues exist");
         }
         if let Err(error) = self.device.disk().release() {
-            tracing::error!(disk = self.device.options().name, %error, "the disk is kept: nobody else may use it");
+            tracing::error!(disk = self.device.options().name, %error, "the disk is kept: no other program may use it");
         }
         for (number, open) in self.shares.iter_mut().enumerate() {
             if std::mem::take(open) {

@@ -118,7 +118,7 @@ pub enum Refusal {
     /// Descriptors in the middle of a header.
     #[error("the frontend sent file descriptors with a part of a message's header")]
     TornHeader,
-    /// A descriptor that nobody can be told through.
+    /// A descriptor through which no call can be made.
     #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd or a pipe")]
     NotifierKind {
         /// The queue's number.
@@ -128,7 +128,7 @@ pub enum Refusal {
         /// What it is.
         kind: &'static str,
     },
-    /// A pipe is read by whoever is kicked, so others would miss what was for them.
+    /// A pipe is read by the queue that is kicked, so others would miss what was for them.
     #[error(
         "queues {other} and {index} are kicked through the same pipe; give each its own, or an eventfd"
     )]
@@ -138,7 +138,7 @@ pub enum Refusal {
         /// The other one's.
         other: u8,
     },
-    /// A descriptor of which nobody can be told that there are kicks.
+    /// A descriptor whose kicks cannot be waited for.
     #[error("the kicks of queue {index} cannot be waited for")]
     Kicks {
         /// The queue's number.

@@ -53,7 +53,7 @@ pub fn serve(
     ));
     let answers = stream.try_clone()?;
     let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
-    // Somebody who connects and says nothing only looks whether we are here.
+    // A client that connects and says nothing only tests whether we are here.
     let mut talked = false;
     // Of one that began unsaid, the end is not told either.
     let mut told = false;

@@ -36,7 +36,7 @@ pub struct Addresses {
 pub enum Kick {
     /// Through this descriptor.
     Fd(Arc<KickFd>),
-    /// Not at all: the device is to look.
+    /// Not at all: the device is to poll.
     Poll,
 }
 
@@ -190,7 +190,7 @@ impl Vring {
             log_quotas: Arc::clone(context.device.log_quotas()),
         };
         if let Some(kick) = kick {
-            // Last, as only a queue that runs is stopped. What it reports until then is looked for when the queue starts.
+            // Last, as only a queue that runs is stopped. What it reports until then is polled for when the queue starts.
             let watch = watch_of(context.session, self.index);
             let watched = worker.point().watch(kick.as_fd(), watch);
             watched.map_err(|source| Refusal::Kicks {

@@ -1,6 +1,6 @@
 //! The list of active queues: which queues of a session each turn polls. (With `--poll always` all are.)
 //!
-//! An empty poll of one queue costs little, and of a hundred queues more than a request. So a queue that has brought nothing for
+//! An empty poll of one queue costs little, and of a hundred queues more than a request. So a queue that was empty for
 //! long leaves the list, with its kicks on. From then on a kick makes it active again; and, as a kick reaches only a worker
 //! that sleeps, a poll once in a while.
 //!
@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 
 use crate::queue::Budget;
 
-/// The places of queues, by what they have brought lately.
+/// The positions of queues, by what was found there lately.
 #[derive(Debug, Default)]
 pub struct Active {
-    /// Empty polls of each place.
+    /// Empty polls of each position.
     empty: Vec<u16>,
     polled: Vec<u16>,
     idle: VecDeque<u16>,
@@ -32,29 +32,29 @@ const IDLE_AFTER: u16 = 4096;
 const SLEEP: u16 = IDLE_AFTER / 8;
 
 impl Active {
-    /// There is a queue in `place`, to be polled from the next turn on.
-    pub fn add(&mut self, place: u16) {
-        let at = usize::from(place);
+    /// There is a queue in `position`, to be polled from the next turn on.
+    pub fn add(&mut self, position: u16) {
+        let at = usize::from(position);
         if self.empty.len() <= at {
             self.empty.resize(at + 1, 0);
         }
-        self.remove(place);
+        self.remove(position);
         self.empty[at] = 0;
-        self.polled.push(place);
+        self.polled.push(position);
     }
 
-    /// There is no queue in `place` any more.
-    pub fn remove(&mut self, place: u16) {
-        self.polled.retain(|other| *other != place);
-        self.idle.retain(|other| *other != place);
+    /// There is no queue in `position` any more.
+    pub fn remove(&mut self, position: u16) {
+        self.polled.retain(|other| *other != position);
+        self.idle.retain(|other| *other != position);
     }
 
-    /// The queue in `place` has kicked.
-    pub fn kicked(&mut self, place: u16) {
-        self.empty[usize::from(place)] = 0;
-        if let Some(at) = self.idle.iter().position(|other| *other == place) {
+    /// The queue in `position` has kicked.
+    pub fn kicked(&mut self, position: u16) {
+        self.empty[usize::from(position)] = 0;
+        if let Some(at) = self.idle.iter().position(|other| *other == position) {
             self.idle.remove(at);
-            self.polled.push(place);
+            self.polled.push(position);
         }
     }
 
@@ -74,7 +74,7 @@ impl Active {
         !self.idle.is_empty()
     }
 
-    /// One turn, until `budget` is spent: `poll` tells how much it has found in a place. Has any been empty for so long that it is
+    /// One turn, until `budget` is spent: `poll` tells how much it has found in a position. Has any been empty for so long that it is
     /// to [`Active::leave`]?
     ///
     /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after it. So
@@ -92,16 +92,16 @@ impl Active {
                 next = next.or(Some(at));
                 break;
             }
-            let place = self.polled[at];
+            let position = self.polled[at];
             let before = *budget;
-            let found = poll(place, budget);
+            let found = poll(position, budget);
             served += u16::from(found > 0);
             if budget.cuts_short(before, served) {
                 next = next.or(Some(at));
             } else if budget.is_limited() {
                 next = next.or(Some((at + 1) % self.polled.len()));
             }
-            let empty = &mut self.empty[usize::from(place)];
+            let empty = &mut self.empty[usize::from(position)];
             *empty = if found > 0 {
                 0
             } else {
@@ -117,8 +117,8 @@ impl Active {
 
     /// A sleep is over.
     pub fn slept(&mut self) {
-        for place in &self.polled {
-            let empty = &mut self.empty[usize::from(*place)];
+        for position in &self.polled {
+            let empty = &mut self.empty[usize::from(*position)];
             *empty = (*empty + SLEEP).min(IDLE_AFTER);
         }
     }
@@ -127,11 +127,11 @@ impl Active {
     /// as many empty polls.
     pub fn leave(&mut self, mut arms: impl FnMut(u16) -> bool) {
         let (empty, idle) = (&mut self.empty, &mut self.idle);
-        self.polled.retain(|&place| {
-            let empty = &mut empty[usize::from(place)];
-            let leaves = *empty >= IDLE_AFTER && arms(place);
+        self.polled.retain(|&position| {
+            let empty = &mut empty[usize::from(position)];
+            let leaves = *empty >= IDLE_AFTER && arms(position);
             if leaves {
-                idle.push_back(place);
+                idle.push_back(position);
             }
             *empty %= IDLE_AFTER;
             !leaves
@@ -140,14 +140,14 @@ impl Active {
 
     /// Polls the next of those that are idle: one that `finds` something is active again.
     pub fn poll_idle(&mut self, finds: impl FnOnce(u16) -> bool) {
-        let Some(place) = self.idle.pop_front() else {
+        let Some(position) = self.idle.pop_front() else {
             return;
         };
-        if finds(place) {
-            self.empty[usize::from(place)] = 0;
-            self.polled.push(place);
+        if finds(position) {
+            self.empty[usize::from(position)] = 0;
+            self.polled.push(position);
         } else {
-            self.idle.push_back(place);
+            self.idle.push_back(position);
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum Command {
         session: SessionId,
         channel: Box<dyn Channel>,
     },
-    /// Run this queue: look at it without waiting for a kick.
+    /// Run this queue: poll it without waiting for a kick.
     Start {
         session: SessionId,
         queue: Box<Queue>,
@@ -33,7 +33,7 @@ pub enum Command {
         index: u16,
         stopped: Sender<u16>,
     },
-    /// Call the driver of queue `index` through this from now on. Answered once nobody calls through
+    /// Call the driver of queue `index` through this from now on. Answered once no call is made through
     /// the old one any more.
     SetCall {
         session: SessionId,
@@ -47,7 +47,7 @@ pub enum Command {
         memory: Arc<Memory>,
         done: Sender<()>,
     },
-    /// A kick of this session's may have been read that was not only for the queue that has stopped: look at all.
+    /// A kick of this session's may have been read that was not only for the queue that has stopped: poll all.
     Look { session: SessionId },
     /// All queues of this session have stopped: answer once its channel is closed.
     Close {

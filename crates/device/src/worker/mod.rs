@@ -3,7 +3,7 @@
 //! A turn, in this order: reap what the disks have finished, show it to the drivers, take new chains,
 //! submit them, show what finished at once. The worker sleeps only when a whole turn found nothing
 //! and the polling policy has had enough; kicks are turned on at that one place, right before the
-//! sleep, and everything is looked at once more after it.
+//! sleep, and everything is polled once more after it.
 
 mod active;
 mod command;
@@ -34,7 +34,7 @@ pub struct Worker {
     idle: usize,
     policy: Policy,
     tuning: Tuning,
-    epoch: Instant,
+    started: Instant,
     turns: u32,
     /// Work since the last sleep, or since kicks were listened for.
     busy: u64,
@@ -42,7 +42,7 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
 }
 
-/// Commands are looked for in every turn without progress, and in every so many with; so often pipes are emptied.
+/// Commands are polled for in every turn without progress, and in every so many with; so often pipes are emptied.
 const COMMANDS_EVERY: u32 = 32;
 
 /// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
@@ -64,7 +64,7 @@ impl Worker {
             idle: 0,
             policy: Policy::new(tuning.polling, tuning.poll_bounds),
             tuning,
-            epoch: Instant::now(),
+            started: Instant::now(),
             turns: 0,
             busy: 0,
             ended: false,
@@ -78,12 +78,12 @@ impl Worker {
 
     /// What it counts, and since when.
     pub fn stats(&self) -> (Arc<WorkerStats>, Instant) {
-        (Arc::clone(&self.stats), self.epoch)
+        (Arc::clone(&self.stats), self.started)
     }
 
     /// Turns until it is told to end.
     pub fn run(mut self) {
-        let epoch = self.epoch;
+        let started = self.started;
         loop {
             let progress = self.turn();
             if self.ended {
@@ -92,7 +92,7 @@ impl Worker {
             let in_flight = || self.shares.iter().map(SessionQueues::in_flight).sum();
             let wait = self
                 .policy
-                .after_turn(progress, || epoch.elapsed(), in_flight);
+                .after_turn(progress, || started.elapsed(), in_flight);
             if !progress.any() {
                 self.count_polls();
             }
@@ -109,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// One turn. What did it bring?
+    /// One turn. What did it find?
     pub fn turn(&mut self) -> Progress {
         let mut progress = Progress::NONE;
         let mut is_limited = false;
@@ -118,7 +118,7 @@ impl Worker {
             is_limited |= share.is_limited();
         }
         if is_limited {
-            // Others may share its limits: who takes the tokens first changes.
+            // Others may share its limits: which one takes the tokens first changes.
             self.shares.rotate_left(1);
         }
         self.turns = self.turns.wrapping_add(1);
@@ -216,13 +216,13 @@ impl Worker {
         share.expect("a session opens its share first and closes it last")
     }
 
-    /// Lets others run who wait for this processor: for as long as they like, so no call waits for that.
+    /// Lets others run that wait for this processor: for as long as they like, so no call waits for that.
     pub fn give_way(&mut self) {
         self.shares
             .iter_mut()
             .for_each(SessionQueues::release_calls);
         let preemptions = give_way();
-        self.policy.gave_way(self.epoch.elapsed(), preemptions);
+        self.policy.gave_way(self.started.elapsed(), preemptions);
     }
 
     /// Is there nothing to poll for, but time that has to pass?
@@ -234,7 +234,7 @@ impl Worker {
             && shares.iter().all(SessionQueues::only_waits_for_tokens)
     }
 
-    /// Turns the kicks on, looks once more, and sleeps unless that look found something.
+    /// Turns the kicks on, polls once more, and sleeps unless that poll found something.
     pub fn rest(&mut self) {
         self.sleeper.arm();
         let mut idle = self.commands.is_empty();
@@ -252,7 +252,7 @@ impl Worker {
 
     fn sleep(&mut self) {
         self.busy = 0;
-        let before = self.epoch.elapsed();
+        let before = self.started.elapsed();
         self.stats.sleeps.add(1);
         self.stats.asleep.start(nanoseconds(before));
         let shares = &mut self.shares;
@@ -261,7 +261,7 @@ impl Worker {
         if let Err(error) = slept {
             tracing::error!(%error, "the wait point failed");
         }
-        let now = self.epoch.elapsed();
+        let now = self.started.elapsed();
         self.policy.woke(now);
         self.stats.asleep.stop(nanoseconds(now));
         let slept = nanoseconds(now.saturating_sub(before));

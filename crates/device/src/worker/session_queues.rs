@@ -19,7 +19,7 @@ use crate::tuning::{Kicks, Signal, Tuning};
 pub struct SessionQueues {
     session: SessionId,
     channel: Box<dyn Channel>,
-    /// By position, which tickets carry; a stopped queue leaves its place to the next.
+    /// By position, which tickets carry; a stopped queue leaves its position to the next.
     queues: Vec<Option<Box<Queue>>>,
     /// Those that each turn polls.
     active: Active,
@@ -27,11 +27,13 @@ pub struct SessionQueues {
     piped: Vec<u16>,
     /// Positions with completions that are staged and not published.
     touched: Vec<u16>,
-    /// Positions of queues that are to stop, and who waits for it.
+    /// Positions of queues that are to stop, and where to say that they have.
     stopping: Vec<(u16, Sender<u16>)>,
     /// The channel wants to be reaped, whatever is in flight: another server has taken the place of the disk's, say.
     is_called: bool,
     is_limited: bool,
+    /// Has a queue been kicked?
+    is_kicked: bool,
 }
 
 impl SessionQueues {
@@ -46,6 +48,7 @@ impl SessionQueues {
             stopping: Vec::new(),
             is_called: false,
             is_limited: false,
+            is_kicked: false,
         }
     }
 
@@ -92,7 +95,7 @@ impl SessionQueues {
         first.is_some_and(Queue::only_waits_for_tokens)
     }
 
-    /// Is every queue that could bring anything kept waiting by its limits, with nothing in flight? One of several shares may
+    /// Is every queue that could have work kept waiting by its limits, with nothing in flight? One of several shares may
     /// have none at all.
     pub fn only_waits_for_tokens(&self) -> bool {
         let all = self.active_queues().all(Queue::only_waits_for_tokens);
@@ -262,17 +265,32 @@ impl SessionQueues {
         }
     }
 
-    /// Queue `index` has kicked. One that has stopped, or does not run yet, is looked at when it starts.
+    /// Queue `index` has kicked. One that has stopped, or does not run yet, is polled when it starts.
     fn kicked(&mut self, index: u16) {
-        let places = (0u16..).zip(&self.queues);
-        let running = places.filter_map(|(position, queue)| Some((position, queue.as_ref()?)));
+        let positions = (0u16..).zip(&self.queues);
+        let running = positions.filter_map(|(position, queue)| Some((position, queue.as_ref()?)));
         if let Some((position, queue)) = { running }.find(|(_, queue)| queue.index() == index) {
             queue.kicked();
             self.active.kicked(position);
+            if !self.is_kicked {
+                self.first_kick(usize::from(position));
+            }
         }
     }
 
-    /// A sleep is over: turns the kicks of all queues off but for those that have brought nothing for long.
+    /// Memory that a virtual machine does not share holds zeroes here, whatever its driver does.
+    #[cold]
+    fn first_kick(&mut self, position: usize) {
+        self.is_kicked = true;
+        let mut queues = self.queues.iter_mut().flatten();
+        if queues.all(|queue| queue.is_untouched())
+            && let Some(queue) = &self.queues[position]
+        {
+            queue.warn_of_private_memory();
+        }
+    }
+
+    /// A sleep is over: turns the kicks of all queues off but for those that were empty for long.
     pub fn slept(&mut self) {
         self.active.slept();
         self.leave();
@@ -319,8 +337,8 @@ impl SessionQueues {
     fn finish_stopping(&mut self) {
         let (queues, active, piped) = (&mut self.queues, &mut self.active, &mut self.piped);
         self.stopping.retain(|(position, stopped)| {
-            let place = &mut queues[usize::from(*position)];
-            let queue = place
+            let entry = &mut queues[usize::from(*position)];
+            let queue = entry
                 .as_mut()
                 .expect("a queue that stops is there until it has stopped");
             let Some(next) = queue.drained() else {
@@ -331,7 +349,7 @@ impl SessionQueues {
             if let Some(kick) = queue.kick() {
                 kick.empty();
             }
-            *place = None;
+            *entry = None;
             piped.retain(|piped| piped != position);
             active.remove(*position);
             // A session that has gone does not wait for the answer.

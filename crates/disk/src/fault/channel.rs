@@ -34,7 +34,7 @@ struct Below {
 /// A channel of a [`Fault`](super::Fault).
 ///
 /// A request that is never answered is simply forgotten once the disk below has ended it, or if it
-/// never hears of it: then nobody uses its memory any more.
+/// never hears of it: then its memory is used no more.
 pub struct FaultChannel {
     channel: Box<dyn Channel>,
     /// By ticket, as the disk below is told it.

@@ -29,7 +29,7 @@
 //!   same order meet the same faults.
 //! - A torn write keeps whole blocks. `then=fail` is the write that a failing disk reports; `then=ok`
 //!   is a disk that lies (`torn=0,then=ok` loses writes without a word); `then=hang` leaves what a
-//!   power cut in the middle of a write leaves: part of it is stored, and nobody was told anything.
+//!   power cut in the middle of a write leaves: part of it is stored, and no completion was reported.
 //! - A device that hangs answers nothing any more: neither what comes, nor what is in flight, nor what
 //!   is delayed. To its users it is a disk whose requests never end, so the session that uses it does
 //!   not end either, nor does a polite request to end the program; a second one does not wait.
@@ -68,7 +68,7 @@ pub struct Faults {
     pub seed: u64,
     /// Where what reaches the disk below is told.
     pub log: Option<PathBuf>,
-    /// What happens to whom.
+    /// What happens to which requests.
     pub rules: Vec<Rule>,
 }
 

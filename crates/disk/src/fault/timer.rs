@@ -49,13 +49,13 @@ impl Timer {
             let left = due.saturating_duration_since(Instant::now());
             // Zero would stop it; what is due now comes in a nanosecond.
             let left = left.max(std::time::Duration::from_nanos(1));
-            Timespec::try_from(left).expect("nobody waits 2^63 seconds")
+            Timespec::try_from(left).expect("no wait is 2^63 seconds long")
         });
         let once = Itimerspec {
             it_interval: zero,
             it_value,
         };
-        // Setting it takes back what it has said and nobody has heard. The descriptor is a timer and
+        // Setting it takes back what it has said and was not heard. The descriptor is a timer and
         // the time is valid, so it cannot fail.
         let set = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once);
         debug_assert!(set.is_ok(), "a timer of our own can be set");

@@ -142,7 +142,7 @@ impl Backing {
         joined
     }
 
-    /// Syncs for all who wait. It blocks.
+    /// Syncs for all that wait. It blocks.
     pub fn lead_syncs(&self) {
         self.sync.lead(|| self.put_on_storage());
     }
@@ -173,7 +173,7 @@ impl Backing {
     /// Requests have ended: see [`Disk::release`](crate::Disk::release). It may block.
     ///
     /// Whoever comes next, on another machine perhaps, reads what the storage holds; where that is not all that
-    /// was written, nobody else gets the disk.
+    /// was written, no other gets the disk.
     pub fn release(&self) -> io::Result<()> {
         let settled = || match self.settles(&Op::Flush) {
             Settle::Done => Ok(()),
@@ -213,7 +213,7 @@ impl Backing {
                 || at + len > self.bytes.load(Ordering::Relaxed) - format::SIGNED)
     }
 
-    /// From a buffer of our own, since the guest can change its memory after it was looked at.
+    /// From a buffer of our own, since the guest can change its memory after it was checked.
     fn write_guarded(&self, at: u64, from: Spans) -> Result<(), Failure> {
         let mut refused = None;
         let end = self.bytes.load(Ordering::Relaxed);

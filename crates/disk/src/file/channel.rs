@@ -24,7 +24,7 @@ use crate::{Armed, Channel, Completion, Failure, Op, Queued, Request, Ticket, Wa
 pub enum Job {
     /// A request, whose end is delivered.
     Run(Request, Address),
-    /// The syncs that somebody waits for.
+    /// The syncs that requests wait for.
     Sync,
 }
 
@@ -196,7 +196,7 @@ unsafe impl Channel for FileChannel {
         if let Some(transfers) = &mut self.transfers {
             let before = transfers.entered();
             if let Err(error) = transfers.submit() {
-                // It is still there, and whoever arms is told `Pending`: it is tried again.
+                // It is still there, and an owner that arms is told `Pending`: it is tried again.
                 tracing::debug!(%error, "the kernel takes no transfers for now");
             }
             self.counts.entered += transfers.entered() - before;

@@ -1,11 +1,11 @@
-//! Formats of images by their signatures, those that QEMU looks for among them: what begins like this is no raw
+//! Formats of images by their signatures, those that QEMU probes for among them: what begins like this is no raw
 //! disk, unless it is said to be one.
 //!
 //! A guest could make such an image of its raw disk, and with it keep the daemon from starting again, or mislead a
-//! program that looks for signatures itself. So where a format is looked for, the guest cannot write the signature
+//! program that probes for signatures itself. So where a format is probed for, the guest cannot write the signature
 //! (as QEMU's guests cannot): it learns at once what would otherwise show at the next start.
 //!
-//! LUKS is looked for in files only. A block device with a LUKS header is commonly the disk of a guest that has
+//! LUKS is probed for in files only. A block device with a LUKS header is commonly the disk of a guest that has
 //! encrypted it; a host that uses one itself does that through dm-crypt, which keeps the device busy. An ISO image is a
 //! raw disk.
 

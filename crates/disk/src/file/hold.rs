@@ -20,7 +20,7 @@ pub struct Hold {
 enum State {
     /// Somebody else may use the image.
     Free,
-    /// As before, and it was in use when it was asked for last. Inside the sandbox nobody can see whether a
+    /// As before, and it was in use when it was asked for last. Inside the sandbox it cannot be seen whether a
     /// process holds a lock, or a process was killed whose files the kernel has yet to close: the latter
     /// was waited for then, and is not waited for again.
     Refused,

@@ -2,8 +2,8 @@
 //! what the other uses.
 //!
 //! Every user of an image holds shared locks that never collide: one byte for each thing it does
-//! ([`DOES`] and on), one for each thing it lets nobody else do ([`FORBIDS`] and on). It takes its
-//! own first and then looks at those of the others: of two that come at the same time, one sees the
+//! ([`DOES`] and on), one for each thing it lets no other do ([`FORBIDS`] and on). It takes its
+//! own first and then reads those of the others: of two that come at the same time, one sees the
 //! other, or both do. (QEMU, `docs/system/images.rst` and `block/file-posix.c`; found in
 //! `/proc/locks` under QEMU 7.2 and 10.0.)
 //!
@@ -14,7 +14,7 @@
 //! | QEMU's virtual machine | the same | write |
 //! | qemu-storage-daemon, qemu-img, qemu-io | the same | nothing |
 //!
-//! So two that write exclude each other, whoever they are, and so do a writer and one of us, even one
+//! So two programs that write exclude each other, and so do a writer and one of us, even one
 //! that only reads: a guest does not expect its disk to change under its page cache.
 
 use std::fmt;
@@ -36,20 +36,20 @@ use crate::{Access, OpenError};
 
 /// The first of the bytes that say what their holder does.
 const DOES: u32 = 100;
-/// The first of the bytes that say what their holder lets nobody else do.
+/// The first of the bytes that say what their holder lets no other do.
 const FORBIDS: u32 = 200;
 const ALL: RangeInclusive<u32> = DOES..=FORBIDS + 63;
 
-// Bits of QEMU's permissions; number 2 is a write that changes nothing, which nobody minds.
+// Bits of QEMU's permissions; number 2 is a write that changes nothing, which harms no one.
 const READ: u32 = 0;
 const WRITE: u32 = 1;
 const RESIZE: u32 = 3;
 
-/// How long an image may stay locked by nobody. The kernel closes the files of an `io_uring` some time
-/// *after* their process is gone (0.03 to 0.2 s were seen when one was killed), and whoever starts that
+/// How long an image may stay locked without a holder. The kernel closes the files of an `io_uring` some time
+/// *after* their process is gone (0.03 to 0.2 s were seen when one was killed), and a supervisor that starts that
 /// process anew comes sooner.
 pub const LINGERS: Duration = Duration::from_secs(2);
-/// How long a device may be busy for somebody who has not locked it.
+/// How long a device may be busy for a program that has not locked it.
 const LETS_GO: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -87,7 +87,7 @@ impl Lock {
             Err(error) if has_no_locks(error) => {
                 warn!(
                     path = %path.display(), %error,
-                    "this file cannot be locked: see to it that nobody else writes it"
+                    "this file cannot be locked: see to it that no other program writes it"
                 );
                 None
             }
@@ -139,7 +139,7 @@ pub fn open_busy(
     }
 }
 
-/// Takes the bytes for such access, then looks at those of the others. `None`: nobody is in the way.
+/// Takes the bytes for such access, then reads those of the others. `None`: no other is in the way.
 fn claim(file: &File, access: Access, patience: Duration) -> Result<Option<Claimed>, Errno> {
     let does: &[u32] = match access {
         Access::ReadOnly => &[READ],
@@ -188,7 +188,7 @@ fn until_told(
     }
 }
 
-/// Whoever else has locked `byte` of `file`, as far as we may look: the locks themselves do not say.
+/// The other process that has locked `byte` of `file`, as far as we may see: the locks themselves do not say.
 fn holder(file: &File, byte: u32) -> Option<Holder> {
     let image = file.metadata().ok()?;
     let own = (std::process::id(), file.as_raw_fd());
@@ -200,7 +200,7 @@ fn holder(file: &File, byte: u32) -> Option<Holder> {
     pid.map(Holder::of)
 }
 
-/// The entries of a folder that are numbers; none where we may not look.
+/// The entries of a folder that are numbers; none where we may not read it.
 fn numbers<N: FromStr>(folder: &str) -> impl Iterator<Item = N> + use<N> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -214,7 +214,7 @@ fn holds(pid: u32, fd: RawFd, image: &fs::Metadata, byte: u32) -> bool {
         .is_ok_and(|info| info.lines().any(|line| covers(line, byte)))
 }
 
-/// Is `line` of a `fdinfo` a lock that covers `byte`? They look like this:
+/// Is `line` of a `fdinfo` a lock that covers `byte`? Such lines are:
 /// `lock: 1: OFDLCK  ADVISORY  READ -1 fe:00:9994247 100 101`, or `EOF` for the last number.
 fn covers(line: &str, byte: u32) -> bool {
     let Some(lock) = line.strip_prefix("lock:") else {
@@ -252,7 +252,7 @@ pub enum Conflict {
     Writes,
     /// The other is changing its size.
     Resizes,
-    /// The other lets nobody else do what we want to do.
+    /// The other lets no one do what we want to do.
     Forbids,
 }
 
@@ -270,7 +270,7 @@ impl Conflict {
         match (self, access) {
             (Self::Writes, _) => "has it open for writing",
             (Self::Resizes, _) => "is changing its size",
-            (Self::Forbids, Access::ReadWrite) => "has it open and lets nobody else write it",
+            (Self::Forbids, Access::ReadWrite) => "has it open and lets no other program write it",
             (Self::Forbids, Access::ReadOnly) => "has it open for itself alone",
         }
     }

@@ -65,7 +65,7 @@ pub const MAX_THREADS: usize = 16;
 ///   opening the disk anew helps.
 /// - It is locked as QEMU locks its images: one writer, or any number of readers; with
 ///   [`Locked::Running`] from [`Disk::acquire`] to [`Disk::release`] only. What it acquires holds all that was
-///   written before, wherever; its size is looked at again.
+///   written before, wherever; its size is read again.
 /// - With [`Format::Probe`] it is no image of another format, and does not become one.
 /// - Discarded ranges of a file read as zeroes; those of a block device as anything.
 /// - What fails is logged with path and offset, and ends the request alone.
@@ -77,7 +77,7 @@ pub struct File {
 #[derive(Debug)]
 struct Shared {
     backing: Arc<Backing>,
-    /// Who moves what has to be waited for, after a look at the machine.
+    /// What moves the data that has to be waited for, on this machine.
     mover: Mover,
     /// With [`Buffers::Registered`].
     registered: Option<Arc<Registered>>,

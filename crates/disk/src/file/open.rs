@@ -22,7 +22,7 @@ use super::system::{self, Sight};
 use super::{format, loops};
 use crate::{Access, Geometry, OpenError, Options, RangeLimits};
 
-/// One request over a range, long as it may take, holds up one thread of the pool and nobody else.
+/// One request over a range, long as it may take, holds up one thread of the pool and nothing else.
 const MAX_DISCARD: u64 = 1 << 30;
 const MAX_WRITE_ZEROES: u64 = 128 << 20;
 

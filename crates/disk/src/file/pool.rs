@@ -2,7 +2,7 @@
 //!
 //! They are started when there is more to do than there are idle ones, up to a limit, sleep without
 //! a timeout when there is nothing to do, and end with the pool. Every decision is made under one
-//! lock, so that no job can wait for a thread that nobody wakes.
+//! lock, so that no job can wait for a thread that is not woken.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct Pool<J: Send + 'static> {
 
 struct Shared<J> {
     state: Mutex<State<J>>,
-    /// Notified once for each idle thread that is to look for a job.
+    /// Notified once for each idle thread that is to take a job.
     arrived: Condvar,
     work: Box<dyn Fn(J) + Send + Sync>,
 }

@@ -1,7 +1,7 @@
 //! What need not be waited for is done there and then.
 //!
 //! The page cache serves 4 KiB in about a microsecond; to hand that to `io_uring` and to hear of it again
-//! costs up to as much once more, and to a thread a multiple. But whoever asks must never wait, as other disks
+//! costs up to as much once more, and to a thread a multiple. But the worker that asks must never wait, as other disks
 //! wait behind it: so the kernel is asked for what it can do without waiting (`RWF_NOWAIT`), and the
 //! engine does the rest: cold data, dirty throttling, locks.
 
@@ -65,7 +65,7 @@ pub struct Burst {
 pub enum Company {
     /// It comes alone, or with few.
     Few,
-    /// It comes with many, for whom one system call will do.
+    /// It comes with many, for which one system call will do.
     Many,
 }
 

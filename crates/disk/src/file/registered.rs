@@ -1,7 +1,7 @@
 //! Guest memory that is registered with the rings of all channels of a disk: `buffers=registered`.
 //!
 //! The same memory has the same place in every ring. Memory comes and goes on the thread of the session, while
-//! workers transfer: they look a place up in a copy of the table, made anew when its generation changes.
+//! workers transfer: they find a place in a copy of the table, made anew when its generation changes.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +93,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Takes [`Registered::map`] back. Nobody asks for its places any more.
+    /// Takes [`Registered::map`] back. Its places are not asked for any more.
     pub fn unmap(&self, region: &Arc<Region>) {
         let whole = region.addresses();
         let mut state = self.lock();
@@ -130,7 +130,7 @@ impl State {
         let at = self
             .pieces
             .partition_point(|other| other.start() < piece.start());
-        // First, so that whoever takes it back finds it, in whichever rings it is.
+        // First, so that `unmap` finds it, in whichever rings it is.
         self.pieces.insert(at, piece);
         for ring in &self.rings {
             ring.set(place, Some(span))?;

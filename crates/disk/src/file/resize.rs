@@ -10,7 +10,7 @@ use super::open::size;
 use crate::{Access, ResizeError};
 
 impl Backing {
-    /// Makes the file `bytes` long, or looks how long it has become: see [`Disk::resize`](crate::Disk::resize).
+    /// Makes the file `bytes` long, or reads how long it has become: see [`Disk::resize`](crate::Disk::resize).
     /// Has it changed?
     pub fn resize(&self, bytes: Option<u64>) -> Result<bool, ResizeError> {
         let path = || self.path.clone();

@@ -63,7 +63,7 @@ pub enum Locked {
 /// What the bytes of a file are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// The guest's disk, unless they look like an image of another format: such a file is not opened, and a
+    /// The guest's disk, unless they begin like an image of another format: such a file is not opened, and a
     /// guest cannot make one of its disk.
     #[default]
     Probe,

@@ -6,7 +6,7 @@
 //! time, and a failure is remembered until the disk is opened anew. For the same reason a write that
 //! must be stable is a write and then a sync, not `RWF_DSYNC`, which takes the error just as well.
 //!
-//! One at a time costs little: whoever arrives meanwhile shares the next, however many they are. Nobody
+//! One at a time costs little: all that arrive meanwhile share the next, however many they are. No thread
 //! blocks for it: they leave their address, and the one thread that syncs tells them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,9 @@ pub struct Syncer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Does somebody lead?
+    /// Does a thread lead?
     led: bool,
-    /// Those whom the sync that is running, if any, comes too early for.
+    /// Those for which the sync that is running, if any, comes too early.
     waiting: Vec<Waiter>,
     failed: Option<Errno>,
 }
@@ -57,10 +57,10 @@ impl Waiter {
 }
 
 /// What became of a [`Waiter`].
-#[must_use = "where nobody leads, nobody is told"]
+#[must_use = "without a leader no request is told"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// It will be told. The caller sees to it that somebody calls [`Syncer::lead`], who may block.
+    /// It will be told. The caller sees to it that a thread that may block calls [`Syncer::lead`].
     Leader,
     /// It will be told.
     Follower,
@@ -83,8 +83,8 @@ impl Syncer {
         Joined::Leader
     }
 
-    /// Calls `sync` until nobody waits any more, and tells each of those who wait how it went: what it said
-    /// for them, or for anybody before.
+    /// Calls `sync` until none waits any more, and tells each of those that wait how it went: what it said
+    /// for them, or for any before.
     pub fn lead(&self, mut sync: impl FnMut() -> Result<(), Errno>) {
         loop {
             let mut state = self.lock();
@@ -97,7 +97,7 @@ impl Syncer {
             drop(state);
             let result = failed.map_or_else(&mut sync, Err);
             if let Err(error) = result {
-                // Before anybody is told: who knows of it and asks again shall hear it again.
+                // Before any is told: one that knows of it and asks again shall hear it again.
                 self.lock().failed = Some(error);
             }
             for waiter in waiters {
@@ -106,7 +106,7 @@ impl Syncer {
         }
     }
 
-    /// Calls `sync` while nobody waits for one, and says how it went, or how one went before.
+    /// Calls `sync` while none waits for one, and says how it went, or how one went before.
     pub fn alone(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let mut state = self.lock();
         let result = state.failed.map_or_else(sync, Err);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(
             syncer.join(client.waiter(9)),
             Joined::Leader,
-            "nobody leads any more"
+            "no thread leads any more"
         );
     }
 

@@ -30,7 +30,7 @@ const COHERENT: [u64; 3] = [
 /// Whose writes the page cache of a file is sure to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// Those of everybody who has the file.
+    /// Those of all that have the file open.
     AllWrites,
     /// Those of this machine. What it is that others may have as well.
     OwnWrites(&'static str),

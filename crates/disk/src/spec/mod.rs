@@ -75,7 +75,7 @@ pub enum Spec {
         /// How it is used.
         settings: qcow2::Settings,
     },
-    /// The disk that a vhost-user server offers. Opened by whoever has a driver for it.
+    /// The disk that a vhost-user server offers. Opened by a program that has a driver for it.
     VhostUser(VhostUser),
     /// [`Fault`]: misbehaves.
     Fault {
@@ -439,7 +439,7 @@ fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// The options of one spec that nobody has asked for yet.
+/// The options of one spec that were not asked for yet.
 struct Given {
     kind: &'static str,
     example: &'static str,
@@ -471,7 +471,7 @@ impl Given {
         Some(self.options.swap_remove(at).1)
     }
 
-    /// The option that cannot be left out, asked for last: nobody knows what is still there by then, which may be
+    /// The option that cannot be left out, asked for last: what is still there by then is unknown, which may be
     /// that option misspelt.
     fn last(mut self, key: &'static str) -> Result<String, SpecError> {
         let (kind, example) = (self.kind, self.example);

@@ -24,7 +24,7 @@ pub struct Table {
 /// Reads what follows `linear:`.
 pub fn linear(rest: &str, depth: u32) -> Result<Spec, SpecError> {
     let legs = leg::split(rest, |c| c == '+')?;
-    // A path may have a comma, but whoever writes one means the next leg.
+    // A path may have a comma, but one written here means the next leg.
     if let Some(leg) = legs
         .iter()
         .find(|leg| leg::is_path(leg) && leg.contains(','))

@@ -160,10 +160,10 @@ unsafe impl Channel for StackChannel {
         }
     }
 
-    /// Looks at the legs that work for this channel, each as if it were the only one.
+    /// Polls the legs that work for this channel, each as if it were the only one.
     fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         let all = self.shared.scope == PollScope::EveryQueue;
-        let (mut polls, mut in_vain) = (0, 0);
+        let (mut polls, mut empty) = (0, 0);
         let Self { legs, requests, .. } = self;
         for leg in legs {
             if leg.in_flight == 0 && !all {
@@ -171,10 +171,10 @@ unsafe impl Channel for StackChannel {
             }
             let back = leg.reap(requests, done);
             polls += 1;
-            in_vain += u64::from(back == 0);
+            empty += u64::from(back == 0);
         }
         self.counts.polls.add(polls);
-        self.counts.empty_polls.add(in_vain);
+        self.counts.empty_polls.add(empty);
     }
 
     fn arm(&mut self) -> Armed {

@@ -1,4 +1,4 @@
-//! What stacked disks count: how many queues were looked at for how many requests.
+//! What stacked disks count: how many queues were polled for how many requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ pub struct Counts {
     pub requests: Number,
     /// What they became.
     pub sub_requests: Number,
-    /// Looks at the queue of a leg.
+    /// Polls of a leg's queue.
     pub polls: Number,
-    /// Of those, in vain.
+    /// Of those, empty.
     pub empty_polls: Number,
 }
 
@@ -52,7 +52,7 @@ const NAMES: [&str; 4] = [
     "requests",
     "sub-requests",
     "polls of legs",
-    "of those, in vain",
+    "empty polls of legs",
 ];
 
 impl Counts {

@@ -23,7 +23,7 @@
 //!             let mut ended = usize::from(matches!(done, Queued::Done(_)));
 //!             while ended == 0 {
 //!                 channel.submit();
-//!                 channel.reap(&mut |_| ended += 1); // looks at the legs that work for this thread, and no others
+//!                 channel.reap(&mut |_| ended += 1); // polls the legs that work for this thread, and no others
 //!             }
 //!         });
 //!     }
@@ -51,7 +51,7 @@ pub use map::{Layout, Stretch, Target};
 
 use crate::{Channel, Disk, Effort, Event, Events, Geometry, ResizeError, Subscription, WaitPoint};
 
-/// Which legs an owner of a stacked disk's channel looks at.
+/// Which legs an owner of a stacked disk's channel polls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollScope {
     /// Those that hold sub-requests of its own.
@@ -234,7 +234,7 @@ impl Disk for Stack {
         released.fold(Ok(()), Result::and)
     }
 
-    /// Every leg looks at its own size, but for those that have none to look at or hear of changes by themselves.
+    /// Every leg reads its own size, but for those that have none to read or hear of changes by themselves.
     /// The first that cannot is told of.
     fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
         if bytes.is_some() {

@@ -1,4 +1,4 @@
-//! Is somebody asleep? The handshake of a sleep, without the descriptor that ends it.
+//! Is the owner asleep? The handshake of a sleep, without the descriptor that ends it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use pollux_memory::Side;
 /// Set by a thread that is about to sleep, taken by the one that wakes it.
 ///
 /// ```text
-/// sleeper:  arm();            look; nothing -> sleep
+/// sleeper:  arm();            poll; nothing -> sleep
 /// waker:    publish;   take() -> true: write the descriptor
 /// ```
 /// Each side stores, passes a full fence, and loads what the other stored: one of them sees the other.
@@ -20,7 +20,7 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// The owner is about to sleep: it looks once more after this.
+    /// The owner is about to sleep: it polls once more after this.
     pub fn arm(&self) {
         // A store would do, as no `take` of before can come between it and the load of a later one;
         // but loom does not know that, and a swap costs nothing next to a sleep.
@@ -34,8 +34,8 @@ impl Flag {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Must the caller, who has just published something, wake the owner? True for one caller only.
-    #[must_use = "a sleeper that nobody wakes sleeps for ever"]
+    /// Must the caller, which has just published something, wake the owner? True for one caller only.
+    #[must_use = "a sleeper that is not woken sleeps for ever"]
     pub fn take(&self) -> bool {
         // Pairs with the fence in `arm`.
         Side::Writer.full_fence();

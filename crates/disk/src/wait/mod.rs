@@ -1,8 +1,8 @@
 //! The one place where a thread sleeps.
 //!
 //! Kicks, disk completions, thread pools and control messages all end a sleep here. A [`Sleeper`]
-//! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to everybody who may wake it.
-//! Waking somebody who is awake costs a fence and a load: only sleepers are woken.
+//! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to all that may wake it.
+//! Waking a thread that is awake costs a fence and a load: only sleepers are woken.
 
 mod flag;
 mod window;
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 pub use flag::Flag;
 pub use window::{Crowd, Window};
 
-/// Lets others run who wait for this processor; how often was this thread preempted before and after that?
+/// Lets others run that wait for this processor; how often was this thread preempted before and after that?
 #[must_use]
 pub fn give_way() -> [u64; 2] {
     let before = preemptions();
@@ -34,7 +34,7 @@ pub fn give_way() -> [u64; 2] {
 pub struct Watch(pub u64);
 
 impl Watch {
-    /// For descriptors of a channel: their owner looks at every channel when it wakes, so they need
+    /// For descriptors of a channel: their owner polls every channel when it wakes, so they need
     /// no name of their own.
     pub const CHANNEL: Self = Self(u64::MAX - 1);
     const WAKE: Self = Self(u64::MAX);
@@ -141,7 +141,7 @@ impl Sleeper {
         &self.point
     }
 
-    /// Announces the sleep. After it the owner looks once more at everything it waits for, and then
+    /// Announces the sleep. After it the owner polls once more everything it waits for, and then
     /// either calls [`Sleeper::sleep`] or, having found something, [`Sleeper::disarm`].
     pub fn arm(&self) {
         self.point.0.flag.arm();
@@ -159,7 +159,7 @@ impl Sleeper {
     ///
     /// None in practice: a signal only ends the sleep early.
     pub fn sleep(&mut self, timeout: Option<Duration>, woken: impl FnMut(Watch)) -> io::Result<()> {
-        let timeout = timeout.map(|t| Timespec::try_from(t).expect("nobody waits 2^63 seconds"));
+        let timeout = timeout.map(|t| Timespec::try_from(t).expect("no wait is 2^63 seconds long"));
         let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
         let reported = match timeout {
             None => epoll::wait(&self.point.0.epoll, &mut reports, None),
@@ -169,7 +169,7 @@ impl Sleeper {
         self.tell(reported, woken)
     }
 
-    /// Names what would end a sleep now, for one who is awake and stays so for long. A system call.
+    /// Names what would end a sleep now, for an owner that is awake and stays so for long. A system call.
     ///
     /// # Errors
     ///

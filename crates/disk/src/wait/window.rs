@@ -1,6 +1,6 @@
 //! For how long it pays to poll for something before sleeping: a machine without descriptor, thread or clock of its own.
 //!
-//! The worker of a device and whoever waits for one decide by the same machine. After the last event it polls for a while, its
+//! The worker of a device and a program that waits for one decide by the same machine. After the last event it polls for a while, its
 //! *window*, which follows the gaps between events; polls that fail again and again are left out for longer and longer.
 //!
 //! ```text
@@ -87,7 +87,7 @@ impl Pause {
 
 impl Window {
     /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as was
-    /// necessary, and whoever is woken sooner might as well have been polled for.
+    /// necessary, and a wake-up that comes sooner might as well have been polled for.
     pub const MOST: Duration = Duration::from_micros(50);
 
     /// One that nothing is known of.
@@ -137,8 +137,8 @@ impl Window {
     }
 }
 
-/// Whether others want the processor of one who polls: found out by letting them run now and then, and by how often the
-/// kernel has taken it ([`preemptions`](pollux_threads::preemptions)). One who is called may run here, and answer at once: such
+/// Whether others want the processor of a thread that polls: found out by letting them run now and then, and by how often the
+/// kernel has taken it ([`preemptions`](pollux_threads::preemptions)). A thread that is called may run here, and answer at once: such
 /// a poll has found what a sleep would have.
 #[derive(Clone, Debug)]
 pub struct Crowd {

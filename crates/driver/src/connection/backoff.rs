@@ -1,4 +1,4 @@
-//! How often, and for how long, a server that is gone is looked for.
+//! How often, and for how long, the driver tries to reach a server that is gone.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use crate::error::Lost;
 /// The pause after the first attempt, which is made at once. Each pause is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(1);
 
-/// The longest pause. An attempt costs some ten microseconds while nobody is there, so that this is still
-/// next to nothing, and half a second more is little to whoever has waited for longer than that.
+/// The longest pause. An attempt costs some ten microseconds while no server is there, so that this is still
+/// next to nothing, and half a second more is little after a wait that was longer than that.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// Why an attempt to go on at another server has failed.

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::error::{ConnectError, Lost};
 
-/// Connects to whoever listens on `path`.
+/// Connects to the server that listens on `path`.
 ///
 /// A server with a full queue of clients is waited for no longer than `patience`: connecting to a Unix
 /// socket waits as long as sending may.

@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     path: PathBuf,
     options: Options,
     exchange: Mutex<Exchange>,
-    /// The same as in there, for those who cannot wait for their turn.
+    /// The same as in there, for threads that cannot wait for their turn.
     session: Mutex<Arc<Session>>,
     attempt: Mutex<Attempt>,
     /// Why there will be no other session.
@@ -87,7 +87,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When nobody is there, or it is not a server of vhost-user disks; after `options.patience` if it
+    /// When no server is there, or it is not a server of vhost-user disks; after `options.patience` if it
     /// does not answer.
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self, ConnectError> {
         let Opened {
@@ -362,13 +362,13 @@ impl Connection {
     fn lock(&self) -> MutexGuard<'_, Exchange> {
         self.exchange
             .lock()
-            .expect("nobody panics while asking the server")
+            .expect("nothing panics while asking the server")
     }
 
     fn lock_attempt(&self) -> MutexGuard<'_, Attempt> {
         self.attempt
             .lock()
-            .expect("nobody panics while looking at it")
+            .expect("nothing panics while reading it")
     }
 
     fn lock_session(&self) -> MutexGuard<'_, Arc<Session>> {

@@ -1,5 +1,5 @@
 //! The thread that notices what the server does unasked: that it goes away, or changes its disk; and that
-//! looks for it until it is back.
+//! tries to reach it until it is back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -83,7 +83,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        rustix::io::write(&*self.end, &1u64.to_ne_bytes()).expect("nobody else adds to it");
+        rustix::io::write(&*self.end, &1u64.to_ne_bytes()).expect("nothing else adds to it");
         self.connection.give_up();
         let Some(thread) = self.thread.take() else {
             return;
@@ -131,7 +131,7 @@ enum Search {
 }
 
 impl<T: Observer> Watch<T> {
-    /// Until the device is gone for good, or nobody wants to know any more.
+    /// Until the device is gone for good, or has no owner any more.
     fn run(mut self) {
         loop {
             let closed = match self.sleep() {
@@ -197,7 +197,7 @@ impl<T: Observer> Watch<T> {
         Search::Lost(Lost::Away { within, reason })
     }
 
-    /// Tries to go on at whoever answers at the socket; false, if nobody wants that any more.
+    /// Tries to go on at the server that answers at the socket; false, if the device has no owner any more.
     fn attempt(&mut self, left: Duration) -> Result<bool, Failed> {
         let patience = self.connection.patience().min(left);
         let opened = self.connection.reopen(patience.max(LEAST))?;
@@ -206,7 +206,7 @@ impl<T: Observer> Watch<T> {
             return Ok(false);
         };
         observer.back(opened).inspect_err(|_| {
-            // It may serve nobody else before it has let go of us.
+            // It may serve no other before it has let go of us.
             session.wire.lose(Lost::Closed);
         })?;
         self.session = session;
@@ -223,7 +223,7 @@ impl<T: Observer> Watch<T> {
     }
 
     fn sleep(&self) -> Woken {
-        // Nothing is ever read here: answers on this socket belong to whoever asked. Its end is all
+        // Nothing is ever read here: answers on this socket belong to the thread that asked. Its end is all
         // that wakes us, and that is told unasked.
         let socket = PollFd::new(self.session.wire.socket(), PollFlags::RDHUP);
         let end = PollFd::new(&*self.end, PollFlags::IN);
@@ -258,7 +258,7 @@ impl<T: Observer> Watch<T> {
     }
 
     /// Takes one message of the server's, answers it if it wants that, and only then acts on it: the
-    /// answer may be what the server waits for before it answers whoever asks it something now.
+    /// answer may be what the server waits for before it answers a thread that asks it something now.
     fn hear(&mut self) -> Result<(), Lost> {
         let Some(stream) = self.heard() else {
             return Ok(());

@@ -26,7 +26,7 @@ pub(crate) struct Session {
     pub(crate) server: Option<u32>,
 }
 
-/// A session that nobody uses yet.
+/// A session that is not in use yet.
 pub(crate) struct Opened {
     pub(crate) session: Arc<Session>,
     pub(crate) line: Line,
@@ -41,7 +41,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When nobody is there, it does not answer, or it is not a server of vhost-user disks.
+    /// When no server is there, it does not answer, or it is not a server of vhost-user disks.
     pub(crate) fn open(
         path: &Path,
         options: &Options,

@@ -95,7 +95,7 @@ impl Wire {
             vhost::Error::VhostUserProtocol(
                 Fault::SocketError(source) | Fault::SocketConnect(source),
             ) => {
-                // Neither side's message has gone through whole: nobody knows where the other stands.
+                // Neither side's message has gone through whole: neither knows where the other stands.
                 self.lose(Lost::Closed);
                 return Refusal::System { message, source };
             }
@@ -114,7 +114,7 @@ impl Wire {
         lost
     }
 
-    /// Closes the connection, for whoever else holds a copy of the descriptor as well.
+    /// Closes the connection, for all holders of a copy of the descriptor.
     pub(crate) fn shut_down(&self) {
         // It fails when the server was faster.
         let _ = self.socket.shutdown(Shutdown::Both);

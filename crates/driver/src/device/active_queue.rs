@@ -25,12 +25,12 @@ pub struct ActiveQueue {
 }
 
 impl ActiveQueue {
-    /// Starts queue `index`, which the caller has taken and nobody else has.
+    /// Starts queue `index`, which the caller alone has taken.
     ///
     /// # Errors
     ///
-    /// When the machine lacks something: then others may take it again. When the server refuses: who
-    /// knows how far it has come, so nobody uses the queue any more.
+    /// When the machine lacks something: then others may take it again. When the server refuses: how
+    /// far it has come is not known, so the queue is not used any more.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
         let prepared = Self::prepare(device, index);
         let (rings, fds) =
@@ -84,8 +84,8 @@ impl ActiveQueue {
 
 impl Drop for ActiveQueue {
     fn drop(&mut self) {
-        // The answer comes when everything in flight has ended: after it nobody writes to the rings, nor
-        // to the memory of a request that nobody waits for any more.
+        // The answer comes when everything in flight has ended: after it nothing is written to the rings, nor
+        // to the memory of a request without an owner.
         let stopped = self.device.stop(self.index);
         self.device.holders().give_back(self.index, stopped);
     }

@@ -9,9 +9,9 @@ pub enum Holder {
     Nobody,
     /// A channel of its own.
     Channel,
-    /// All who share it, until the last of them has let go and it has stopped.
+    /// All that share it, until the last of them has let go and it has stopped.
     Everybody,
-    /// It could not be started or stopped, so nobody knows what the device does with it.
+    /// It could not be started or stopped, so it is not known what the device does with it.
     Stuck,
 }
 
@@ -24,7 +24,7 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Of so many queues, which nobody has yet.
+    /// Of so many queues, all free.
     pub fn of(queues: u16) -> Self {
         Self {
             by_queue: Mutex::new(vec![Holder::Nobody; usize::from(queues)].into()),
@@ -32,13 +32,13 @@ impl Holders {
         }
     }
 
-    /// Has anybody a queue?
+    /// Is any queue in use?
     pub fn have_any(&self) -> bool {
         let holders = self.lock();
         holders.iter().any(|holder| *holder != Holder::Nobody)
     }
 
-    /// Takes the first queue of those that nobody has, for a channel.
+    /// Takes the first free queue, for a channel.
     pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
         let mut holders = self.lock();
         let free = within
@@ -48,7 +48,7 @@ impl Holders {
         Some(free)
     }
 
-    /// Takes queue `index` for all who share it, of whom the caller is the first. The last of those before
+    /// Takes queue `index` for all that share it, of which the caller is the first. The last of those before
     /// may just have let go: then this waits until the queue has stopped.
     ///
     /// # Errors

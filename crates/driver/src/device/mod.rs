@@ -38,7 +38,7 @@ pub struct Device {
     pool: Pool,
     facts: Mutex<Arc<Facts>>,
     generation: AtomicU64,
-    /// Counts the servers that there have been, or says that there will be no other: for looking at on the
+    /// Counts the servers that there have been, or says that there will be no other: for reading on the
     /// hot path. [`LOST`] is set after `why`.
     epoch: AtomicU64,
     why: OnceLock<Lost>,
@@ -213,13 +213,13 @@ impl Device {
     /// the connection is closed, upon which the control thread tells everybody.
     pub fn lose(&self, why: Lost) {
         let _ = self.why.set(why.clone());
-        // Before anybody hears of it, and gives memory back that the device may still write to.
+        // Before any owner hears of it, and gives memory back that the device may still write to.
         self.pool.give_up();
         self.epoch.store(LOST, Ordering::SeqCst);
         self.connection.lose(why);
     }
 
-    /// Wakes all who sleep over a queue, after the epoch has changed: each looks at it.
+    /// Wakes all that sleep over a queue, after the epoch has changed: each reads it.
     fn signal(&self) {
         lock(&self.running).iter().for_each(QueueRecord::signal);
     }
@@ -244,7 +244,7 @@ impl Device {
         Rings::new(&self.pool, size, suppression, tables)
     }
 
-    /// Starts queue `index`, to be woken by `fds`. While the server is away nobody answers: it is started
+    /// Starts queue `index`, to be woken by `fds`. While the server is away there is no answer: it is started
     /// once it is back.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl Device {
         Ok(())
     }
 
-    /// Stops queue `index`; who has it then?
+    /// Stops queue `index`; what state is it in then?
     pub fn stop(&self, index: u16) -> Holder {
         let _turnover = lock(&self.turnover);
         let running = self.forget(index);
@@ -290,7 +290,7 @@ impl Device {
 
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
-        // Not under the list's lock: whoever looks at a queue may want that.
+        // Not under the list's lock: a thread that polls a queue may want that.
         let spare = self.with(index, QueueRecord::take_spare);
         let rings = match spare {
             // A server that was gone soon may have written to them.

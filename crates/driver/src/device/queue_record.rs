@@ -1,10 +1,10 @@
 //! The queues that run, as the control thread sees them: what it takes to start each at a server that has
-//! come back, and to wake whoever sleeps over it.
+//! come back, and to wake what sleeps over it.
 //!
-//! A queue is started anew on *fresh rings*, of which nobody but the new server knows; meanwhile its owner
-//! still works on those of before, where nobody answers. Once all queues have been started the *epoch*
-//! of the device moves on. Every look compares it with the owner's own, and who is behind
-//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So nobody who has requests ever talks to a server about
+//! A queue is started anew on *fresh rings*, of which only the new server knows; meanwhile its owner
+//! still works on those of before, where no server answers. Once all queues have been started the *epoch*
+//! of the device moves on. Every poll compares it with the owner's own, and an owner that is behind
+//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no owner of requests ever talks to a server about
 //! it, waits for one that is away, or locks more than this list.
 
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl QueueRecord {
         (self.epoch, self.claimed) = (epoch, false);
     }
 
-    /// Wakes whoever sleeps over it.
+    /// Wakes what sleeps over it.
     pub fn signal(&self) {
         self.fds.call.signal();
     }

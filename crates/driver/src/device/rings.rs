@@ -94,7 +94,7 @@ impl Rings {
         let memory = pool.allocate(pages(&parts))?;
         let first = pages(&parts[..parts.len() - 1]);
         // SAFETY: the rings have the buffer, and are kept by the owner of the ring that is made of them (`Core`). Where
-        // others still look at the index of a ring that is gone (`UsedIndex`), the pool has its arena.
+        // others still poll the index of a ring that is gone (`UsedIndex`), the pool has its arena.
         let all = unsafe { memory.span() };
         let mut rest = all;
         let mut next = |part: usize| {
@@ -134,12 +134,12 @@ impl Rings {
     }
 
     /// Another server has come and gone since the one that knew them: the memory is used again once
-    /// nobody has this any more.
+    /// this has no owner any more.
     pub fn outlived(&self) {
         let _ = self.stopped.set(RingIndex(0));
     }
 
-    /// The device has let go of the memory, which is used again once nobody has this any more. It would
+    /// The device has let go of the memory, which is used again once this has no owner any more. It would
     /// have taken the chain at `next` of the available ring next.
     pub fn stopped(&self, next: u16) {
         let set = self.stopped.set(RingIndex(next));

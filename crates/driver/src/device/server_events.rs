@@ -89,7 +89,7 @@ impl Device {
         }
     }
 
-    /// Whoever looks at a queue from now on goes on at the next server.
+    /// A poll of a queue goes on at the next server from now on.
     fn advance(&self) {
         let mut running = lock(&self.running);
         let epoch = self.epoch();

@@ -56,7 +56,7 @@ impl Channel {
         self.core.device()
     }
 
-    /// Turns calls on or off, as they are needed now. Whoever sleeps looks after this.
+    /// Turns calls on or off, as they are needed now. An owner polls after this, and then sleeps.
     #[inline]
     fn settle(&mut self) {
         if self.asleep || self.policy.wanted() {
@@ -136,7 +136,7 @@ unsafe impl pollux_disk::Channel for Channel {
     fn arm(&mut self) -> Armed {
         self.asleep = true;
         let armed = self.core.arm();
-        // After the look, as whoever gives up a device, or has another one take its place, says so first
+        // After the poll, as the thread that gives up a device, or has another one take its place, says so first
         // and then wakes the sleepers. The ring means nothing any more: there is as much to reap as there
         // was in flight, or the other one to go to.
         if self.device().epoch() != self.core.epoch() {

@@ -143,7 +143,7 @@ impl Waiter {
         }
     }
 
-    /// Arms, looks once more, and sleeps unless that look found something.
+    /// Arms, polls once more, and sleeps unless that poll found something.
     fn sleep(
         &mut self,
         channel: &mut (impl Channel + ?Sized),

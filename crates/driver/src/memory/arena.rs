@@ -60,7 +60,7 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// The arena is kept, and `pages` are not freed, until nobody uses the span any more ([`Span::new`]).
+    /// The arena is kept, and `pages` are not freed, until the span is used no more ([`Span::new`]).
     pub(crate) unsafe fn span(&self, pages: Allocation, len: usize) -> Span {
         // SAFETY: by this function's own promise: the arena keeps the region.
         let all = unsafe { self.region.span() };

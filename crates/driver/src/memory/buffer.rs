@@ -1,6 +1,6 @@
 //! A piece of memory that the device can read and write: from the pool, or the caller's own.
 //!
-//! Both are one type, so whatever takes a buffer takes either, with one rule for who has it: a request does
+//! Both are one type, so whatever takes a buffer takes either, with one rule for ownership: a request has it
 //! until it has ended. Parts are split off and never overlap, so no two requests have the same bytes.
 
 use std::any::Any;
@@ -37,7 +37,7 @@ enum Backing {
     /// The caller's own, which stays mapped for as long as there is a part of it.
     Registered {
         region: Arc<Region>,
-        /// With whom; nobody else can have its address meanwhile.
+        /// With which device; no other region can have its address meanwhile.
         with: Weak<dyn Any + Send + Sync>,
     },
 }
@@ -65,7 +65,7 @@ impl Buffer {
         Self { backing, span }
     }
 
-    /// All of `region`, which was shared with `device` and which nobody else has.
+    /// All of `region`, which was shared with `device` and which has no other owner.
     pub(crate) fn registered<D>(region: Arc<Region>, device: &Arc<D>) -> Self
     where
         D: Any + Send + Sync,
@@ -155,7 +155,7 @@ impl Buffer {
     ///
     /// # Safety
     ///
-    /// The buffer is kept until nobody uses the span any more, nor a copy or part of it, nor what was made of those
+    /// The buffer is kept until the span is used no more, nor a copy or part of it, nor what was made of those
     /// ([`Span::new`]): until the request that it is lent to has ended.
     #[must_use]
     pub unsafe fn span(&self) -> Span {
@@ -185,7 +185,7 @@ impl Buffer {
     pub(crate) fn retire(self) {
         match &*self.backing {
             Backing::Pool(pages) => pages.retired.store(true, Ordering::Relaxed),
-            // Nobody else has this part, and nobody is given it again.
+            // This part has no other owner, and is given to none again.
             Backing::Registered { .. } => {}
         }
     }

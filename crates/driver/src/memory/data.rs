@@ -10,7 +10,7 @@ use crate::memory::pool::Pool;
 
 /// Data that can be lent to the device: a [`Buffer`], several of them, or any bytes.
 ///
-/// Plain bytes (`Vec<u8>`) are copied through a buffer on their way: a `memcpy` of the data and a look for
+/// Plain bytes (`Vec<u8>`) are copied through a buffer on their way: a `memcpy` of the data and a search for
 /// free memory each time. The trait is sealed.
 pub trait Data: Debug + Send + Sized + 'static + sealed::Lend {}
 
@@ -52,7 +52,7 @@ pub mod sealed {
         ///
         /// # Safety
         ///
-        /// `lent` is kept until nobody uses the spans any more ([`Span::new`]).
+        /// `lent` is kept until the spans are used no more ([`Span::new`]).
         unsafe fn spans(lent: &Self::Lent) -> Self::Spans;
 
         /// The request has ended.

@@ -35,7 +35,7 @@ impl RegionTable {
     /// May the device be told to read or write there?
     ///
     /// What stretches over two regions is not held, even if they touch: the device may have them in
-    /// different places. Nothing is held by nobody: an empty span has no address to check.
+    /// different places. An empty span is in no region: it has no address to check.
     pub(crate) fn holds(&self, span: Span) -> bool {
         self.range(span).is_some()
     }
@@ -49,7 +49,7 @@ impl RegionTable {
     }
 }
 
-/// The table as it changes. Queues look at a copy each, and renew it when told to by one load.
+/// The table as it changes. Queues read a copy each, and renew it when told to by one load.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRegions {
     current: Mutex<Arc<RegionTable>>,
@@ -70,7 +70,7 @@ impl RegionView {
     /// The table as `known` has it now.
     #[inline]
     pub(crate) fn of(&mut self, known: &KnownRegions) -> &RegionTable {
-        // Pairs with the store in `change`: whoever has been told of a region (by whatever means) that
+        // Pairs with the store in `change`: a thread that was told of a region (by whatever means) that
         // was added before sees the generation that it came with.
         if known.generation.load(Ordering::Acquire) != self.generation {
             self.renew(known);
@@ -129,7 +129,7 @@ impl KnownRegions {
     fn lock(&self) -> MutexGuard<'_, Arc<RegionTable>> {
         self.current
             .lock()
-            .expect("nobody panics while changing the table")
+            .expect("nothing panics while changing the table")
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn span(region: &Region) -> Span {
-        // SAFETY: nobody touches what it names.
+        // SAFETY: what it names is not touched.
         unsafe { region.span() }
     }
 

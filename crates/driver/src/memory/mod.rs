@@ -1,4 +1,4 @@
-//! The memory that the device reads and writes, and who has which piece of it.
+//! The memory that the device reads and writes, and which owner has which piece of it.
 
 pub mod arena;
 pub mod buffer;

@@ -103,7 +103,7 @@ impl Pool {
         self.retired.bytes()
     }
 
-    /// The device is gone, but may still write to whatever is in use now. Those who use it hear of that
+    /// The device is gone, but may still write to what is in use now. Its users hear of that
     /// after this, and what they give back is not handed out again.
     pub(crate) fn give_up(&self) {
         self.retired.all();
@@ -111,7 +111,7 @@ impl Pool {
 
     /// A new arena with room for a buffer of `pages`.
     fn grow(&self, pages: u32) -> io::Result<Arc<Arena>> {
-        // The allocator looks only where any piece would do, in classes of sizes: a single free piece of
+        // The allocator searches only where any piece would do, in classes of sizes: a single free piece of
         // just the right size may not be found.
         let needed = offset_allocator::ext::min_allocator_size(pages);
         let usual = self::pages(self.arena_bytes)?;
@@ -133,7 +133,7 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Arena>>> {
         self.arenas
             .lock()
-            .expect("nobody panics while looking for room")
+            .expect("nothing panics while searching for room")
     }
 }
 

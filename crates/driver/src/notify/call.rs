@@ -1,9 +1,9 @@
-//! The call descriptor of a queue, and the look that every call read from it stands for.
+//! The call descriptor of a queue, and the poll that every call read from it stands for.
 //!
 //! All sleepers of a queue watch this one descriptor, and `epoll` reports it only while it is readable: reading it
 //! takes the event from a sleeper that has not run yet. So it can be read only here, and what was read is a
-//! [`Heard`], which signals the descriptor anew when it is dropped without a look at the ring: on an early return,
-//! on an error, in a panic. Reading without looking cannot lose a wake-up, then; it costs one.
+//! [`Heard`], which signals the descriptor anew when it is dropped without a poll of the ring: on an early return,
+//! on an error, in a panic. Reading without polling cannot lose a wake-up, then; it costs one.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -44,7 +44,7 @@ pub struct Call<F> {
 }
 
 impl<F: EventFd> Call<F> {
-    /// Calls come by `fd`, and are counted in `counts` once they were looked after.
+    /// Calls come by `fd`, and are counted in `counts` once they were handled.
     pub fn new(fd: F, counts: Arc<Counts>) -> Self {
         Self { fd, counts }
     }
@@ -68,9 +68,9 @@ impl<F: EventFd> Call<F> {
     }
 }
 
-/// Calls that were read. Sleepers may not have seen them: a look at the ring, which completes whatever they were
+/// Calls that were read. Sleepers may not have seen them: a poll of the ring, which completes whatever they were
 /// about, stands in for that; without one they come again.
-#[must_use = "a look at the ring is owed to those who sleep over these calls"]
+#[must_use = "a poll of the ring is owed to those that sleep over these calls"]
 pub struct Heard<'a, F: EventFd> {
     call: &'a Call<F>,
     calls: u64,
@@ -83,7 +83,7 @@ impl<F: EventFd> Heard<'_, F> {
         self.call.counts.calls.add_shared(calls);
     }
 
-    /// For an owner who reaps at another time: `pending` looks whether there is something to reap. If so, the calls
+    /// For an owner that reaps at another time: `pending` tells whether there is something to reap. If so, the calls
     /// come again.
     pub fn unless(self, pending: impl FnOnce() -> bool) {
         if !pending() {

@@ -1,21 +1,21 @@
 //! Are calls needed? A machine without ring, lock or clock, so that each rule is a line of a test.
 //!
-//! *Calls are needed while a call-driven request is in flight or anybody sleeps on the queue*, those
-//! included who wait for room; else they are off. A request that its owner goes to sleep over is
-//! call-driven from then on, whatever it was submitted as: nobody looks for it any more.
+//! *Calls are needed while a call-driven request is in flight or any owner sleeps on the queue*, those
+//! included that wait for room; else they are off. A request that its owner goes to sleep over is
+//! call-driven from then on, whatever it was submitted as: no owner polls for it any more.
 //!
 //! The Linux RFC of 2021 turned calls off while *any* polled request was in flight. A poller that is
 //! stopped then holds up everybody else on the queue without bound: `tests/loom` shows it.
 
 use crate::{Completion, Mixed};
 
-/// What is in flight on a queue, and who sleeps.
+/// What is in flight on a queue, and how many owners sleep.
 #[derive(Clone, Debug)]
 pub struct CallPolicy {
     mixed: Mixed,
     polled: usize,
     call_driven: usize,
-    /// Those who sleep without a request of theirs being counted as call-driven: they wait for room, or
+    /// Those that sleep without a request of theirs being counted as call-driven: they wait for room, or
     /// for anything at all.
     sleepers: usize,
     /// Somebody has waited for as long as calls may be suspended, and no poller has come by since.
@@ -63,7 +63,7 @@ impl CallPolicy {
         self.sleepers += 1;
     }
 
-    /// Somebody who went to sleep does not sleep any more.
+    /// An owner that went to sleep does not sleep any more.
     pub fn wake(&mut self) {
         self.sleepers -= 1;
     }
@@ -79,7 +79,7 @@ impl CallPolicy {
         self.overdue = false;
     }
 
-    /// Does somebody wait for a call that is suspended? An alarm has to bound that.
+    /// Does an owner wait for a call that is suspended? An alarm has to bound that.
     pub fn suspended(&self) -> bool {
         matches!(self.mixed, Mixed::SuspendedFor(_)) && self.waited_for() && !self.wanted()
     }
@@ -122,7 +122,7 @@ mod tests {
         assert!(policy.wanted(), "for room, for instance");
         policy.wake();
         policy.turn_over();
-        assert!(policy.wanted(), "its owner does not look any more");
+        assert!(policy.wanted(), "its owner does not poll any more");
         policy.end(Call);
         assert!(!policy.wanted());
     }

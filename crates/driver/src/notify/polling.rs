@@ -1,4 +1,4 @@
-//! How long one who waits for a completion polls before sleeping: a machine without queue or clock of its own, the
+//! How long a thread that waits for a completion polls before sleeping: a machine without queue or clock of its own, the
 //! [`Window`] of the worker on the device's side, for one wait after the other.
 
 use std::thread::{self, ThreadId};
@@ -13,7 +13,7 @@ use crate::sync::{Mutex, lock};
 pub enum Next {
     /// Poll again.
     Poll,
-    /// Let others run who wait for this processor, if there are any, and poll again.
+    /// Let others run that wait for this processor, if there are any, and poll again.
     Yield,
     /// Arm, poll once more, and sleep.
     Sleep,

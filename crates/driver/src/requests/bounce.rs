@@ -1,6 +1,6 @@
 //! Data on its way through a buffer of ours, because the device cannot use the memory it lies in.
 //!
-//! It costs a copy of every byte and a look for a free buffer. Register memory that is used often.
+//! It costs a copy of every byte and a search for a free buffer. Register memory that is used often.
 
 use std::io;
 

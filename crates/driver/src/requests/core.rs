@@ -1,4 +1,4 @@
-//! The requests of one queue, whoever owns it: everything but locks, sleeping and telling owners.
+//! The requests of one queue, shared or not: everything but locks, sleeping and telling owners.
 //!
 //! ```text
 //! accept ──fits as it is────────────────────────────▶ staged ──▶ reap ──▶ the owner
@@ -46,9 +46,9 @@ pub struct Core<T> {
     index: u16,
     /// Which server knows the rings.
     epoch: u64,
-    /// What the server before that knew. Should it have been slow to let go, nobody else has that memory yet.
+    /// What the server before that knew. Should it have been slow to let go, that memory has no other owner yet.
     outlived: Option<Arc<Rings>>,
-    /// What is in flight, by head: beside the flights, as it is looked at only to hand it to another server.
+    /// What is in flight, by head: beside the flights, as it is read only to hand it to another server.
     commands: Box<[Command]>,
     /// By head.
     flights: Box<[Option<Flight<T>>]>,
@@ -219,7 +219,7 @@ impl<T> Core<T> {
     /// Where the device is gone, or has broken the ring and so goes now, all that is in flight has ended.
     #[inline]
     pub fn reap(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) -> u16 {
-        // Before the look: what a server that is gone has ended, it had ended before that was said.
+        // Before the poll: what a server that is gone has ended, it had ended before that was said.
         let is_there = self.device.epoch() == self.epoch;
         if !is_there && self.device.is_lost() {
             return self.give_up(done);
@@ -284,7 +284,7 @@ impl<T> Core<T> {
         self.epoch
     }
 
-    /// Asks for a call by the next completion, then looks once more. Nothing needs to be done where an
+    /// Asks for a call by the next completion, then polls once more. Nothing needs to be done where an
     /// earlier wish still stands, as nothing has come back since.
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl<T> Core<T> {
         self.ring.arm()
     }
 
-    /// Will the next completion bring a call?
+    /// Will the next completion cause a call?
     #[inline]
     pub fn is_armed(&self) -> bool {
         self.ring.is_armed()
@@ -309,7 +309,7 @@ impl<T> Core<T> {
         self.ring.disarm();
     }
 
-    /// A look at the used ring for those who do not own this.
+    /// A poll of the used ring for those that do not own this.
     pub fn glance(&self) -> Glance<UsedElem> {
         self.ring.glance()
     }

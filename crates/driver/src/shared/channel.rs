@@ -48,7 +48,7 @@ impl SharedChannel {
         }
     }
 
-    /// Its owner sleeps no more: somebody else is to be called.
+    /// Its owner sleeps no more: another is to be called.
     fn wake(&mut self) {
         self.shared.board.wakes(&self.listener);
         self.asleep = false;
@@ -109,7 +109,7 @@ unsafe impl pollux_disk::Channel for SharedChannel {
             return Armed::Pending;
         }
         if self.in_flight == 0 {
-            // Nothing can end here: whoever sleeps over that needs no calls, nor is the one to be called
+            // Nothing can end here: an owner that sleeps over that needs no calls, nor is it the one to be called
             // about requests of others.
             return Armed::Idle;
         }

@@ -1,7 +1,7 @@
 //! Channels into a shared queue: each has an owner that sleeps at a wait point of its own, and one of those that
 //! sleep holds the call descriptor ([`Listeners`](super::listeners::Listeners)).
 //!
-//! Whatever is read from the descriptor on the way is looked after here, at once.
+//! What is read from the descriptor on the way is handled here, at once.
 
 use std::io;
 
@@ -24,7 +24,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         self.listeners.add(point)
     }
 
-    /// Its owner goes to sleep, unless this look finds something for it.
+    /// Its owner goes to sleep, unless this poll finds something for it.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         Ok(())
     }
 
-    /// Its owner is awake: somebody else is called.
+    /// Its owner is awake: another is called.
     pub fn wakes(&self, who: &Listener<O::Point>) {
         let heard = self.listeners.wake(who, |from, to| self.hand(from, to));
         self.look_after(heard, CallPolicy::wake);
@@ -47,7 +47,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         self.look_after(heard, |_| ());
     }
 
-    /// Reaps for everybody, and so for those who have not seen the calls that were heard.
+    /// Reaps for all, and so for those that have not seen the calls that were heard.
     fn look_after(
         &self,
         heard: Option<Heard<'_, O::EventFd>>,

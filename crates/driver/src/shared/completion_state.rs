@@ -1,4 +1,4 @@
-//! What is known of a request that somebody holds, and whom its end wakes.
+//! What is known of a request that has an owner, and which waker its end wakes.
 
 use std::task::Waker;
 
@@ -15,7 +15,7 @@ pub struct CompletionState {
     result: OnceLock<Result<(), Failure>>,
     /// Changed under the queue's lock only.
     call_driven: AtomicBool,
-    /// Whom to wake. Changed under the queue's lock only, so that nobody ever waits for this one.
+    /// The waker. It is changed under the queue's lock only, so that no thread ever waits for this lock.
     waker: Mutex<Option<Waker>>,
 }
 

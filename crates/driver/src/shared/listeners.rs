@@ -7,8 +7,8 @@
 //! `EPOLLEXCLUSIVE` would seem to do that in the kernel: all channels watch the descriptor all the time,
 //! and one thread of those that sleep in `epoll_wait` is woken. But that a thread sleeps at a wait point
 //! does not say over what. One that has two channels, and sleeps over the other one, would be woken, would
-//! not look at this queue, and would sleep on, while the call was meant for somebody else. So only who has
-//! armed here may hold the descriptor, and `epoll` cannot know who that is.
+//! not poll this queue, and would sleep on, while the call was meant for another. So only a sleeper that has
+//! armed here may hold the descriptor, and `epoll` cannot know which one that is.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ pub trait Point: Clone {
     fn is(&self, other: &Self) -> bool;
 }
 
-/// Those that sleep, and who of them holds the descriptor.
+/// The sleepers, and the one of them that holds the descriptor.
 #[derive(Debug)]
 pub struct Listeners<P> {
     inside: Mutex<Inside<P>>,
@@ -34,7 +34,7 @@ pub struct Listeners<P> {
 struct Inside<P> {
     /// In the order in which they went to sleep.
     asleep: VecDeque<Listener<P>>,
-    /// It sleeps, unless nobody does.
+    /// It sleeps, unless none does.
     holder: Option<Listener<P>>,
     /// Who comes next is called that.
     next: u64,
@@ -48,7 +48,7 @@ pub struct Listener<P> {
 }
 
 /// Moves the descriptor from one wait point, if any, to another, if any. What it heard meanwhile is for the caller
-/// to look after.
+/// to handle.
 pub trait Hand<P, H>: Fn(Option<&P>, Option<&P>) -> io::Result<Option<H>> {}
 
 impl<P, H, F: Fn(Option<&P>, Option<&P>) -> io::Result<Option<H>>> Hand<P, H> for F {}
@@ -75,7 +75,7 @@ impl<P: Point> Listeners<P> {
         }
     }
 
-    /// It goes to sleep. The caller looks after what is heard over it.
+    /// It goes to sleep. The caller handles what is heard over it.
     ///
     /// # Errors
     ///
@@ -88,14 +88,14 @@ impl<P: Point> Listeners<P> {
         })
     }
 
-    /// It sleeps no more, and the caller looks after what is heard over it, as for [`Listeners::sleep`].
+    /// It sleeps no more, and the caller handles what is heard over it, as for [`Listeners::sleep`].
     pub fn wake<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
         let mut inside = lock(&self.inside);
         inside.asleep.retain(|other| other.name != who.name);
         loop {
             match inside.settle(&hand) {
                 Ok(heard) => return heard,
-                // It looks for itself then, and tries to listen again before it sleeps.
+                // It polls for itself then, and tries to listen again before it sleeps.
                 Err(error) => {
                     tracing::warn!(%error, "a sleeper cannot be called, and is woken");
                     if let Some(deaf) = inside.asleep.pop_front() {

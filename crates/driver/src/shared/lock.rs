@@ -21,7 +21,7 @@ pub struct Lock<T> {
 /// How long a queue's lock was held and waited for, in nanoseconds.
 ///
 /// Recording reads the clock three times and asks the kernel twice how often the thread was preempted;
-/// of that, two looks at the clock are while the lock is held, where `hold` begins and ends. DESIGN.md says what
+/// of that, the clock is read twice while the lock is held, where `hold` begins and ends. DESIGN.md says what
 /// it costs.
 #[derive(Clone, Debug)]
 pub struct LockTimes {

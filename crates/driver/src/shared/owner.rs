@@ -98,7 +98,7 @@ impl Ends for SharedEnds {
     }
 
     fn arm(&mut self) -> Armed {
-        // A device that is gone wakes everybody once, after this look.
+        // A device that is gone wakes all sleepers once, after this poll.
         if self.core.device().is_lost() {
             return Armed::Idle;
         }

@@ -33,7 +33,7 @@ pub struct Parker<S: CallSleeper> {
 
 #[derive(Debug)]
 struct ParkerState<S: CallSleeper> {
-    /// It was woken, and has not looked yet.
+    /// It was woken, and has not polled yet.
     notified: bool,
     asleep: Sleep<S>,
 }
@@ -84,7 +84,7 @@ impl<S: CallSleeper> Parker<S> {
 }
 
 impl<S: CallSleeper> ParkerState<S> {
-    /// Whatever woke it came before this, and the look comes after.
+    /// What woke it came before this, and the poll comes after.
     fn awake(&mut self) {
         self.notified = false;
         self.asleep = Sleep::No;

@@ -16,7 +16,7 @@ pub trait Owner: Send {
     /// What the request is now, polled or call-driven.
     fn completion(&self) -> Completion;
 
-    /// The request has ended. Under the queue's lock: whoever is to be woken goes to `wakes`.
+    /// The request has ended. Under the queue's lock: what is to be woken goes to `wakes`.
     fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups);
 }
 
@@ -35,7 +35,7 @@ pub trait Ends: Send {
     /// Have requests ended that the device was never shown? [`Ends::reap`] tells of them.
     fn has_failed(&self) -> bool;
 
-    /// Asks for a call, then looks.
+    /// Asks for a call, then polls.
     fn arm(&mut self) -> Armed;
 
     /// Does the wish for a call still stand?
@@ -74,19 +74,19 @@ pub trait Transport: Send + Sync {
     /// Takes [`Transport::watched_by`] back.
     fn unwatched_by(&self, point: &Self::Point);
 
-    /// Is there something to reap, behind the elements before `next`? A look without the lock.
+    /// Is there something to reap, behind the elements before `next`? A poll without the lock.
     fn sees_more_than(&self, next: RingIndex) -> bool;
 
     /// Kicks the device.
     fn kick(&self);
 
-    /// Requests wait for a call that is suspended: somebody is to be woken in a while.
+    /// Requests wait for a call that is suspended: a sleeper is to be woken in a while.
     fn start_timer(&self);
 
     /// Has the alarm gone off?
     fn timer(&self) -> bool;
 
-    /// A look has found so many chains.
+    /// A poll has found so many chains.
     fn looked(&self, chains: u16);
 
     /// Somebody goes to sleep.

@@ -1,4 +1,4 @@
-//! One request on a shared queue, to be waited for, awaited or looked at.
+//! One request on a shared queue, to be waited for, awaited or polled.
 
 use std::fmt;
 use std::future::Future;
@@ -25,14 +25,14 @@ use crate::sync::{Mutex, lock};
 /// A request that is on its way, with the memory that was lent with it.
 ///
 /// It was handed to the device when it was made, or waits for room in the queue: then it is handed over
-/// when it is looked at, waited for or awaited. Three ways to its end, all of which mix on one queue:
+/// when it is polled, waited for or awaited. Three ways to its end, all of which mix on one queue:
 ///
-/// - [`Pending::is_done`] looks, and never sleeps;
-/// - [`Pending::wait`] looks for as long as looking has paid lately on this queue, then sleeps;
+/// - [`Pending::is_done`] polls once, and never sleeps;
+/// - [`Pending::wait`] polls for as long as that has paid lately on this queue, then sleeps;
 /// - `.await` in a task, while something [drives](crate::Readiness) the queue.
 ///
 /// Dropping it abandons the request, not the memory: that stays lent until the request has ended.
-#[must_use = "the request is on its way, and nobody learns how it ends"]
+#[must_use = "the request is on its way, and its result would be lost"]
 pub struct Pending<D: Data> {
     shared: Arc<Shared>,
     progress: Progress<D>,
@@ -112,9 +112,9 @@ impl<D: Data> Lent<D> {
     ///
     /// # Safety
     ///
-    /// One who uses what this returns has a reference to this until the request has ended.
+    /// The user of what this returns has a reference to this until the request has ended.
     unsafe fn command(self: &Arc<Self>) -> Command {
-        // SAFETY: nobody changes the list, and it is where it is until the last reference is gone.
+        // SAFETY: the list does not change, and it is where it is until the last reference is gone.
         self.command
             .with_data(unsafe { Spans::new(self.spans.as_ref()) })
     }
@@ -153,7 +153,7 @@ impl<D: Data> Pending<D> {
             }
         };
         // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until that
-        // has ended: `Pending::end`. Where it is retired, nobody asks for the memory any more.
+        // has ended: `Pending::end`. Where it is retired, its owner has given the memory up.
         let spans = unsafe { D::spans(&lent) };
         let lent = Arc::new(Lent {
             state: CompletionState::new(completion),
@@ -311,7 +311,7 @@ impl<D: Data> Pending<D> {
                 panic!("a request is not waited for after its end")
             }
         };
-        // What failed has brought nothing that would have to be copied.
+        // What failed has no data that would have to be copied.
         let direction = match result {
             Ok(()) => self.direction,
             Err(_) => Direction::Out,

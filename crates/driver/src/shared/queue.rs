@@ -20,7 +20,7 @@ use crate::shared::state::Shared;
 
 /// A queue that any number of threads and tasks share, in all three ways of waiting at once.
 ///
-/// Every request is a [`Pending`], which can be waited for or awaited. Who looks ([`Queue::poll`]) reaps
+/// Every request is a [`Pending`], which can be waited for or awaited. A poll ([`Queue::poll`]) reaps
 /// for everybody. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Queue(pub(crate) Arc<Shared>);
@@ -31,7 +31,7 @@ impl Queue {
     }
 
     /// A channel into the queue, for an owner that sleeps at `wait`. Its completions arrive in an inbox of
-    /// its own, whoever reaps them.
+    /// its own, whichever thread reaps them.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Queue {
         Readiness::new(Arc::clone(&self.0))
     }
 
-    /// Completes what the device has finished, wakes whoever waits for it, and asks to be called again if
+    /// Completes what the device has finished, wakes what waits for it, and asks to be called again if
     /// that is needed: after a call, or in an event loop of one's own.
     pub fn drive(&self) {
         self.0.board.woken();

@@ -40,7 +40,7 @@ impl Readiness {
     /// Completes what the device has finished, wakes the tasks that wait for it, and asks for the next
     /// call. The descriptor is not readable after this until there is more to do.
     pub fn drive(&self) {
-        // Takes note of what made it readable, before the look: what comes after makes it so again.
+        // Takes note of what made it readable, before the poll: what comes after makes it so again.
         let taken = lock(&self.sleeper).sleep(Some(Duration::ZERO), |_| ());
         debug_assert!(taken.is_ok(), "{taken:?}");
         self.shared.board.woken();

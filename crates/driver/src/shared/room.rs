@@ -1,4 +1,4 @@
-//! Those who wait for room in a queue, in the order in which they came.
+//! The requests that wait for room in a queue, in the order in which they came.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -7,7 +7,7 @@ use std::task::Waker;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(u64);
 
-/// Those who wait.
+/// Those that wait.
 #[derive(Debug, Default)]
 pub struct RoomQueue {
     waiting: VecDeque<(Turn, Waker)>,
@@ -24,7 +24,7 @@ impl RoomQueue {
         turn
     }
 
-    /// The waker of the first, who waits no more.
+    /// The waker of the first, which waits no more.
     pub fn pop(&mut self) -> Option<Waker> {
         self.waiting.pop_front().map(|(_, waker)| waker)
     }

@@ -1,9 +1,9 @@
 //! A queue that any number of threads and tasks share.
 //!
-//! Whoever looks reaps for everybody: a request that has ended completes there and then, and its owner
+//! A poll by any owner reaps for all: a request that has ended completes there and then, and its owner
 //! is woken at its own wait point, after the lock is released. *Calls are on while a call-driven request
-//! is in flight or anybody sleeps* ([`CallPolicy`](crate::notify::call_policy::Switch) decides); turning them on is a
-//! loop of asking and looking, and whatever a look finds is reaped before anybody sleeps.
+//! is in flight or any owner sleeps* ([`CallPolicy`](crate::notify::call_policy::Switch) decides); turning them on is a
+//! loop of asking and polling, and what a poll finds is reaped before any owner sleeps.
 //!
 //! The module knows no ring and no descriptor: those are behind [`Ends`] and [`CallSleeper`]. loom runs it over
 //! the real `Reader` and `Writer`, in every interleaving.
@@ -31,7 +31,7 @@ pub struct Switchboard<E: Ends, S: CallSleeper, O: Transport> {
     pub(super) lock: Lock<Locked<E, S>>,
     /// The channels.
     pub(super) listeners: Listeners<O::Point>,
-    /// The used element to be taken next, for looks without the lock.
+    /// The used element to be taken next, for polls without the lock.
     next: AtomicU16,
     kick_lock: KickLock,
 }
@@ -48,7 +48,7 @@ pub(super) struct Locked<E: Ends, S: CallSleeper> {
 }
 
 /// What is left to do when the lock is released.
-#[must_use = "somebody sleeps"]
+#[must_use = "the woken one sleeps on"]
 pub(super) struct Deferred {
     pub(super) wakes: Wakeups,
     kick: bool,
@@ -100,7 +100,7 @@ impl<E: Ends, S: CallSleeper> Locked<E, S> {
         chains
     }
 
-    /// Wakes the first of those who wait for room, if there is some. Was there somebody?
+    /// Wakes the first of those that wait for room, if there is room. Did any wait?
     pub(super) fn wake_for_room(&mut self, deferred: &mut Deferred) -> bool {
         if !self.ends.has_room() {
             return false;
@@ -113,7 +113,7 @@ impl<E: Ends, S: CallSleeper> Locked<E, S> {
         true
     }
 
-    /// Takes one out of those who wait for room. Its waker is to be dropped when the lock is released.
+    /// Takes one out of those that wait for room. Its waker is to be dropped when the lock is released.
     pub(super) fn stops_waiting(&mut self, position: usize) -> Waker {
         self.policy.wake();
         self.for_room.remove(position)
@@ -232,8 +232,8 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
             // One is woken for each chain that comes back, which may have made room for several.
             state.wake_for_room(&mut deferred);
         }
-        // What has come back meanwhile is for whoever looks next; but nobody may be left asleep over it,
-        // nor over what no look at the ring finds.
+        // What has come back meanwhile is for the next poll; but no owner may be left asleep over it,
+        // nor over what no poll of the ring finds.
         let failed = state.ends.has_failed();
         if state.settle(&self.transport) == Armed::Pending || failed {
             let chains = state.reap(&self.transport, &mut deferred);
@@ -245,8 +245,8 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Looks, and reaps for everybody what is there; returns how many chains have come back. It never
     /// sleeps, and takes the lock only if there is something.
     ///
-    /// What the device publishes right after this look is found by the next one; and whoever turns calls
-    /// on looks after that.
+    /// What the device publishes right after this poll is found by the next one; and an owner that turns calls
+    /// on polls after that.
     #[inline]
     pub fn poll(&self) -> u16 {
         let next = RingIndex(self.next.load(Ordering::Relaxed));
@@ -263,7 +263,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         chains
     }
 
-    /// Reaps for everybody, after a call or a bell: whatever a wish to be called was about, it is looked
+    /// Reaps for all, after a call or a bell: whatever a wish to be called was about, it is looked
     /// after here and the wish renewed.
     pub fn woken(&self) {
         self.attend(|_, _| ());

@@ -144,7 +144,8 @@ impl Transport for FdTransport {
         let deferred = timer.deferred.max(Duration::from_nanos(1));
         let once = Itimerspec {
             it_interval: Timespec::default(),
-            it_value: Timespec::try_from(deferred).expect("nobody suspends calls for 2^63 seconds"),
+            it_value: Timespec::try_from(deferred)
+                .expect("calls are not suspended for 2^63 seconds"),
         };
         let set = timerfd_settime(&timer.timer, TimerfdTimerFlags::empty(), &once);
         debug_assert!(set.is_ok(), "{set:?}");
@@ -158,9 +159,9 @@ impl Transport for FdTransport {
     #[inline]
     fn looked(&self, chains: u16) {
         let counts = self.queue.counts();
-        counts.looks.add_shared(1);
+        counts.polls.add_shared(1);
         if chains == 0 {
-            counts.empty_looks.add_shared(1);
+            counts.empty_polls.add_shared(1);
         } else {
             counts.requests.add_shared(u64::from(chains));
         }

@@ -1,4 +1,4 @@
-//! What those who look at a shared queue without its lock can see.
+//! What a poll of a shared queue without its lock can see.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,8 +23,8 @@ impl UsedIndex {
         }
     }
 
-    /// `core` has gone on to other rings. Under the queue's lock. Whoever looks meanwhile may see the ring
-    /// of before, or mistake the one for the other: it looks once too often, or once more.
+    /// `core` has gone on to other rings. Under the queue's lock. A poll meanwhile may see the ring
+    /// of before, or mistake the one for the other: the owner polls once too often, or once more.
     pub fn follow<T>(&self, core: &Core<T>) {
         self.glance.follow(&core.glance());
         self.epoch.store(core.epoch(), Ordering::Relaxed);

@@ -15,7 +15,7 @@ use super::switchboard::{Deferred, Switchboard};
 
 impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Waits for room: ready when there is some, or it is this one's turn. Else `waker` is woken then, and
-    /// `turn` names this one among those who wait.
+    /// `turn` names this one among those that wait.
     pub fn poll_room(&self, turn: &mut Option<Turn>, waker: &Waker) -> Poll<()> {
         // Cloned before the lock, and what it replaces is dropped after it: both are others' code.
         let mut waker = waker.clone();

@@ -1,4 +1,4 @@
-//! What is to be done once a queue's lock is released: waking is a system call, and wakes somebody who
+//! What is to be done once a queue's lock is released: waking is a system call, and wakes a thread that
 //! may want the lock.
 
 use std::cell::Cell;
@@ -55,7 +55,7 @@ impl Wakeups {
     }
 }
 
-/// On the way. Wakers are others' code: one that panics takes nobody else's wake-up.
+/// On the way. Wakers are others' code: one that panics takes no wake-up of another.
 struct Sent(Wakeups);
 
 impl Sent {

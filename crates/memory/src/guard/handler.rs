@@ -82,7 +82,7 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, code: c_in
     let before = BEFORE.get().copied().unwrap_or_else(default_action);
     match before.sa_sigaction {
         SIG_IGN if sent => {}
-        // A fault that is ignored kills, as one that nobody handles does.
+        // A fault that is ignored kills, as one without a handler does.
         SIG_DFL | SIG_IGN => die(signal, sent),
         function if before.sa_flags & SA_SIGINFO != 0 => {
             // SAFETY: it was installed as such a handler.

@@ -1,14 +1,14 @@
 //! What a peer's memory turns into when the peer takes it away.
 //!
 //! A file that was shared and mapped can be truncated later, or be found to have no room for a page
-//! that nobody has touched yet. The kernel then raises SIGBUS in the thread that reaches for the page,
+//! that was not touched yet. The kernel then raises SIGBUS in the thread that reaches for the page,
 //! which would end the process and with it the sessions of everybody else. (A seal,
 //! `F_SEAL_SHRINK`, would forbid the first, but it is the peer's to set, and QEMU does not.)
 //!
 //! So every region has a [`Guard`], an entry in a list that the handler of SIGBUS walks. Where the fault
 //! lies in a region, the handler rings the region's alarm, which ends the session it belongs to, and then puts private
 //! zeroes in place of the *whole* region, at the same address. The access is repeated, finds zeroes, and goes on;
-//! whatever comes of it concerns the peer alone. A SIGBUS anywhere else goes to whoever handled it before.
+//! whatever comes of it concerns the peer alone. A SIGBUS anywhere else goes to the handler that was there before.
 //!
 //! The page may be the host's fault and not the peer's: its memory has failed, or no huge page is left. Then the peer
 //! must not take for done what was done with zeroes. So the alarm rings *before* the zeroes are there: a thread that has
@@ -22,14 +22,14 @@
 //!   peer may expect any value at any moment: that all of it becomes zeroes between two instructions is
 //!   one more thing that it might have done. An interrupted copy is begun again by the processor where it
 //!   stopped; an interrupted atomic has not happened.
-//! - *The region outlives the handler.* It runs on the thread that made the access, and whoever makes
+//! - *The region outlives the handler.* It runs on the thread that made the access, and the code that makes
 //!   one keeps the region mapped, by the promise made to `Span::new`. So the entry that matches
 //!   stays what it is, its alarm exists, and the address range that is mapped anew is the region's and
-//!   nobody else's. An entry that changes under the handler's eyes belongs to another region, and is passed
+//!   no other's. An entry that changes under the handler's eyes belongs to another region, and is passed
 //!   over.
 //! - *No entry is stale.* A guard leaves the list before its region is unmapped.
-//! - *The handler waits for nobody.* It reads atomics, calls `mmap` and `shutdown`, both of them bare system
-//!   calls, and allocates nothing. It never runs between a call of libc and a look at `errno`, as
+//! - *The handler never waits.* It reads atomics, calls `mmap` and `shutdown`, both of them bare system
+//!   calls, and allocates nothing. It never runs between a call of libc and a read of `errno`, as
 //!   no copy lies there.
 //! - *Accesses of the kernel's own* (`preadv`, `io_uring`) raise no signal: they fail with `EFAULT`, which
 //!   fails the request.
@@ -51,7 +51,7 @@ struct Entry {
     /// Odd while the rest is changed.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// In bytes; 0: nobody's.
+    /// In bytes; 0: of a free entry.
     len: AtomicUsize,
     /// What may be mapped anew at least.
     page: AtomicUsize,
@@ -72,12 +72,12 @@ impl Entry {
         }
     }
 
-    /// Describes another region. One thread at a time: the entry's owner, or who takes it off the free list.
+    /// Describes another region. One thread at a time: the entry's owner, or the one that takes it off the free list.
     fn set(&self, region: &Range<usize>, page: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version
             .store(version.wrapping_add(1), Ordering::Relaxed);
-        // Pairs with the fence in `region`: who reads any of what follows reads a changed version, too.
+        // Pairs with the fence in `region`: a thread that reads any of what follows reads a changed version, too.
         fence(Ordering::Release);
         self.start.store(region.start, Ordering::Relaxed);
         self.len.store(region.len(), Ordering::Relaxed);
@@ -128,8 +128,8 @@ impl Block {
 
 static FIRST: Block = Block::new();
 
-/// Entries that are nobody's, and the last block, which a further one is appended to. The handler never
-/// looks here.
+/// Free entries, and the last block, which a further one is appended to. The handler never
+/// reads this.
 static FREE: Mutex<Free> = Mutex::new(Free {
     entries: Vec::new(),
     last: None,
@@ -182,7 +182,7 @@ pub struct Guard {
 
 impl Guard {
     /// Watches over the addresses in `region`, which are mapped in multiples of `page` and accessed by
-    /// those alone who keep the guard.
+    /// those alone that keep the guard.
     pub fn new(region: &Range<usize>, page: usize) -> Self {
         handler::install();
         let entry = free().take();

@@ -97,7 +97,7 @@ pub struct Snapshot(HashMap<PathBuf, Duration>);
 const SERVING: [&str; 3] = ["worker-", "pollux-file", "iou-"];
 
 impl Server {
-    /// `None` where the kernel does not tell: it is somebody else's process, or not in our `/proc`.
+    /// `None` where the kernel does not tell: it is another user's process, or not in our `/proc`.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let (folder, names) = match self {
             Self::Inside => (PathBuf::from("/proc/self/task"), &SERVING[..]),

@@ -25,7 +25,7 @@ pub fn report(report: &Report<'_>) -> Value {
     };
     let error = outcome.error.as_ref();
     json!({
-        // Programs that read fio's reports look for this key to know one.
+        // Programs that read fio's reports know one by this key.
         "fio version": concat!("pollux-", env!("CARGO_PKG_VERSION")),
         "jobs": [{
             "jobname": name(report.args.rw),
@@ -141,13 +141,13 @@ fn pollux(report: &Report<'_>) -> Value {
     let mut object = json!({
         "kicks": counters.kicks,
         "calls": counters.calls,
-        "polls": counters.looks,
-        "empty_polls": counters.empty_looks,
+        "polls": counters.polls,
+        "empty_polls": counters.empty_polls,
         "sleeps": counters.sleeps,
         "kicks_per_io": each(counters.kicks),
         "calls_per_io": each(counters.calls),
-        "polls_per_io": each(counters.looks),
-        "empty_polls_per_io": each(counters.empty_looks),
+        "polls_per_io": each(counters.polls),
+        "empty_polls_per_io": each(counters.empty_polls),
         "sleeps_per_io": each(counters.sleeps),
         "cpu_us_per_io": {
             "client": us_per(outcome.client.total, requests),

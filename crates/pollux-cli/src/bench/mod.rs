@@ -93,7 +93,7 @@ fn watch_signals(
             match signal {
                 SIGUSR1 => {
                     let (ended, seconds) = (ended(&live), begun.elapsed().as_secs_f64());
-                    // There may be nobody any more who reads it.
+                    // Its reader may be gone.
                     let _ = writeln!(
                         std::io::stderr(),
                         "{ended} requests have ended in {seconds:.1} s"

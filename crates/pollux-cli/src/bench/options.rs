@@ -256,7 +256,7 @@ fn runtime(text: &str) -> Result<Duration, &'static str> {
     let number = match digits.parse::<u32>() {
         Ok(number) => number,
         Err(_) if digits.is_empty() => return Err("no time is given; write for example 5s"),
-        Err(_) => return Err("nobody waits that long; write for example 2h"),
+        Err(_) => return Err("that is too long; write for example 2h"),
     };
     match u64::from(number) * unit {
         0 => Err("nothing can be measured in no time; write for example 5s"),

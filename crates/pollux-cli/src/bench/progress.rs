@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// How long to wait between two looks.
+    /// How long to wait between two polls.
     pub fn interval(&self) -> Duration {
         if self.bar.is_some() { INTERVAL } else { NEVER }
     }

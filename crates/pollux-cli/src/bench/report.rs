@@ -108,8 +108,8 @@ pub mod tests {
         outcome.client.total = Duration::from_millis(2);
         outcome.counters.kicks = 500;
         outcome.counters.calls = 1;
-        outcome.counters.looks = 3000;
-        outcome.counters.empty_looks = 2000;
+        outcome.counters.polls = 3000;
+        outcome.counters.empty_polls = 2000;
         outcome.counters.sleeps = 1;
         outcome
     }

@@ -220,7 +220,7 @@ fn one<C: Hybrid>(
     ended: &Sender<Phase>,
 ) -> Outcome {
     let Common { plan, cpus, .. } = *common;
-    // Nobody is there any more who listens only where the run has failed.
+    // The receiver is gone only where the run has failed.
     let tell = |phase| ended.send(phase).unwrap_or_default();
     if let Some(&cpu) = cpus.get(usize::from(number) % cpus.len().max(1))
         && let Err(error) = cpu::pin(cpu)

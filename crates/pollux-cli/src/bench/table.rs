@@ -107,12 +107,12 @@ fn per_request(text: &mut String, report: &Report<'_>) {
     };
     let vain = format!(
         "polls for completions, {:.3} of them empty",
-        each(counters.empty_looks)
+        each(counters.empty_polls)
     );
     for (what, count, remark) in [
         ("kicks", counters.kicks, "from the driver to the device"),
         ("calls", counters.calls, "from the device to the driver"),
-        ("polls", counters.looks, &vain),
+        ("polls", counters.polls, &vain),
         ("sleeps", counters.sleeps, "a job went to sleep over it"),
     ] {
         line(what, format!("{:.3}", each(count)), remark);
@@ -191,7 +191,7 @@ const HARDLY: f64 = 0.05;
 /// A wait ends with a poll that finds something: with many requests in flight it finds many, so what was counted is
 /// held against waits, not against requests.
 fn who_slept(counters: &Counters) -> String {
-    let waits = counters.looks - counters.empty_looks;
+    let waits = counters.polls - counters.empty_polls;
     let hardly = |count| per(count, waits) < HARDLY;
     let device = if hardly(counters.kicks) {
         "The device polled for requests"
@@ -278,7 +278,7 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
         ] {
             // Of many requests each.
             let mut counters = of_a_run().counters;
-            (counters.looks, counters.empty_looks) = (5000, 4000);
+            (counters.polls, counters.empty_polls) = (5000, 4000);
             (counters.kicks, counters.calls, counters.sleeps) = (kicks, calls, sleeps);
             let text = who_slept(&counters);
             assert!(text.ends_with(words), "{text}");

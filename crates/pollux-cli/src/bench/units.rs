@@ -64,6 +64,7 @@ pub fn bandwidth(bytes_a_second: f64) -> String {
         (unit(1), " KiB/s"),
         (unit(2), " MiB/s"),
         (unit(3), " GiB/s"),
+        (unit(4), " TiB/s"),
     ];
     scaled(bytes_a_second, &units)
 }
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(time(12_340.0), "12.3 µs");
         assert_eq!(time(3_100_000_000.0), "3.10 s");
         assert_eq!(bandwidth(536_870_912.0), "512 MiB/s");
+        assert_eq!(bandwidth(52_708_912_300_000.0), "47.9 TiB/s");
         assert_eq!(bandwidth(0.0), "0.00 B/s");
         assert_eq!(count(312_400.0), "312k");
         assert_eq!(count(950.2), "950");

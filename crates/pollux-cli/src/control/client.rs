@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// Nobody is there.
-    #[error("nobody listens there; `pollux serve --control {0}` does")]
+    #[error("no server listens there; `pollux serve --control {0}` does")]
     Absent(String),
     /// It cannot be reached.
     #[error("cannot connect")]

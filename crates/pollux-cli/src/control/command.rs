@@ -168,7 +168,8 @@ fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
     let named = |path: &Path, error: &dyn std::error::Error| -> Error {
         format!("--control {}: {}", path.display(), chain(error)).into()
     };
-    let found = find(asked).map_err(|error| format!("cannot look for control sockets: {error}"))?;
+    let found =
+        find(asked).map_err(|error| format!("cannot search for control sockets: {error}"))?;
     let (folder, sockets) = match found {
         Sockets::One(path) => {
             let disks: Disks = get(&path, "/v1/disks").map_err(|error| named(&path, &error))?;
@@ -185,7 +186,7 @@ fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
             Ok(disks) => all.extend(of(&path, disks)),
             // It was killed, and has left its socket.
             Err(NoAnswer::Absent(_)) => {
-                tracing::info!(path = %path.display(), "nobody listens there");
+                tracing::info!(path = %path.display(), "no server listens there");
             }
             Err(error) => {
                 tracing::error!("{}", named(&path, &error));

@@ -1,7 +1,7 @@
 //! The control plane: `pollux serve --control PATH` answers HTTP/1.1 with JSON, and `pollux disk` asks.
 //!
 //! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client can
-//! be noticed on a disk. It has no timer while nobody is connected.
+//! be noticed on a disk. It has no timer while no client is connected.
 
 mod client;
 mod command;

@@ -138,7 +138,7 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
         ))),
     };
     match found {
-        // It was made in vain, which is cheap, and tells a wrong path from a wrong method.
+        // It was made for nothing, which is cheap, and tells a wrong path from a wrong method.
         Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
             let (remedy, allowed) = match parts[..] {
                 ["v1", "disks", _] if reach == Reach::Everything => {

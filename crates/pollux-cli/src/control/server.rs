@@ -1,7 +1,7 @@
 //! The control socket and the thread that answers on it.
 //!
 //! A connection carries one request and has a few seconds, however slow its client is. So many are open at once; one more
-//! closes the oldest, so clients that say nothing keep nobody else away. What clients may make us keep is thereby bounded.
+//! closes the oldest, so clients that say nothing keep no others away. What clients may make us keep is thereby bounded.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

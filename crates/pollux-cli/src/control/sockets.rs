@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// How a control socket's name ends in such a folder. Other sockets there are for virtual machines, and who connected to
-/// one would take a frontend's turn.
+/// How a control socket's name ends in such a folder. Other sockets there are for virtual machines, and a client that
+/// connected to one would take a frontend's turn.
 const ENDING: &str = "control";
 
 /// The sockets that `asked` means, and whether it named one of them.
@@ -30,7 +30,7 @@ impl Sockets {
     }
 }
 
-/// The folder that is looked into if none is named.
+/// The folder that is searched if none is named.
 fn usual(runtime: Option<&OsStr>) -> PathBuf {
     match runtime {
         Some(runtime) if !runtime.is_empty() => Path::new(runtime).join("pollux"),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::queue::unpublished::Unpublished;
 
 #[test]
 fn a_full_turn_is_one_call_and_one_of_large_requests_more() {

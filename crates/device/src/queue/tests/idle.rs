@@ -61,6 +61,16 @@ fn become_idle(share: &mut SessionQueues) {
 }
 
 #[test]
+fn a_ring_is_untouched_until_its_driver_has_written_a_chain() {
+    let (mut client, mut queue) = Client::new(Some(event()));
+    assert!(queue.is_untouched());
+    assert_eq!(queue.arm(), Armed::Idle);
+    assert!(queue.is_untouched(), "the device writes elsewhere");
+    client.send();
+    assert!(!queue.is_untouched());
+}
+
+#[test]
 fn a_kick_through_a_pipe_that_is_emptied_meanwhile_is_heard() {
     let (reader, writer) = pipe().unwrap();
     let (mut client, queue) = Client::new(Some(reader));

@@ -53,7 +53,7 @@ fn one_writer_or_any_number_of_readers() {
     drop(writer);
     let readers = [open(path, WE_READ).unwrap(), open(path, WE_READ).unwrap()];
     let told = told(path, WE_WRITE);
-    assert!(told.contains("lets nobody else write it"), "{told}");
+    assert!(told.contains("lets no other program write it"), "{told}");
     assert!(told.ends_with("or open the disk read-only"), "{told}");
     drop(readers);
     open(path, WE_WRITE).unwrap();

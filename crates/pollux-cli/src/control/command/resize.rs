@@ -6,7 +6,7 @@ use super::{Error, Listed};
 use crate::control::client::post;
 use crate::log::chain;
 
-/// Makes a disk `bytes` large; without a size, has its daemon look how large it has become.
+/// Makes a disk `bytes` large; without a size, has its daemon read how large it has become.
 pub fn resize(listed: &Listed, bytes: Option<u64>) -> Result<Listed, Error> {
     let path = format!("/v1/disks/{}/resize", listed.disk.name);
     let body = bytes.map_or_else(

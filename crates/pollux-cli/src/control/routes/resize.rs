@@ -9,7 +9,7 @@ use crate::control::problem::Problem;
 use crate::control::state::State;
 use crate::log::chain;
 
-/// Makes a disk larger; without a size, looks how large its file or device has become.
+/// Makes a disk larger; without a size, reads how large its file or device has become.
 #[utoipa::path(
     post, path = "/v1/disks/{name}/resize", params(("name" = String, Path, description = "The disk's name")),
     request_body = Option<Resize>,
