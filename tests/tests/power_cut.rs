@@ -10,10 +10,13 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::process::Command;
 
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Done, Memory, Queue, Shape};
 use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::peers;
 use pollux_tests::random::{Random, seed};
 use pollux_tests::records::{Expected, Job, RECORD, Record};
 use pollux_tests::server::Server;
@@ -187,6 +190,73 @@ fn survives(medium: Medium, cache: &str, times: usize) {
         }
         storm.memory.abandon();
     }
+}
+
+/// As [`survives`], of an image that is made with `options`: what is left of it has no error, and holds what was promised.
+fn image_survives(options: &str, cache: &str, times: usize) {
+    const TABLES: u64 = 16 << 20;
+    let Some(img) = peers::installed("qemu-img") else {
+        return;
+    };
+    let tool = |arguments: &[&str]| Command::new(&img).args(arguments).output().unwrap();
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let mut leaks = 0;
+    for engine in ["io_uring", "threads"].into_iter().cycle().take(times) {
+        let Some(storage) = Storage::new(Medium::FileOnExt4, DISK + TABLES) else {
+            return;
+        };
+        let path = storage.disk().to_str().unwrap().to_owned();
+        let size = DISK.to_string();
+        let made = tool(&["create", "-q", "-f", "qcow2", "-o", options, &path, &size]);
+        assert!(made.status.success(), "{made:?}");
+        rustix::fs::syncfs(File::open(&path).unwrap()).unwrap();
+        let folder = TempDir::new().unwrap();
+        let spec = format!("qcow2:path={path},cache={cache},engine={engine}");
+        let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
+        let mut storm = Storm::start(&server, random.bits(), Promise::Flush);
+        let enough = 1 + random.index(300);
+        while storm.expected.places() < enough {
+            storm.go_on();
+        }
+        for _ in 0..random.below(1000) {
+            storm.go_on();
+        }
+        let (status, log) = server.end_by(Signal::KILL).unwrap();
+        let left = folder.path().join("left.qcow2");
+        fs::write(&left, storage.cut_power().unwrap()).unwrap();
+        assert!(!status.success(), "{log}");
+        let left = left.to_str().unwrap();
+        let check = tool(&["check", "-f", "qcow2", left]);
+        // 3: clusters leak, and there is no error.
+        assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
+        leaks += u32::from(check.status.code() == Some(3));
+        let raw = folder.path().join("left.raw");
+        let converted = tool(&[
+            "convert",
+            "-f",
+            "qcow2",
+            "-O",
+            "raw",
+            left,
+            raw.to_str().unwrap(),
+        ]);
+        assert!(converted.status.success(), "{converted:?}");
+        let mut survived = fs::read(&raw).unwrap();
+        storm.forget_torn(&mut survived);
+        if let Err(lost) = storm.expected.check(&survived) {
+            panic!("{spec}, {options}: {lost}\n{log}");
+        }
+        storm.memory.abandon();
+    }
+    println!("{options}: of {times} images, {leaks} leak clusters");
+}
+
+#[test]
+fn flushed_writes_to_an_image_survive_and_leave_it_without_an_error() {
+    image_survives("cluster_size=4k", "writeback", 8);
+    image_survives("cluster_size=64k", "none", 4);
+    image_survives("cluster_size=512,lazy_refcounts=on", "writeback", 4);
 }
 
 #[test]
