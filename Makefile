@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 DESTDIR ?=
 export CARGO_TERM_COLOR ?= auto
-CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-disk-conformance -p pollux-device -p pollux-driver -p pollux-load -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux -p pollux-cli
+CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-disk-conformance -p pollux-device -p pollux-driver -p pollux-load -p pollux-rbd -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux -p pollux-cli
 # Some of these mount file systems and make loop devices: built by whoever is here, they run as root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 # SIGHUP may be ignored here (nohup), which is handed down; some tests send it.

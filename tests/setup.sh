@@ -12,6 +12,7 @@
 #   linux612/{vmlinuz,initrd}   the 6.12 one, from backports
 #   qemu10/bin/*                QEMU 10, from backports, beside the installed 7.2
 #   fio/fio                     a static fio: Debian's own pulls in the Ceph libraries
+#   ceph/usr/*                  Ceph's monitor, OSD and tools, and QEMU's driver of its images
 #   prometheus/*                Prometheus and its promtool, whose package would start a service
 #   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes)
 #   packaging/*.deb             DKMS and initramfs-tools, which a test installs our driver's package with
@@ -45,6 +46,7 @@ test_packages=(
     busybox-static cpio kmod xz-utils zstd dmsetup   # the initrd, and what a guest maps disks with
     pkg-config dpkg-dev libaio-dev                   # the static fio
     flex bison bc libelf-dev                         # User-Mode Linux
+    librbd1                                          # images in a Ceph cluster
 )
 
 # install_packages PACKAGE…: those that are missing.
@@ -316,6 +318,30 @@ fetch_packaging() {
     stamp "$item"
 }
 
+# --- Ceph, unpacked: the packages would make users, folders and services ----------------------------
+
+# What only services, other kinds of daemons and the preparation of whole devices use.
+ceph_not='sudo|lvm2|dmeventd|nvme-cli|smartmontools|parted|hdparm|gdisk|dmidecode|xfsprogs|logrotate|uuid-runtime|cryptsetup-bin|python3-ceph|python3-rgw|librgw2'
+
+fetch_ceph() {
+    local item=ceph into deb
+    has_stamp "$item" ceph/usr/bin/ceph-mon ceph/usr/bin/ceph-osd ceph/usr/bin/rbd && return
+    refresh_lists "${bookworm[@]}"
+    say "$item: fetching from bookworm, with the libraries this machine lacks"
+    into=$(scratch "$item")
+    mkdir -p "$into/archives/partial"
+    timeout 600 apt-get -qq -y "${private_apt[@]}" -o "Dir::Cache::Archives=$into/archives" \
+        --no-install-recommends -t bookworm --download-only \
+        install ceph-mon ceph-osd ceph-common qemu-block-extra
+    rm -rf "${peers:?}/$item"
+    mkdir -p "$peers/$item"
+    for deb in "$into"/archives/*.deb; do
+        [[ $(basename "$deb") =~ ^($ceph_not)_ ]] || dpkg -x "$deb" "$peers/$item"
+    done
+    rm -rf "$into"
+    stamp "$item"
+}
+
 # --- initrds ---------------------------------------------------------------------------------------
 
 # build_initrd ITEM: ITEM/initrd for ITEM/vmlinuz, again whenever the recipe or a part of it changed.
@@ -359,6 +385,7 @@ fetch_kernel linux612 bookworm-backports
 fetch_qemu10
 fetch_prometheus
 fetch_packaging
+fetch_ceph
 build_fio
 build_uml
 for_uml=(-C "$peers/uml/build/source" ARCH=um "O=$peers/uml/build/kernel")

@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod backend;
 pub mod busy;
+pub mod ceph;
 pub mod client;
 pub mod control;
 pub mod drive;

@@ -136,9 +136,15 @@ pub enum OpenError {
     /// There is not enough memory for a memory disk.
     #[error("there is no room for {bytes} bytes in memory; use a smaller size")]
     NoMemory { bytes: u64, source: io::Error },
-    /// This program has no driver for disks of other daemons.
-    #[error("this program cannot open {path}: it has no driver for disks of other daemons")]
+    /// This program has no driver for disks of other daemons, or of a cluster.
+    #[error("this program cannot open {path}: it has no driver for disks that lie elsewhere")]
     NoDriver { path: PathBuf },
+    /// The image of a Ceph cluster cannot be opened.
+    #[error("cannot open the image {image} in a Ceph cluster")]
+    Rbd {
+        image: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The disk of another daemon cannot be opened.
     #[error("cannot open the disk that is served on {path}")]
     Elsewhere {

@@ -37,6 +37,10 @@ fn add_disk(plan: &mut Plan, spec: &Spec) {
             plan.needs.driver = true;
             plan.connects_in.push(folder(&disk.path));
         }
+        Spec::Rbd(disk) => {
+            plan.needs.cluster = true;
+            plan.reads.extend(pollux::rbd::reads(disk));
+        }
         Spec::Fault { on, .. } => add_disk(plan, on),
         Spec::Linear { legs } | Spec::Striped { legs, .. } => add_all(plan, legs),
         Spec::Table(table) => add_all(plan, &table.legs),
@@ -88,6 +92,9 @@ mod tests {
             }
         );
         assert!(plan("linear:memory:size=1M+file:path=a.img").needs.files);
+        let cluster = plan("rbd:pool=p,image=i,conf=/srv/ceph.conf");
+        assert!(cluster.needs.cluster);
+        assert!(cluster.reads.contains(&"/srv/ceph.conf".into()));
         let elsewhere = plan("vhost-user:path=/run/a/b.sock");
         assert!(elsewhere.needs.driver);
         assert_eq!(elsewhere.connects_in, [Path::new("/run/a")]);

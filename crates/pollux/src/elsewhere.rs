@@ -1,12 +1,12 @@
-//! Disks that other daemons serve, for [`Spec::open_with`](pollux_disk::Spec::open_with).
+//! Disks that other daemons serve, or a cluster, for [`Spec::open_with`](pollux_disk::Spec::open_with).
 
 use std::sync::Arc;
 
-use pollux_disk::spec::{Elsewhere, VhostUser};
+use pollux_disk::spec::{Elsewhere, Rbd, VhostUser};
 use pollux_disk::{Disk, OpenError, Options};
 use pollux_driver::Driver;
 
-/// Opens `vhost-user:` disks by Pollux's own driver.
+/// Opens `vhost-user:` disks by Pollux's own driver, and `rbd:` ones by Ceph's library.
 ///
 /// ```no_run
 /// let spec: pollux::disk::Spec = "vhost-user:path=/run/disk.sock".parse()?;
@@ -37,5 +37,9 @@ impl Elsewhere for Drivers {
             }),
             _ => Ok(Arc::new(driver)),
         }
+    }
+
+    fn rbd(&self, disk: &Rbd, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
+        pollux_rbd::open(disk, options)
     }
 }

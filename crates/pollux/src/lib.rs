@@ -26,6 +26,7 @@ pub use pollux_device as device;
 pub use pollux_disk as disk;
 pub use pollux_driver as driver;
 pub use pollux_memory as memory;
+pub use pollux_rbd as rbd;
 pub use pollux_ring as ring;
 pub use pollux_stats as stats;
 

@@ -34,12 +34,12 @@ pub enum When {
     IsNeither(u8, [u32; 2]),
 }
 
-const fn any(call: c_long) -> Rule {
+pub const fn any(call: c_long) -> Rule {
     let when = When::Always;
     Rule { call, when }
 }
 
-const fn only(call: c_long, when: When) -> Rule {
+pub const fn only(call: c_long, when: When) -> Rule {
     Rule { call, when }
 }
 
@@ -52,6 +52,7 @@ enum Need {
     IoUring,
     Driver,
     Control,
+    Cluster,
 }
 
 /// What these kinds of threads do, where the disks are such.
@@ -118,10 +119,6 @@ const EVERY_THREAD: &[Rule] = &[
     only(libc::SYS_mprotect, When::Lacks(2, PROT_EXEC)),
     any(libc::SYS_mremap),
     any(libc::SYS_munmap),
-    // All but the pipes of drivers are refused: see `REFUSED`.
-    #[cfg(target_arch = "x86_64")]
-    any(libc::SYS_open),
-    any(libc::SYS_openat),
     any(libc::SYS_read),
     any(libc::SYS_restart_syscall),
     any(libc::SYS_rt_sigaction),
@@ -138,6 +135,13 @@ const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_writev),
 ];
 
+/// All but the pipes of drivers are refused: see `REFUSED`.
+const OPENING: &[Rule] = &[
+    #[cfg(target_arch = "x86_64")]
+    any(libc::SYS_open),
+    any(libc::SYS_openat),
+];
+
 /// To start a thread, and what a thread does before its own filter is in force.
 const STARTING_THREADS: &[Rule] = &[
     only(libc::SYS_clone, When::Has(0, CLONE_THREAD)),
@@ -152,7 +156,7 @@ const STARTING_THREADS: &[Rule] = &[
 ];
 
 use Kind::{
-    Control, DriverControl, DriverPatience, Main, Pool, Session, Signals, Watchdog, Worker,
+    Cluster, Control, DriverControl, DriverPatience, Main, Pool, Session, Signals, Watchdog, Worker,
 };
 
 const TABLE: &[Row] = &[
@@ -338,10 +342,13 @@ const TABLE: &[Row] = &[
             any(libc::SYS_recvfrom),
         ],
     ),
+    row(&[Cluster], Need::Cluster, STARTING_THREADS),
+    row(&[Cluster], Need::Cluster, crate::cluster::NETWORK_CLIENT),
 ];
 
 /// What is answered with an error, as by an older kernel or to a process without rights, because libraries
-/// try it and can do without. It is in force in all threads, beside what each is allowed.
+/// try it and can do without. It is in force in all threads, beside what each is allowed; of it, those of a cluster's
+/// library have only the first.
 pub const REFUSED: &[(u32, &[Rule])] = &[
     // Its flags lie in memory, where no filter sees them: the C library tries `clone` then.
     (errno(libc::ENOSYS), &[any(libc::SYS_clone3)]),
@@ -356,7 +363,7 @@ pub const REFUSED: &[(u32, &[Rule])] = &[
     ),
 ];
 
-const fn errno(error: i32) -> u32 {
+pub const fn errno(error: i32) -> u32 {
     error.unsigned_abs()
 }
 
@@ -379,7 +386,8 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
         Signals | DriverControl => &[patience],
         // An image that grows before anybody has used it.
         Control => &[needs.images.then_some(Pool)],
-        Watchdog | Pool | DriverPatience => &[],
+        // The library's own are of the same kind.
+        Watchdog | Pool | DriverPatience | Cluster => &[],
     };
     some.iter().copied().flatten().collect()
 }
@@ -387,6 +395,9 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
 /// All that a thread of kind `of` is allowed.
 pub fn allowed(of: Kind, needs: Needs) -> BTreeSet<Rule> {
     let mut rules: BTreeSet<Rule> = EVERY_THREAD.iter().copied().collect();
+    if of != Cluster {
+        rules.extend(OPENING);
+    }
     let needed = |need| match need {
         Need::Always => true,
         Need::Files => needs.files,
@@ -394,6 +405,7 @@ pub fn allowed(of: Kind, needs: Needs) -> BTreeSet<Rule> {
         Need::IoUring => needs.io_uring,
         Need::Driver => needs.driver,
         Need::Control => needs.control,
+        Need::Cluster => needs.cluster,
     };
     for row in TABLE {
         if row.who.contains(&of) && needed(row.need) {
@@ -420,6 +432,7 @@ mod tests {
         io_uring: true,
         driver: true,
         control: true,
+        cluster: true,
     };
 
     fn calls(of: Kind, needs: Needs) -> BTreeSet<c_long> {

@@ -7,8 +7,9 @@
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
 };
 
 use crate::plan::Plan;
@@ -32,10 +33,28 @@ pub fn ruleset(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
     Ok(ruleset)
 }
 
+/// What `plan` leaves to the threads of a cluster's library: they read its configuration, and connect to any address.
+pub fn of_cluster(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    for path in &plan.reads {
+        let access = if path.is_dir() {
+            AccessFs::ReadFile | AccessFs::ReadDir
+        } else {
+            AccessFs::ReadFile.into()
+        };
+        ruleset = allow(ruleset, path, access)?;
+    }
+    Ok(ruleset)
+}
+
 fn allow(
     ruleset: RulesetCreated,
     folder: &Path,
-    access: AccessFs,
+    access: impl Into<BitFlags<AccessFs>>,
 ) -> Result<RulesetCreated, RulesetError> {
     match PathFd::new(folder) {
         Ok(folder) => ruleset.add_rule(PathBeneath::new(folder, access)),

@@ -7,11 +7,20 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-use crate::calls::{REFUSED, Rule, When};
+use crate::calls::{REFUSED, Rule, When, errno};
 
 /// Lets only `rules` pass. Anything else is a [violation](crate::violation).
 pub fn only<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Result<BpfProgram, BackendError> {
     compile(rules, SeccompAction::Trap, SeccompAction::Allow)
+}
+
+/// Lets only `rules` pass, and says to anything else that it is not permitted: to a library that may have been updated
+/// since, and goes on without.
+pub fn permitting<'a>(
+    rules: impl IntoIterator<Item = &'a Rule>,
+) -> Result<BpfProgram, BackendError> {
+    let refuse = SeccompAction::Errno(errno(libc::EPERM));
+    compile(rules, refuse, SeccompAction::Allow)
 }
 
 /// Answers with an error what is to be refused and lets everything else pass: a program for each error.
@@ -83,6 +92,7 @@ mod tests {
             io_uring: true,
             driver: true,
             control: true,
+            cluster: true,
         };
         for kind in Kind::ALL {
             let program = only(&allowed(kind, all)).unwrap();

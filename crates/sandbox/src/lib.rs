@@ -11,6 +11,7 @@
 //! shows them early.
 
 mod calls;
+mod cluster;
 mod files;
 mod filter;
 mod plan;
@@ -59,6 +60,8 @@ pub struct Sandbox(Option<Arc<Cage>>);
 #[derive(Debug)]
 struct Cage {
     ruleset: RulesetCreated,
+    /// For the threads of a cluster's library.
+    of_cluster: RulesetCreated,
     /// Empty where the kernel has no seccomp.
     filters: HashMap<Kind, BpfProgram>,
     refusing: Vec<BpfProgram>,
@@ -135,10 +138,18 @@ impl Sandbox {
 
 impl Cage {
     fn new(plan: &Plan) -> Result<Self, SandboxError> {
-        let program = |kind| Ok((kind, filter::only(&calls::allowed(kind, plan.needs))?));
+        let program = |kind| {
+            let allowed = calls::allowed(kind, plan.needs);
+            let program = match kind {
+                Kind::Cluster => filter::permitting(&allowed),
+                _ => filter::only(&allowed),
+            };
+            Ok((kind, program?))
+        };
         let filters: Result<_, BackendError> = Kind::ALL.into_iter().map(program).collect();
         Ok(Self {
             ruleset: files::ruleset(plan)?,
+            of_cluster: files::of_cluster(plan)?,
             filters: filters?,
             refusing: filter::refusing()?,
             entered: AtomicBool::new(false),
@@ -158,10 +169,15 @@ impl Cage {
         let mut landlock = Landlock::Inherited;
         let mut programs = Vec::new();
         if !self.entered.load(Ordering::SeqCst) {
-            let ruleset = self.ruleset.try_clone();
+            let (ruleset, refusing) = match kind {
+                // They open files, for reading.
+                Kind::Cluster => (&self.of_cluster, &self.refusing[..1]),
+                _ => (&self.ruleset, &self.refusing[..]),
+            };
+            let ruleset = ruleset.try_clone();
             let ruleset = ruleset.map_err(machine("copy the rules for files"))?;
             landlock = ruleset.restrict_self()?.into();
-            programs.extend(&self.refusing);
+            programs.extend(refusing);
         }
         programs.extend(self.filters.get(&kind));
         let seccomp = programs

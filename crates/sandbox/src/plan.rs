@@ -28,6 +28,8 @@ pub struct Needs {
     pub driver: bool,
     /// A control socket is served.
     pub control: bool,
+    /// Images of a cluster are served, by its own library.
+    pub cluster: bool,
 }
 
 /// What the daemon will need.
@@ -39,4 +41,6 @@ pub struct Plan {
     pub removes_in: Vec<PathBuf>,
     /// Folders with sockets on which other daemons serve.
     pub connects_in: Vec<PathBuf>,
+    /// Files and folders that a cluster's library reads.
+    pub reads: Vec<PathBuf>,
 }

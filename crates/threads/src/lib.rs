@@ -45,11 +45,13 @@ pub enum Kind {
     DriverPatience,
     /// Answers on the control socket.
     Control,
+    /// Talks with a cluster for a disk, by a library that starts threads of its own.
+    Cluster,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Main,
         Self::Signals,
         Self::Session,
@@ -59,6 +61,7 @@ impl Kind {
         Self::DriverControl,
         Self::DriverPatience,
         Self::Control,
+        Self::Cluster,
     ];
 
     /// What people call it.
@@ -74,6 +77,7 @@ impl Kind {
             Self::DriverControl => "driver-control",
             Self::DriverPatience => "driver-patience",
             Self::Control => "control",
+            Self::Cluster => "cluster",
         }
     }
 }

@@ -35,9 +35,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             io_uring: true,
             driver: true,
             control: true,
+            cluster: true,
         },
         removes_in: vec![folder.into()],
         connects_in: vec![folder.into()],
+        reads: vec![],
     };
     let prepared = Prepared::new(folder.as_ref())?;
     let sandbox = Sandbox::prepare(Level::Require, &plan)?;

@@ -8,6 +8,9 @@
 //!        qcow2:path=PATH[,cache=writeback|none|writethrough][,engine=...][,inline=...][,buffers=...]
 //!                       [,backing=named|none]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
+//!        rbd:pool=POOL,image=IMAGE[,snapshot=NAME][,namespace=NAME][,id=USER][,conf=PATH]
+//!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=SECONDS]
+//!                                            an image in a Ceph cluster: see [`Elsewhere`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]
 //!        striped:chunk=SIZE:LEG[,LEG]...     in chunks, by turns
@@ -20,11 +23,13 @@
 
 mod fault;
 mod leg;
+mod rbd;
 mod size;
 mod stack;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -35,6 +40,7 @@ use crate::qcow2::{self, Backing};
 use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Image, Memory, Null, OpenError, Options};
 
+pub use rbd::{Rbd, RbdCache};
 pub use size::{Size, SizeError};
 pub use stack::Table;
 
@@ -77,6 +83,8 @@ pub enum Spec {
     },
     /// The disk that a vhost-user server offers. Opened by a program that has a driver for it.
     VhostUser(VhostUser),
+    /// An image in a Ceph cluster. Opened by whoever has Ceph's client library.
+    Rbd(Rbd),
     /// [`Fault`]: misbehaves.
     Fault {
         /// In what ways.
@@ -117,6 +125,13 @@ pub trait Elsewhere {
     ///
     /// See [`OpenError`].
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError>;
+
+    /// Opens an image in a Ceph cluster.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    fn rbd(&self, disk: &Rbd, options: &Options) -> Result<Arc<dyn Disk>, OpenError>;
 }
 
 /// A program without drivers.
@@ -125,6 +140,11 @@ struct Nowhere;
 impl Elsewhere for Nowhere {
     fn vhost_user(&self, disk: &VhostUser, _: &Options) -> Result<Arc<dyn Disk>, OpenError> {
         let path = disk.path.clone();
+        Err(OpenError::NoDriver { path })
+    }
+
+    fn rbd(&self, disk: &Rbd, _: &Options) -> Result<Arc<dyn Disk>, OpenError> {
+        let path = disk.name().into();
         Err(OpenError::NoDriver { path })
     }
 }
@@ -191,14 +211,16 @@ pub enum SpecError {
 }
 
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
-    `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `fault:...,on=` one of these, or `linear:`, `striped:` or `table:` over several";
+    `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `rbd:pool=rbd,image=disk`, `fault:...,on=` one of these, or \
+    `linear:`, `striped:` or `table:` over several";
 /// The kinds by which a leg is known to be no path.
-const KIND_NAMES: [&str; 9] = [
+const KIND_NAMES: [&str; 10] = [
     "null",
     "memory",
     "file",
     "qcow2",
     "vhost-user",
+    "rbd",
     "fault",
     "linear",
     "striped",
@@ -243,6 +265,7 @@ impl Spec {
             Self::File { path, settings } => Arc::new(File::open(path, *settings, options)?),
             Self::Qcow2 { path, settings } => Arc::new(Image::open(path, *settings, options)?),
             Self::VhostUser(disk) => elsewhere.vhost_user(disk, options)?,
+            Self::Rbd(disk) => elsewhere.rbd(disk, options)?,
             Self::Fault { faults, on } => {
                 Arc::new(Fault::new(on.open_with(options, elsewhere)?, faults)?)
             }
@@ -343,10 +366,11 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
         }
         "vhost-user" => {
             let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
-            let queues = given.queues()?;
+            let queues = given.number("queues", 1..=u16::MAX)?;
             let path = given.last("path")?.into();
             Ok(Spec::VhostUser(VhostUser { path, queues }))
         }
+        "rbd" => Ok(Spec::Rbd(rbd::parse(rest)?)),
         "fault" => fault::parse(rest, depth + 1),
         "linear" => stack::linear(rest, depth + 1),
         "striped" => stack::striped(rest, depth + 1),
@@ -378,6 +402,7 @@ impl fmt::Display for Spec {
                 write!(f, "vhost-user:path={}", escaped(path))?;
                 queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
             }
+            Self::Rbd(rbd) => rbd::print(rbd, f),
             Self::Fault { faults, on } => fault::print(faults, on, f),
             Self::Linear { legs } => {
                 f.write_str("linear:")?;
@@ -504,15 +529,26 @@ impl Given {
         })
     }
 
-    fn queues(&mut self) -> Result<Option<u16>, SpecError> {
-        let Some(value) = self.take("queues") else {
+    /// What stands there, unless that is nothing.
+    fn text(&mut self, key: &str) -> Option<String> {
+        self.take(key).filter(|value| !value.is_empty())
+    }
+
+    fn number<T>(
+        &mut self,
+        key: &'static str,
+        bounds: RangeInclusive<T>,
+    ) -> Result<Option<T>, SpecError>
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(value) = self.take(key) else {
             return Ok(None);
         };
-        let queues = value.parse().ok().filter(|queues| *queues > 0);
-        queues.map(Some).ok_or_else(|| SpecError::Choice {
-            key: "queues",
-            value,
-            values: "a number from 1 to 65535".to_owned(),
+        let number = value.parse().ok().filter(|number| bounds.contains(number));
+        number.map(Some).ok_or_else(|| {
+            let values = format!("a number from {} to {}", bounds.start(), bounds.end());
+            SpecError::Choice { key, value, values }
         })
     }
 

@@ -34,6 +34,7 @@ the_interface_is_as_listed! {
     driver_is_as_listed in "driver",
     memory_is_as_listed in "memory",
     pollux_is_as_listed in "pollux",
+    rbd_is_as_listed in "rbd",
     ring_is_as_listed in "ring",
     stats_is_as_listed in "stats",
 }

@@ -1,0 +1,242 @@
+//! An image that is open: everything about it that blocks.
+#![expect(
+    unsafe_code,
+    reason = "calls into librbd, with what this module keeps alive"
+)]
+
+use std::ffi::{CStr, CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use pollux_disk::spec::Rbd;
+use rustix::io::Errno;
+
+use crate::cluster::{Pool, check, failed, name};
+use crate::error::{Holder, RbdError, errno};
+use crate::library::{Ceph, Handle};
+use crate::warden::Task;
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`
+const EXCLUSIVE: i32 = 0;
+/// `RBD_FEATURE_EXCLUSIVE_LOCK`
+const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
+
+/// An open image. Requests hold it, so it is closed after the last of them.
+pub struct Opened {
+    pool: Pool,
+    /// Of `rbd_open`; used until the drop.
+    handle: Handle,
+    /// As people write it.
+    name: String,
+    /// Who is told that something about the image has changed: what librbd calls back with.
+    watch: Option<(u64, Box<Watch>)>,
+}
+
+/// What is done when something about an image has changed, and by whom.
+pub struct Watch {
+    pub tasks: Sender<Task>,
+    pub task: Arc<dyn Fn() + Send + Sync>,
+}
+
+// SAFETY: an `rbd_image_t` may be used by any number of threads at once.
+unsafe impl Send for Opened {}
+// SAFETY: as above.
+unsafe impl Sync for Opened {}
+
+/// librbd is told so on a thread of its own, on which it must not be asked anything.
+extern "C" fn changed(watch: *mut c_void) {
+    // SAFETY: the box that `Opened::watch` made: it is kept until librbd has been told not to call any more, which
+    // waits for calls that go on.
+    let watch = unsafe { &*watch.cast::<Watch>() };
+    let task = Arc::clone(&watch.task);
+    // Where nobody is there to hear it any more, the image is about to be closed.
+    let _ = watch.tasks.send(Task::Run(Box::new(move || task())));
+}
+
+impl Opened {
+    /// Opens what `spec` names.
+    pub fn open(spec: &Rbd, read_only: bool) -> Result<Self, RbdError> {
+        let pool = Pool::of(spec)?;
+        let image = name(&spec.image)?;
+        let snapshot: Option<CString> = spec.snapshot.as_deref().map(name).transpose()?;
+        let snapshot = snapshot.as_deref().map_or(ptr::null(), CStr::as_ptr);
+        let rbd = &pool.cluster.ceph().rbd;
+        let open = if read_only {
+            rbd.rbd_open_read_only
+        } else {
+            rbd.rbd_open
+        };
+        let mut handle: Handle = ptr::null_mut();
+        // SAFETY: the pool's context; the names live until the call has ended, and the handle is ours.
+        let opened = unsafe { open(pool.context, image.as_ptr(), &raw mut handle, snapshot) };
+        check(opened).map_err(|source| match source {
+            Errno::NOENT => RbdError::NoImage {
+                image: spec.name(),
+                pool: spec.pool.clone(),
+            },
+            _ => failed("open", || spec.name())(source),
+        })?;
+        Ok(Self {
+            pool,
+            handle,
+            name: spec.name(),
+            watch: None,
+        })
+    }
+
+    /// The libraries.
+    pub fn ceph(&self) -> &'static Ceph {
+        self.pool.cluster.ceph()
+    }
+
+    /// What calls that do not block are made with.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// As people write it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What an option of the connection is set to.
+    pub fn option(&self, key: &CStr) -> Option<u64> {
+        self.pool.cluster.number(key)
+    }
+
+    fn done(&self, doing: &'static str, returned: i32) -> Result<(), RbdError> {
+        check(returned).map_err(|source| match source {
+            Errno::SHUTDOWN => RbdError::Blocklisted {
+                image: self.name.clone(),
+            },
+            _ => failed(doing, || self.name.clone())(source),
+        })
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> Result<u64, RbdError> {
+        let mut size = 0;
+        // SAFETY: our handle; the size goes into a variable of ours.
+        let got = unsafe { (self.ceph().rbd.rbd_get_size)(self.handle, &raw mut size) };
+        self.done("find the size of", got)?;
+        Ok(size)
+    }
+
+    /// Can it be locked?
+    pub fn has_lock(&self) -> Result<bool, RbdError> {
+        let mut features = 0;
+        // SAFETY: our handle; the features go into a variable of ours.
+        let got = unsafe { (self.ceph().rbd.rbd_get_features)(self.handle, &raw mut features) };
+        self.done("find the features of", got)?;
+        Ok(features & FEATURE_EXCLUSIVE_LOCK != 0)
+    }
+
+    /// Makes it `bytes` large.
+    pub fn resize(&self, bytes: u64) -> Result<(), RbdError> {
+        // SAFETY: our handle.
+        let resized = unsafe { (self.ceph().rbd.rbd_resize)(self.handle, bytes) };
+        self.done("resize", resized)
+    }
+
+    /// Takes its lock, for as long as it is open or until it is given back: librbd hands it to nobody who asks. Breaks
+    /// that of a client which the cluster takes for dead, and shuts that client out first. `false`: another client that
+    /// lives has it.
+    pub fn try_lock(&self) -> Result<bool, RbdError> {
+        // SAFETY: our handle.
+        let locked = unsafe { (self.ceph().rbd.rbd_lock_acquire)(self.handle, EXCLUSIVE) };
+        let busy = [Errno::ROFS, Errno::BUSY, Errno::AGAIN];
+        if locked < 0 && busy.contains(&errno(locked)) {
+            return Ok(false);
+        }
+        self.done("lock", locked)?;
+        self.is_locked()
+    }
+
+    /// Have we its lock?
+    pub fn is_locked(&self) -> Result<bool, RbdError> {
+        let mut owner = 0;
+        let ask = self.ceph().rbd.rbd_is_exclusive_lock_owner;
+        // SAFETY: our handle; the answer goes into a variable of ours.
+        let asked = unsafe { ask(self.handle, &raw mut owner) };
+        self.done("find the owner of", asked)?;
+        Ok(owner != 0)
+    }
+
+    /// Gives the lock back, once all that was written is in the cluster.
+    pub fn unlock(&self) -> Result<(), RbdError> {
+        // SAFETY: our handle.
+        let released = unsafe { (self.ceph().rbd.rbd_lock_release)(self.handle) };
+        self.done("give back the lock of", released)
+    }
+
+    /// Who has its lock.
+    pub fn holder(&self) -> Option<Holder> {
+        let mut exclusive = 0;
+        let mut lists = [const { [0; 4096] }; 4];
+        let [tag, clients, cookies, addresses] = &mut lists;
+        let mut lens = [4096usize; 4];
+        let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
+        // SAFETY: our handle; each list has as many bytes as the length beside it says.
+        let count = unsafe {
+            (self.ceph().rbd.rbd_list_lockers)(
+                self.handle,
+                &raw mut exclusive,
+                tag.as_mut_ptr(),
+                tag_len,
+                clients.as_mut_ptr(),
+                clients_len,
+                cookies.as_mut_ptr(),
+                cookies_len,
+                addresses.as_mut_ptr(),
+                addresses_len,
+            )
+        };
+        if count <= 0 {
+            return None;
+        }
+        // The first of each list, which ends with a zero.
+        let first = |list: &[std::ffi::c_char; 4096]| {
+            // SAFETY: librbd has put a text there that ends inside, as there is at least one locker.
+            let text = unsafe { CStr::from_ptr(list.as_ptr()) };
+            text.to_string_lossy().into_owned()
+        };
+        Some(Holder {
+            client: first(clients),
+            address: first(addresses),
+        })
+    }
+
+    /// From now on, the task of `watch` is done whenever the image has changed.
+    pub fn watch(&mut self, watch: Watch) -> Result<(), RbdError> {
+        let watch = Box::new(watch);
+        let mut number = 0;
+        let register = self.ceph().rbd.rbd_update_watch;
+        let argument = ptr::from_ref(&*watch).cast_mut().cast();
+        // SAFETY: our handle; what it calls back with is kept until `rbd_update_unwatch` has returned.
+        let watched = unsafe { register(self.handle, &raw mut number, changed, argument) };
+        self.done("watch", watched)?;
+        self.watch = Some((number, watch));
+        Ok(())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let rbd = &self.ceph().rbd;
+        if let Some((number, watch)) = self.watch.take() {
+            // SAFETY: our handle, and what it was registered as.
+            let unwatched = unsafe { (rbd.rbd_update_unwatch)(self.handle, number) };
+            if unwatched < 0 {
+                // It may still call: what it calls with stays.
+                Box::leak(watch);
+            }
+        }
+        // SAFETY: whoever uses the handle holds this, so nobody does any more.
+        let closed = unsafe { (rbd.rbd_close)(self.handle) };
+        if closed < 0 {
+            let error = errno(closed);
+            tracing::warn!(image = self.name, %error, "an image could not be closed in order");
+        }
+    }
+}

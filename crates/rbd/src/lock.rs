@@ -1,0 +1,38 @@
+//! Who may write an image.
+//!
+//! The exclusive lock of librbd, held for good: a client that asks for it is refused. That of a client which is dead is
+//! broken by librbd itself, which shuts that client out of the cluster first (*blocklists* it), so that nothing it
+//! sent arrives later than what its successor writes. librbd takes a client for dead once the cluster has not heard
+//! of it for `osd_client_watch_timeout` (30 s). A daemon that was killed and starts again waits so long.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::RbdError;
+use crate::image::Opened;
+
+/// How often a lock is asked for that another client has. Only the cluster knows when that is over, and tells nobody.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Waits until the image is locked, for so long at most.
+pub fn take(image: &Opened, patience: Duration) -> Result<(), RbdError> {
+    let deadline = Instant::now() + patience;
+    let mut told = false;
+    while !image.try_lock()? {
+        let holder = image.holder();
+        if Instant::now() >= deadline {
+            let image = image.name().to_owned();
+            return Err(RbdError::InUse { image, holder });
+        }
+        if !told {
+            told = true;
+            let holder = holder.map_or("another client".to_owned(), |holder| holder.to_string());
+            let image = image.name();
+            tracing::warn!(
+                "waiting for the lock of {image}, which {holder} has; if that is dead, until the cluster knows"
+            );
+        }
+        thread::sleep(AGAIN);
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Images in a Ceph cluster that a daemon serves, to our driver and to Linux guests, while things go wrong.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+mod driver_cases;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use driver_cases::Case;
+use pollux_disk::Disk;
+use pollux_driver::Driver;
+use pollux_tests::ceph::Ceph;
+use pollux_tests::control::{change, say};
+use pollux_tests::drive::{End, SHARED_MODES};
+use pollux_tests::frontend::{self, Plan};
+use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::process::eventually;
+use pollux_tests::server::Server;
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+const ONE_QUEUE: Plan = Plan {
+    queues: 1,
+    without: 0,
+};
+
+/// A daemon that serves `spec`, in the sandbox, with a control socket.
+struct Daemon {
+    server: Server,
+    control: PathBuf,
+}
+
+impl Daemon {
+    fn start(folder: &Path, name: &str, spec: &str) -> Self {
+        let socket = folder.join(format!("{name}.sock"));
+        let control = folder.join(format!("{name}.control"));
+        let path = control.to_str().unwrap();
+        let args = ["--disk", spec, "--sandbox", "require", "--control", path];
+        let server = Server::pollux(&socket, &args).unwrap();
+        Self { server, control }
+    }
+
+    /// What the disk has counted.
+    fn counted(&self, operation: &str) -> u64 {
+        let metrics = say(
+            &self.control,
+            b"GET /metrics HTTP/1.1\r\nHost: pollux\r\n\r\n",
+        )
+        .unwrap();
+        let sample = format!("operation=\"{operation}\"}} ");
+        let line = metrics.lines().find_map(|line| line.split_once(&sample));
+        let (_, count) = line.unwrap_or_else(|| panic!("no {sample}in {metrics}"));
+        count.trim().parse().unwrap()
+    }
+
+    /// How many requests the cluster has not answered.
+    fn waiting(&self) -> u64 {
+        let ended = self.counted("ended");
+        self.counted("librbd") - ended
+    }
+
+    fn ends_well(self) {
+        let (ended, said) = self.server.terminate().unwrap();
+        assert_eq!(ended.code(), Some(0), "{said}");
+        assert!(!said.contains("failed a request"), "{said}");
+    }
+}
+
+fn connect(daemon: &Daemon) -> Driver {
+    Driver::connect(daemon.server.socket(), &pollux_driver::Options::default()).unwrap()
+}
+
+/// Writes and reads all over the disk, in every way of waiting, and verifies each answer, while `meanwhile` goes on.
+fn under_load<T>(driver: &Driver, meanwhile: impl FnOnce() -> T) -> T {
+    /// A failure ends the load as well.
+    struct Ends(Arc<AtomicBool>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let load = Case {
+        modes: SHARED_MODES.to_vec(),
+        longest: 64 << 10,
+        ..Case::new(Duration::ZERO)
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let (ready, is_ready) = channel();
+    std::thread::scope(|scope| {
+        let ends = Ends(Arc::clone(&over));
+        let load = scope.spawn(|| {
+            load.run_until(driver, || {
+                ready.send(()).unwrap();
+                End::When(Arc::clone(&over))
+            });
+        });
+        is_ready.recv().unwrap();
+        let outcome = meanwhile();
+        assert!(!load.is_finished(), "it has failed");
+        drop(ends);
+        load.join().expect("its message is above");
+        outcome
+    })
+}
+
+fn counter(driver: &Driver, wanted: &str) -> u64 {
+    let all = Disk::counters(driver);
+    all.iter().find(|(name, _)| *name == wanted).unwrap().1
+}
+
+/// Waits until the cluster has answered some more.
+fn goes_on(daemon: &Daemon) {
+    let until = daemon.counted("ended") + 500;
+    eventually(
+        || daemon.counted("ended") >= until,
+        || "nothing goes on".into(),
+    );
+}
+
+#[test]
+fn a_cluster_that_stops_for_a_while_is_waited_for() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", 16 * MIB);
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let driver = connect(&daemon);
+    under_load(&driver, || {
+        goes_on(&daemon);
+        ceph.kill_osd();
+        eventually(|| daemon.waiting() > 0, || "nothing waits".into());
+        ceph.start_osd();
+        goes_on(&daemon);
+    });
+    drop(driver);
+    daemon.ends_well();
+}
+
+#[test]
+fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", 16 * MIB);
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    // Nobody uses it: it is told once, and does not wait for the cluster.
+    ceph.kill_osd();
+    let (ended, said) = daemon.server.terminate().unwrap();
+    assert_eq!(ended.code(), Some(0), "{said}");
+    assert!(said.contains("is left to be closed by it"), "{said}");
+    // With requests in flight it is told twice, as with any disk that does not answer.
+    ceph.start_osd();
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
+    ceph.kill_osd();
+    driver.queues[0].write(0, 0, 1);
+    driver.queues[0].publish_and_kick();
+    eventually(|| daemon.waiting() > 0, || "it is not handed over".into());
+    daemon.server.signal(Signal::TERM).unwrap();
+    assert!(daemon.server.says("finishing what is in flight"));
+    let (ended, said) = daemon.server.terminate().unwrap();
+    assert_eq!(ended.code(), Some(1), "{said}");
+}
+
+/// The next daemon waits until the cluster takes the last one for dead, shuts it out, and only then does again what was in
+/// flight: nothing that the last one sent arrives later.
+#[test]
+fn a_daemon_that_is_killed_under_load_is_followed_by_the_next() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", 16 * MIB);
+    let spec = ceph.spec("image", "");
+    let mut daemon = Daemon::start(folder.path(), "disk", &spec);
+    let driver = connect(&daemon);
+    let daemon = under_load(&driver, || {
+        for _ in 0..2 {
+            goes_on(&daemon);
+            daemon.server.end_by(Signal::KILL).unwrap();
+            daemon = Daemon::start(folder.path(), "disk", &spec);
+            assert!(
+                daemon
+                    .server
+                    .log()
+                    .contains("waiting for the lock of rbd/image")
+            );
+        }
+        goes_on(&daemon);
+        daemon
+    });
+    assert_eq!(driver.reconnects(), 2);
+    assert!(counter(&driver, "replayed") > 0, "nothing was in flight");
+    let shut_out = ceph.run("ceph", &["osd", "blocklist", "ls"]);
+    assert!(shut_out.contains("127.0.0.1:0/"), "{shut_out}");
+    drop(driver);
+    daemon.ends_well();
+}
+
+#[test]
+fn a_lock_is_handed_over_from_session_to_session() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", 16 * MIB);
+    let spec = ceph.spec("image", ",lock=running,timeout=1");
+    let daemons = ["one", "other"].map(|name| Daemon::start(folder.path(), name, &spec));
+    for round in 1..4 {
+        for daemon in &daemons {
+            let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
+            driver.queues[0].round(round);
+            driver.stop(0).unwrap();
+        }
+    }
+    // While one is used, the other is refused, and says by whom.
+    let [one, other] = daemons;
+    let mut used = frontend::Driver::connect(one.server.socket(), ONE_QUEUE).unwrap();
+    used.queues[0].round(9);
+    assert!(frontend::Driver::connect(other.server.socket(), ONE_QUEUE).is_err());
+    assert!(other.server.says("rbd/image is in use: client."));
+    used.queues[0].round(10);
+    drop(used);
+    one.ends_well();
+}
+
+#[test]
+fn the_size_is_changed_over_the_control_socket() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", MIB);
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
+    let resize = "/v1/disks/disk/resize";
+    let asked = json!({ "bytes": 2 * MIB });
+    let (status, disk) = change(&daemon.control, "POST", resize, &asked).unwrap();
+    assert_eq!((status, &disk["bytes"]), (200, &(2 * MIB).into()));
+    driver.queues[0].write(0, (2 * MIB - 4096) / 512, 1);
+    driver.queues[0].publish_and_kick();
+    driver.queues[0].finish_all_ok();
+    drop(driver);
+    daemon.ends_well();
+}
+
+#[test]
+fn a_guest_keeps_its_files_in_an_image() {
+    let Some(mut lab) = Lab::open(Kernel::Linux61) else {
+        return;
+    };
+    let Some(ceph) = Ceph::start() else { return };
+    ceph.create("image", 256 * MIB);
+    let disk = lab.serve(&Export::spec(&ceph.spec("image", "")).queues(2));
+    let script = include_str!("../guest/cases/filesystem.sh");
+    let mut guest = lab.starts(lab.guest(script).set("DISKS", "vda").disk(disk));
+    lab.hears(&mut guest, "full");
+    let full = ceph.objects();
+    lab.tells(&mut guest, "go on");
+    lab.hears(&mut guest, "trimmed");
+    let trimmed = ceph.objects();
+    assert!(
+        trimmed + 6 <= full,
+        "{trimmed} of {full} objects are left of 24 MiB more"
+    );
+    lab.tells(&mut guest, "go on");
+    lab.ends_well(guest);
+    lab.end_servers();
+}
+
+#[test]
+#[ignore = "it takes minutes: make test-full"]
+fn a_guest_migrates_with_its_image() {
+    let Some(mut lab) = Lab::open(Kernel::Linux612) else {
+        return;
+    };
+    let Some(ceph) = Ceph::start() else { return };
+    ceph.create("image", 64 * MIB);
+    let export = Export::spec(&ceph.spec("image", ",lock=running")).queues(2);
+    let devices = [lab.serve(&export), lab.serve(&export)];
+    let script = include_str!("../guest/cases/migrate.sh");
+    let here = |device: usize| {
+        lab.guest(script)
+            .migrates()
+            .disk(devices[device % 2].clone())
+    };
+    let mut guest = lab.starts(here(0));
+    lab.hears(&mut guest, "writer: round 1");
+    for migration in 1..=2 {
+        guest = lab.migrates(guest, &here(migration));
+        for who in ["writer", "writer", "reader"] {
+            lab.hears(&mut guest, who);
+        }
+    }
+    lab.tells(&mut guest, "that was enough");
+    lab.ends_well(guest);
+    lab.end_servers();
+}
