@@ -129,9 +129,8 @@ fn prometheus(folder: &Path, address: SocketAddr) -> Option<(Prometheus, SocketA
 
 /// What Prometheus answers to a query; `None` until it can.
 fn asked(prometheus: SocketAddr, query: &str) -> Option<Value> {
-    let encoded = query.bytes().fold(String::new(), |encoded, byte| {
-        encoded + &format!("%{byte:02x}")
-    });
+    let encoded = query.bytes().map(|byte| format!("%{byte:02x}"));
+    let encoded = encoded.collect::<Vec<_>>().concat();
     let path = format!("/api/v1/query?query={encoded}");
     let (_, answer) = fetch(prometheus, &path, "*/*").ok()?;
     // It sends its answers in chunks.
