@@ -248,8 +248,10 @@ fn it_is_watched_in_a_terminal() {
         screen.contains("held by") && screen.contains("worker 0") && screen.contains("connected")
     });
     terminal.press("Escape");
+    // With another key at once it would be that key with Alt.
+    terminal.shows(|screen| screen.contains("by IOPS") && !screen.contains("held by"));
     terminal.press("s");
-    terminal.shows(|screen| screen.contains("by bandwidth") && !screen.contains("held by"));
+    terminal.shows(|screen| screen.contains("by bandwidth"));
     terminal.press("p");
     terminal.shows(|screen| screen.contains("PAUSED"));
     terminal.press("q");
