@@ -2,7 +2,8 @@
 //!
 //! Images, sockets and devices are open by then, and what is open stays so. So no file at all can be opened,
 //! made or changed; all that is left is to remove the daemon's own sockets, and to connect to other daemons
-//! again. Anonymous pipes and memory lie outside of any folder, and are not restricted.
+//! again. Anonymous pipes and memory lie outside of any folder, and are not restricted. One thread, which opens disks
+//! that are added later, reaches the folders that were named for that; those it starts do not.
 
 use std::path::Path;
 
@@ -17,20 +18,54 @@ use crate::plan::Plan;
 /// The newest Landlock that is known here. Of an older one, all that it can do is used.
 const NEWEST: ABI = ABI::V9;
 
-/// What `plan` leaves.
+/// What `plan` leaves to all threads but the one that opens disks.
 pub fn ruleset(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
-    let mut ruleset = Ruleset::default()
+    let mut ruleset = nothing()?;
+    for folder in plan.removes_in.iter().chain(&plan.opens_in) {
+        ruleset = allow(ruleset, folder, AccessFs::RemoveFile.into())?;
+    }
+    for folder in plan.connects_in.iter().chain(&plan.opens_in) {
+        ruleset = allow(ruleset, folder, AccessFs::ResolveUnix.into())?;
+    }
+    Ok(ruleset)
+}
+
+/// What `plan` leaves to the thread that opens disks.
+pub fn ruleset_of_opener(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = ruleset(plan)?;
+    for folder in &plan.opens_in {
+        let access = AccessFs::ReadFile
+            | AccessFs::WriteFile
+            | AccessFs::Truncate
+            | AccessFs::IoctlDev
+            | AccessFs::MakeReg
+            | AccessFs::MakeSock;
+        ruleset = allow(ruleset, folder, access)?;
+    }
+    if let Some(folder) = &plan.keeps_in {
+        let access = AccessFs::ReadFile
+            | AccessFs::ReadDir
+            | AccessFs::WriteFile
+            // One who was killed may have left a part of the next list.
+            | AccessFs::Truncate
+            | AccessFs::MakeReg
+            | AccessFs::RemoveFile;
+        ruleset = allow(ruleset, folder, access)?;
+    }
+    // What a device can do and what lies above it, and who holds a lock.
+    for told in ["/sys/block", "/sys/dev/block", "/sys/devices"] {
+        let access = AccessFs::ReadFile | AccessFs::ReadDir;
+        ruleset = allow(ruleset, Path::new(told), access)?;
+    }
+    allow(ruleset, Path::new("/proc/locks"), AccessFs::ReadFile.into())
+}
+
+fn nothing() -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
-        .create()?;
-    for folder in &plan.removes_in {
-        ruleset = allow(ruleset, folder, AccessFs::RemoveFile)?;
-    }
-    for folder in &plan.connects_in {
-        ruleset = allow(ruleset, folder, AccessFs::ResolveUnix)?;
-    }
-    Ok(ruleset)
+        .create()
 }
 
 /// What `plan` leaves to the threads of a cluster's library: they read its configuration, and connect to any address.

@@ -93,6 +93,7 @@ mod tests {
             driver: true,
             control: true,
             cluster: true,
+            opener: true,
         };
         for kind in Kind::ALL {
             let program = only(&allowed(kind, all)).unwrap();

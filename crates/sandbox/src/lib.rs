@@ -62,6 +62,8 @@ struct Cage {
     ruleset: RulesetCreated,
     /// For the threads of a cluster's library.
     of_cluster: RulesetCreated,
+    /// For the thread that opens disks.
+    wider: RulesetCreated,
     /// Empty where the kernel has no seccomp.
     filters: HashMap<Kind, BpfProgram>,
     refusing: Vec<BpfProgram>,
@@ -92,7 +94,7 @@ impl Sandbox {
         // A thread tries it, so that it is known before anything depends on it, and this one stays free.
         let tried = std::thread::scope(|scope| {
             let trial = std::thread::Builder::new().name("sandbox-trial".to_owned());
-            let trial = trial.spawn_scoped(scope, || cage.confine(Kind::Main));
+            let trial = trial.spawn_scoped(scope, || cage.confine(Kind::Main, Kind::Main));
             let trial = trial.map_err(machine("start a thread"))?;
             trial.join().expect("entering does not panic")
         })?;
@@ -111,8 +113,8 @@ impl Sandbox {
         }
         let cage = Arc::new(cage);
         let births = Arc::clone(&cage);
-        pollux_threads::tell(move |kind| {
-            if let Err(error) = births.admit(kind) {
+        pollux_threads::tell(move |parent, kind| {
+            if let Err(error) = births.admit(parent, kind) {
                 tracing::error!("{error}");
                 std::process::abort();
             }
@@ -128,7 +130,7 @@ impl Sandbox {
     /// When the kernel refuses what it took before.
     pub fn enter(&self) -> Result<(), SandboxError> {
         let Some(cage) = &self.0 else { return Ok(()) };
-        cage.admit(Kind::Main)?;
+        cage.admit(Kind::Main, Kind::Main)?;
         // Some were started by disks, inherited nothing, and may be on their way in still.
         pollux_threads::settle();
         cage.entered.store(true, Ordering::SeqCst);
@@ -150,6 +152,7 @@ impl Cage {
         Ok(Self {
             ruleset: files::ruleset(plan)?,
             of_cluster: files::of_cluster(plan)?,
+            wider: files::ruleset_of_opener(plan)?,
             filters: filters?,
             refusing: filter::refusing()?,
             entered: AtomicBool::new(false),
@@ -157,21 +160,25 @@ impl Cage {
     }
 
     /// Confines the calling thread, as the trial was.
-    fn admit(&self, kind: Kind) -> Result<(), SandboxError> {
-        let Entered { seccomp, .. } = self.confine(kind)?;
+    fn admit(&self, parent: Kind, kind: Kind) -> Result<(), SandboxError> {
+        let Entered { seccomp, .. } = self.confine(parent, kind)?;
         seccomp.map_err(|error| SandboxError::Thread {
             kind,
             why: error.to_string(),
         })
     }
 
-    fn confine(&self, kind: Kind) -> Result<Entered, SandboxError> {
+    fn confine(&self, parent: Kind, kind: Kind) -> Result<Entered, SandboxError> {
         let mut landlock = Landlock::Inherited;
         let mut programs = Vec::new();
-        if !self.entered.load(Ordering::SeqCst) {
+        // Once the main thread is inside, others inherit it: but not from the thread that opens disks.
+        if !self.entered.load(Ordering::SeqCst) || parent == Kind::Opener {
+            // There is none where there is no seccomp.
+            let but_for_opening = self.refusing.get(..1).unwrap_or_default();
             let (ruleset, refusing) = match kind {
                 // They open files, for reading.
-                Kind::Cluster => (&self.of_cluster, &self.refusing[..1]),
+                Kind::Cluster => (&self.of_cluster, but_for_opening),
+                Kind::Opener => (&self.wider, but_for_opening),
                 _ => (&self.ruleset, &self.refusing[..]),
             };
             let ruleset = ruleset.try_clone();

@@ -30,6 +30,8 @@ pub struct Needs {
     pub control: bool,
     /// Images of a cluster are served, by its own library.
     pub cluster: bool,
+    /// Disks may be added while the process runs.
+    pub opener: bool,
 }
 
 /// What the daemon will need.
@@ -43,4 +45,8 @@ pub struct Plan {
     pub connects_in: Vec<PathBuf>,
     /// Files and folders that a cluster's library reads.
     pub reads: Vec<PathBuf>,
+    /// Folders with the images and sockets of disks that are added later.
+    pub opens_in: Vec<PathBuf>,
+    /// The folder of the file that lists these disks.
+    pub keeps_in: Option<PathBuf>,
 }

@@ -47,11 +47,13 @@ pub enum Kind {
     Control,
     /// Talks with a cluster for a disk, by a library that starts threads of its own.
     Cluster,
+    /// Opens disks that are added while the process runs.
+    Opener,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Main,
         Self::Signals,
         Self::Session,
@@ -62,6 +64,7 @@ impl Kind {
         Self::DriverPatience,
         Self::Control,
         Self::Cluster,
+        Self::Opener,
     ];
 
     /// What people call it.
@@ -78,6 +81,7 @@ impl Kind {
             Self::DriverPatience => "driver-patience",
             Self::Control => "control",
             Self::Cluster => "cluster",
+            Self::Opener => "opener",
         }
     }
 }
@@ -87,18 +91,18 @@ thread_local! {
     static KIND: Cell<Kind> = const { Cell::new(Kind::Main) };
 }
 
-/// Told by a new thread what it is.
-type Told = Box<dyn Fn(Kind) + Send + Sync>;
+/// Told by a new thread what its parent is, and what it is itself.
+type Told = Box<dyn Fn(Kind, Kind) + Send + Sync>;
 
 static TOLD: OnceLock<Told> = OnceLock::new();
 
-/// Has `told` called by each thread that is born from now on, with its kind. What the kernel remembers of a
+/// Has `told` called by each thread that is born from now on, with its parent's kind and its own. What the kernel remembers of a
 /// thread it hands down, so a thread does not call it when its parent is of its own kind.
 ///
 /// # Panics
 ///
 /// When there is a listener already.
-pub fn tell(told: impl Fn(Kind) + Send + Sync + 'static) {
+pub fn tell(told: impl Fn(Kind, Kind) + Send + Sync + 'static) {
     let first = TOLD.set(Box::new(told)).is_ok();
     assert!(first, "one is told of threads, once for a process");
 }
@@ -145,7 +149,7 @@ impl Birth {
         if self.parent != self.child
             && let Some(told) = TOLD.get()
         {
-            told(self.child);
+            told(self.parent, self.child);
         }
     }
 }
@@ -168,7 +172,7 @@ mod tests {
     #[test]
     fn only_a_thread_whose_parent_is_something_else_tells() {
         static SEEN: Mutex<Vec<Kind>> = Mutex::new(Vec::new());
-        tell(|kind| SEEN.lock().unwrap().push(kind));
+        tell(|_, kind| SEEN.lock().unwrap().push(kind));
         let birth = Birth::of(Kind::Session);
         let session = thread::spawn(|| {
             birth.happens();

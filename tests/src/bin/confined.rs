@@ -35,15 +35,21 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             io_uring: true,
             driver: true,
             control: true,
+            opener: true,
             cluster: true,
         },
         removes_in: vec![folder.into()],
         connects_in: vec![folder.into()],
         reads: vec![],
+        opens_in: vec![folder.into()],
+        keeps_in: None,
     };
     let prepared = Prepared::new(folder.as_ref())?;
     let sandbox = Sandbox::prepare(Level::Require, &plan)?;
-    sandbox.enter()?;
+    // It is born before main gives up what it may do.
+    if kind != Kind::Opener {
+        sandbox.enter()?;
+    }
     // As its parent would start it. What only main starts is started by main.
     let birth = Birth::of(kind);
     let tried = thread::scope(|scope| {
@@ -91,6 +97,11 @@ impl<'folder> Prepared<'folder> {
             "start-a-process" => Command::new("/bin/true").spawn().map(drop),
             "read-a-file" => File::open("/etc/passwd").map(drop),
             "read-the-image" => File::open(self.folder.join("image")).map(drop),
+            "read-through-a-link" => File::open(self.folder.join("link")).map(drop),
+            "read-above" => File::open(self.folder.join("../kept")).map(drop),
+            "move-a-file-out" => {
+                fs::rename(self.folder.join("image"), self.folder.join("../image"))
+            }
             "make-a-file" => File::create(self.folder.join("new")).map(drop),
             "write-a-file-as-a-pipe" => open_as_pipe(&self.folder.join("image")),
             "write-what-was-read" => open_as_pipe(&again(self.file.as_raw_fd())),

@@ -1,0 +1,70 @@
+use super::table::AF_UNIX;
+use super::*;
+
+const ALL: Needs = Needs {
+    files: true,
+    images: true,
+    io_uring: true,
+    driver: true,
+    control: true,
+    opener: true,
+    cluster: true,
+};
+
+fn calls(of: Kind, needs: Needs) -> BTreeSet<c_long> {
+    allowed(of, needs).iter().map(|rule| rule.call).collect()
+}
+
+#[test]
+fn nobody_starts_programs_or_talks_to_the_network() {
+    for kind in Kind::ALL {
+        let calls = calls(kind, ALL);
+        for never in [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_writev,
+            libc::SYS_setuid,
+            libc::SYS_mount,
+            libc::SYS_bpf,
+            libc::SYS_kill,
+            // What the handler of a violation ends the process with.
+            libc::SYS_getppid,
+        ] {
+            assert!(!calls.contains(&never), "{kind:?} may do {never}");
+        }
+        for socket in [libc::SYS_bind, libc::SYS_listen] {
+            assert_eq!(calls.contains(&socket), kind == Opener, "{kind:?}");
+        }
+    }
+    let sockets = allowed(Opener, ALL);
+    let mut sockets = sockets.iter().filter(|rule| rule.call == libc::SYS_socket);
+    assert!(sockets.all(|rule| rule.when == When::Is(0, AF_UNIX)));
+}
+
+#[test]
+fn what_no_disk_needs_nobody_may() {
+    let none = Needs::default();
+    for kind in Kind::ALL {
+        let calls = calls(kind, none);
+        for idle in [
+            libc::SYS_io_uring_setup,
+            libc::SYS_fallocate,
+            libc::SYS_socket,
+            libc::SYS_connect,
+            libc::SYS_pwritev2,
+        ] {
+            assert!(!calls.contains(&idle), "{kind:?} may do {idle}");
+        }
+    }
+    assert!(!calls(Worker, none).contains(&libc::SYS_clone));
+}
+
+#[test]
+fn a_thread_may_what_those_may_that_it_starts() {
+    for parent in Kind::ALL {
+        for child in starts(parent, ALL) {
+            assert!(calls(parent, ALL).is_superset(&calls(child, ALL)));
+        }
+    }
+}
