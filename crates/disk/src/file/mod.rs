@@ -103,7 +103,26 @@ impl File {
         settings: impl Into<Settings>,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let backing = Arc::new(open::open(path.as_ref(), settings.into(), *options)?);
+        Self::new(open::open(path.as_ref(), settings.into(), *options)?)
+    }
+
+    /// Takes a file or block device that is open already. `path` is what it is called. Whether it bypasses the page cache
+    /// is set as `settings` say, for all who share the open file.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; [`OpenError::Permission`] where it is not open for what `options` ask.
+    pub fn adopt(
+        file: std::fs::File,
+        path: impl AsRef<Path>,
+        settings: impl Into<Settings>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        Self::new(open::adopt(file, path.as_ref(), settings.into(), *options)?)
+    }
+
+    fn new(backing: Backing) -> Result<Self, OpenError> {
+        let backing = Arc::new(backing);
         let mover = mover(&backing)?;
         let working = Arc::clone(&backing);
         let register = mover == Mover::IoUring && backing.settings.buffers == Buffers::Registered;

@@ -40,6 +40,42 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
         opened => opened,
     };
     let file = opened.map_err(|error| refused(path, cache, options.access(), error.into()))?;
+    backing(file, path, settings, options)
+}
+
+/// Takes a file that is open already, and is called `path`.
+pub fn adopt(
+    file: fs::File,
+    path: &Path,
+    settings: Settings,
+    options: Options,
+) -> Result<Backing, OpenError> {
+    let access = options.access();
+    let failed = |error: Errno| refused(path, settings.cache, access, error.into());
+    let mut flags = rustix::fs::fcntl_getfl(&file).map_err(failed)?;
+    let is_open_for = match flags & OFlags::RWMODE {
+        _ if flags.contains(OFlags::PATH) => None,
+        OFlags::RDWR => Some(Access::ReadWrite),
+        OFlags::RDONLY => Some(Access::ReadOnly),
+        _ => None,
+    };
+    if is_open_for != Some(access) && is_open_for != Some(Access::ReadWrite) {
+        return Err(failed(Errno::ACCESS));
+    }
+    // Others who hold it open see the change, too.
+    flags.set(OFlags::DIRECT, settings.cache == Cache::None);
+    flags.remove(OFlags::APPEND);
+    rustix::fs::fcntl_setfl(&file, flags).map_err(failed)?;
+    backing(file, path, settings, options)
+}
+
+fn backing(
+    file: fs::File,
+    path: &Path,
+    settings: Settings,
+    options: Options,
+) -> Result<Backing, OpenError> {
+    let cache = settings.cache;
     let failed = |doing| {
         move |source: io::Error| OpenError::Io {
             doing,
