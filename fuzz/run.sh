@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds=${FUZZ_SECONDS:-60} jobs=${FUZZ_JOBS:-$(nproc)} sanitizer=${FUZZ_SANITIZER:-none} runs=${FUZZ_RUNS:--1}
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(chain session config image spec)
+[ ${#targets[@]} -gt 0 ] || targets=(chain session config image request spec)
 target=x86_64-unknown-linux-gnu
 [ "$(uname -m)" = x86_64 ] || target=$(rustc -vV | sed -n 's/^host: //p')
 

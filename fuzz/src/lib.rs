@@ -7,6 +7,7 @@
 pub mod chain;
 pub mod config;
 pub mod image;
+pub mod request;
 pub mod session;
 pub mod spec;
 

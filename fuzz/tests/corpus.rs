@@ -36,6 +36,11 @@ fn image() {
 }
 
 #[test]
+fn request() {
+    replay("request", pollux_fuzz::request::run);
+}
+
+#[test]
 fn spec() {
     replay("spec", pollux_fuzz::spec::run);
 }

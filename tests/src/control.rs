@@ -43,9 +43,14 @@ pub fn status(answer: &str) -> u16 {
 /// Asks as a good client does: the status and the body.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, Value)> {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: pollux\r\n\r\n");
-    let answer = say(socket, request.as_bytes())?;
+    read(&say(socket, request.as_bytes())?)
+}
+
+/// Status and body of an answer; a body without a byte is null.
+fn read(answer: &str) -> io::Result<(u16, Value)> {
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status(&answer), serde_json::from_str(body)?))
+    let body = if body.is_empty() { "null" } else { body };
+    Ok((status(answer), serde_json::from_str(body)?))
 }
 
 /// Changes something as a good client does: the status and the body.
@@ -55,9 +60,7 @@ pub fn change(socket: &Path, method: &str, path: &str, body: &Value) -> io::Resu
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: pollux\r\nContent-Length: {length}\r\n\r\n{body}"
     );
-    let answer = say(socket, request.as_bytes())?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status(&answer), serde_json::from_str(body)?))
+    read(&say(socket, request.as_bytes())?)
 }
 
 /// The body of an answer to `GET path` over TCP.

@@ -14,6 +14,7 @@ pub mod executions;
 pub mod frontend;
 pub mod guest;
 pub mod hostile;
+pub mod hot;
 pub mod load;
 pub mod model;
 pub mod peers;

@@ -29,6 +29,26 @@ impl Stepping {
         self.wait()
     }
 
+    /// Runs until a system call begins or ends. False if it is `over` before: the thread runs on then, and its process is to
+    /// be killed.
+    pub fn next_call(&self, over: impl Fn() -> bool) -> io::Result<bool> {
+        trace(libc::PTRACE_SYSCALL, self.thread)?;
+        loop {
+            let mut status = 0;
+            // SAFETY: the kernel writes one number to `status`.
+            let waited = unsafe {
+                libc::waitpid(self.thread, &raw mut status, libc::__WALL | libc::WNOHANG)
+            };
+            match waited {
+                0 if over() => return Ok(false),
+                0 => std::thread::yield_now(),
+                1.. if libc::WIFSTOPPED(status) => return Ok(true),
+                1.. => return Err(io::Error::other(format!("the thread ended: {status:#x}"))),
+                _ => return Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
     fn wait(&self) -> io::Result<()> {
         let mut status = 0;
         // SAFETY: the kernel writes one number to `status`.

@@ -136,6 +136,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "What it says")]
     pub metrics_listen: Option<SocketAddr>,
 
+    /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given several
+    /// times. The sandbox leaves these folders open, and the daemon stays until it is told to end
+    #[arg(long, value_name = "DIR", help_heading = "Which disk")]
+    pub disk_folder: Vec<PathBuf>,
+
+    /// Keep the list of disks that were added in this file, and serve them again after a restart
+    #[arg(long, value_name = "FILE.json", help_heading = "Which disk")]
+    pub state: Option<PathBuf>,
+
     /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
     #[arg(long, help_heading = "What it says")]
     pub show_attach: bool,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pollux::disk::Spec;
 use pollux::disk::file::Engine;
-use pollux_sandbox::Plan;
+use pollux_sandbox::{Needs, Plan};
 
 use crate::export::{Endpoint, absolute};
 
@@ -14,6 +14,25 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
         plan.removes_in.push(folder(path));
     }
     add_disk(plan, spec);
+}
+
+/// Adds what disks need that are added later, with their images and sockets in these `folders` and the list of them in the
+/// folder of `state`.
+pub fn add_later(plan: &mut Plan, folders: &[PathBuf], state: Option<&Path>) {
+    plan.opens_in.extend_from_slice(folders);
+    plan.keeps_in = state.map(folder);
+    plan.needs.opener = true;
+    plan.needs.files = true;
+    plan.needs.images = true;
+    plan.needs.io_uring = true;
+    plan.needs.driver = true;
+}
+
+/// What serving this disk needs.
+pub fn needs(spec: &Spec) -> Needs {
+    let mut plan = Plan::default();
+    add_disk(&mut plan, spec);
+    plan.needs
 }
 
 /// Adds what answering on a control socket needs: one at `path`, if it has one.
@@ -63,8 +82,6 @@ fn folder(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use pollux_sandbox::Needs;
-
     use super::*;
 
     fn plan(spec: &str) -> Plan {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
-use pollux::disk::spec::SpecError;
+use pollux::disk::spec::{Elsewhere, SpecError};
 use pollux::disk::{PollScope, Spec};
 use serde::Deserialize;
 
@@ -14,7 +14,6 @@ use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
 use crate::passed::Passed;
 use crate::rights::Rights;
-use pollux::Drivers;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -282,14 +281,18 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Opens the disk, and limits it as its group in `groups` says.
+    /// Opens the disk, by `elsewhere` where that knows how, and limits it as its group in `groups` says.
     ///
     /// # Errors
     ///
     /// When it cannot be opened.
-    pub fn open(self, groups: &mut Groups) -> Result<Arc<Device>, Error> {
+    pub fn open(
+        self,
+        groups: &mut Groups,
+        elsewhere: &dyn Elsewhere,
+    ) -> Result<Arc<Device>, Error> {
         let limiter = groups.limiter(self.limit_group.as_deref(), self.limits)?;
-        let disk = self.disk.open_with(&self.how, &Drivers)?;
+        let disk = self.disk.open_with(&self.how, elsewhere)?;
         let device = Device::new(disk, self.options).limited_by(limiter);
         device.observation().set_latencies(self.latencies);
         Ok(Arc::new(device))

@@ -20,7 +20,13 @@ pub struct File {
     /// What holds for the whole process.
     #[serde(default)]
     pub process: ProcessArgs,
+    /// Folders with the images and sockets of disks that are added later.
+    #[serde(default)]
+    pub disk_folder: Vec<PathBuf>,
+    /// The file that lists these disks.
+    pub state: Option<PathBuf>,
     /// The disks.
+    #[serde(default)]
     pub disk: Vec<ExportArgs>,
 }
 
@@ -61,7 +67,9 @@ pub enum BadFile {
         socket: PathBuf,
     },
     /// It names no disk.
-    #[error("{path} describes no disk; add a [[disk]] section (see dist/pollux.toml)")]
+    #[error(
+        "{path} describes no disk; add a [[disk]] section (see dist/pollux.toml), or a disk-folder for disks that are added later"
+    )]
     NoDisk {
         /// Its path.
         path: String,
@@ -85,7 +93,7 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
         remedy: remedy(text, &error),
         source: Box::new(error),
     })?;
-    if file.disk.is_empty() {
+    if file.disk.is_empty() && file.disk_folder.is_empty() {
         return Err(BadFile::NoDisk { path: name() });
     }
     let mut served = HashMap::new();

@@ -29,3 +29,6 @@ pub use program::main;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod plan;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod requests;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pollux::device::{Limited, Limiter, Limits, Rate};
 use pollux::disk::spec::Size;
@@ -121,6 +121,11 @@ impl DiskLimits {
         ]
     }
 
+    /// Is nothing limited?
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// All that are set, by their words.
     pub fn by_word(mut self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
@@ -232,9 +237,9 @@ impl TryFrom<String> for LimitsOption {
     }
 }
 
-/// Limits that several disks share, by the names of their groups.
+/// Limits that several disks share, by the names of their groups. A group is forgotten with its last disk.
 #[derive(Debug, Default)]
-pub struct Groups(HashMap<String, Arc<Limiter>>);
+pub struct Groups(HashMap<String, Weak<Limiter>>);
 
 impl Groups {
     /// What a disk with these `limits` asks, in `group` or for itself.
@@ -244,7 +249,12 @@ impl Groups {
         limits: Limits,
     ) -> Result<Arc<Limiter>, BadLimit> {
         let limiter = match group {
-            Some(group) => Arc::clone(self.0.entry(group.to_owned()).or_default()),
+            Some(group) => {
+                let there = self.0.get(group).and_then(Weak::upgrade);
+                let limiter = there.unwrap_or_default();
+                self.0.insert(group.to_owned(), Arc::downgrade(&limiter));
+                limiter
+            }
             None => Arc::default(),
         };
         let others = limiter.limits();

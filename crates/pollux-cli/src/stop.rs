@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::retry_on_intr;
@@ -19,6 +19,10 @@ pub struct Stop {
     connection: Mutex<Option<UnixStream>>,
 }
 
+/// A frontend uses the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InUse;
+
 impl Stop {
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -29,15 +33,31 @@ impl Stop {
         })
     }
 
-    pub fn stop(&self) {
+    fn connection(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         // It can fail only when it is signalled already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        if let Some(stream) = &*self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+    }
+
+    /// Ends the disk if no frontend is connected. One that connects at this moment is disconnected.
+    pub fn stop_unused(&self) -> Result<(), InUse> {
+        let connection = self.connection();
+        if connection.is_some() {
+            return Err(InUse);
+        }
+        self.tell();
+        Ok(())
+    }
+
+    pub fn stop(&self) {
+        self.tell();
+        if let Some(stream) = &*self.connection() {
             // The session sees the end of it, lets everything end that it has taken, and only then does the
             // frontend see it: one that came back before would hand the same requests to the next process.
             // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
@@ -56,8 +76,7 @@ impl Stop {
 
     /// The process at the other end of the connection, if there is one.
     pub fn frontend(&self) -> Option<UCred> {
-        let connection = self.connection.lock();
-        let connection = connection.unwrap_or_else(PoisonError::into_inner);
+        let connection = self.connection();
         connection
             .as_ref()
             .and_then(|stream| socket_peercred(stream).ok())
@@ -65,10 +84,7 @@ impl Stop {
 
     /// Remembers the connection that `stop` is to end.
     pub fn set(&self, stream: Option<UnixStream>) {
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = stream;
+        *self.connection() = stream;
         if self.stopping() {
             self.stop();
         }

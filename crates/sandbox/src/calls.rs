@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use libc::c_long;
 use pollux_threads::Kind;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, DriverPatience, Main, Opener, Pool, Session, Signals, Watchdog, Worker,
+    Cluster, Control, DriverControl, DriverPatience, Main, Opener, Pool, Session, Signals,
+    Watchdog, Worker,
 };
 
 use table::{EVERY_THREAD, OPENING, STARTING_THREADS, TABLE};

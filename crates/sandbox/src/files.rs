@@ -22,10 +22,10 @@ const NEWEST: ABI = ABI::V9;
 pub fn ruleset(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = nothing()?;
     for folder in plan.removes_in.iter().chain(&plan.opens_in) {
-        ruleset = allow(ruleset, folder, AccessFs::RemoveFile.into())?;
+        ruleset = allow(ruleset, folder, AccessFs::RemoveFile)?;
     }
     for folder in plan.connects_in.iter().chain(&plan.opens_in) {
-        ruleset = allow(ruleset, folder, AccessFs::ResolveUnix.into())?;
+        ruleset = allow(ruleset, folder, AccessFs::ResolveUnix)?;
     }
     Ok(ruleset)
 }
@@ -57,7 +57,7 @@ pub fn ruleset_of_opener(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
         let access = AccessFs::ReadFile | AccessFs::ReadDir;
         ruleset = allow(ruleset, Path::new(told), access)?;
     }
-    allow(ruleset, Path::new("/proc/locks"), AccessFs::ReadFile.into())
+    allow(ruleset, Path::new("/proc/locks"), AccessFs::ReadFile)
 }
 
 fn nothing() -> Result<RulesetCreated, RulesetError> {

@@ -41,7 +41,7 @@ impl Inside {
         if args.rw.reads() && args.verify.is_none() {
             warn_of_holes(&offer.disk);
         }
-        let device = offer.open(&mut Groups::default())?;
+        let device = offer.open(&mut Groups::default(), &pollux::Drivers)?;
         let tuning = args.process.tuning()?;
         let threads = usize::from(args.process.threads.unwrap_or(1));
         let workers = Workers::start(threads, cpus, tuning);

@@ -1,5 +1,6 @@
 //! Asks a daemon over its control socket.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 
 use super::LONGEST_ANSWER;
+use super::passing::Passing;
 use super::problem::Problem;
 
 /// How long a daemon may take: longer than it lets others take.
@@ -41,78 +43,80 @@ pub enum NoAnswer {
 
 /// What `GET path` answers at `socket`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
-    parsed(&text(socket, path)?)
+    read(&text(socket, path)?)
 }
 
 /// As [`get`], of what is no JSON.
 pub fn text(socket: &Path, path: &str) -> Result<Bytes, NoAnswer> {
-    let request = Request::get(path).header("Host", "pollux");
-    send(socket, request.body(Full::default()))
-}
-
-/// `DELETE path` at `socket`.
-pub fn delete(socket: &Path, path: &str) -> Result<(), NoAnswer> {
-    let request = Request::delete(path).header("Host", "pollux");
-    send(socket, request.body(Full::default()))?;
-    Ok(())
-}
-
-/// What `PUT path` with this body answers at `socket`.
-pub fn put<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
-    change(socket, Request::put(path), "application/json", body)
+    send(socket, bare(Request::get(path)), None)
 }
 
 /// What `POST path` with this body answers at `socket`.
 pub fn post<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
-    change(socket, Request::post(path), "application/json", body)
+    let request = with(Request::post(path), "application/json", body);
+    read(&send(socket, request, None)?)
 }
 
 /// What `PATCH path` with this body answers at `socket`.
 pub fn patch<T: DeserializeOwned>(socket: &Path, path: &str, body: &Value) -> Result<T, NoAnswer> {
-    change(
-        socket,
-        Request::patch(path),
-        "application/merge-patch+json",
-        body,
-    )
+    let request = with(Request::patch(path), "application/merge-patch+json", body);
+    read(&send(socket, request, None)?)
 }
 
-fn change<T: DeserializeOwned>(
+/// What `PUT path` with this body answers at `socket`. The descriptor goes with it.
+pub fn put<T: DeserializeOwned>(
     socket: &Path,
-    request: Builder,
-    content: &str,
+    path: &str,
     body: &Value,
+    passed: Option<OwnedFd>,
 ) -> Result<T, NoAnswer> {
-    let request = request
-        .header("Host", "pollux")
-        .header("Content-Type", content);
-    parsed(&send(socket, request.body(Full::from(body.to_string())))?)
+    let request = with(Request::put(path), "application/json", body);
+    read(&send(socket, request, passed)?)
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, NoAnswer> {
+/// Has `path` removed at `socket`.
+pub fn delete(socket: &Path, path: &str) -> Result<(), NoAnswer> {
+    send(socket, bare(Request::delete(path)), None).map(drop)
+}
+
+type Asked = hyper::http::Result<Request<Full<Bytes>>>;
+
+fn bare(request: Builder) -> Asked {
+    request.header("Host", "pollux").body(Full::default())
+}
+
+fn with(request: Builder, content: &str, body: &Value) -> Asked {
+    let request = request.header("Host", "pollux");
+    let request = request.header("Content-Type", content);
+    request.body(Full::from(body.to_string()))
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, NoAnswer> {
     serde_json::from_slice(body).map_err(|error| NoAnswer::Speech(error.into()))
 }
 
-fn send(
-    socket: &Path,
-    request: hyper::http::Result<Request<Full<Bytes>>>,
-) -> Result<Bytes, NoAnswer> {
+/// The body of the answer.
+fn send(socket: &Path, request: Asked, passed: Option<OwnedFd>) -> Result<Bytes, NoAnswer> {
     let request = request.map_err(|error| NoAnswer::Speech(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(NoAnswer::Connect)?;
     runtime.block_on(async {
-        let asked = tokio::time::timeout(PATIENCE, ask(socket, request));
+        let asked = tokio::time::timeout(PATIENCE, ask(socket, request, passed));
         let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
         if is_ok {
             return Ok(body);
         }
-        Err(NoAnswer::Problem(parsed(&body)?))
+        Err(NoAnswer::Problem(read(&body)?))
     })
 }
 
-async fn ask(socket: &Path, request: Request<Full<Bytes>>) -> Result<(bool, Bytes), NoAnswer> {
+async fn ask(
+    socket: &Path,
+    request: Request<Full<Bytes>>,
+    passed: Option<OwnedFd>,
+) -> Result<(bool, Bytes), NoAnswer> {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
     let speech = |error: hyper::Error| NoAnswer::Speech(error.into());
     let stream = UnixStream::connect(socket)
@@ -121,7 +125,9 @@ async fn ask(socket: &Path, request: Request<Full<Bytes>>) -> Result<(bool, Byte
             NotFound | ConnectionRefused => NoAnswer::Absent(socket.display().to_string()),
             _ => NoAnswer::Connect(error),
         })?;
-    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(speech)?;
+    let (mut sender, connection) = handshake(TokioIo::new(Passing::sending(stream, passed)))
+        .await
+        .map_err(speech)?;
     let driven = tokio::spawn(connection);
     let answer = sender.send_request(request).await.map_err(speech)?;
     let is_ok = answer.status().is_success();

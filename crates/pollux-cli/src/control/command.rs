@@ -13,9 +13,12 @@ use super::sockets::{Sockets, find};
 use super::table::{Align, bytes, table};
 use crate::log::chain;
 
+mod add;
 mod limit;
 mod resize;
 mod trace;
+
+use add::AddArgs;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -39,6 +42,17 @@ pub struct DiskArgs {
 enum Action {
     /// The disks of all daemons
     List,
+    /// Add a disk to a daemon that has a --disk-folder; the same once more changes nothing
+    Add(Box<AddArgs>),
+    /// Remove a disk that no guest uses
+    Remove {
+        /// The disk
+        name: String,
+
+        /// Also one that a guest uses: it is disconnected once all is done that it has asked for
+        #[arg(long)]
+        force: bool,
+    },
     /// Make a disk larger while it is used; its guest sees the new size at once
     Resize {
         /// The disk
@@ -115,47 +129,15 @@ struct Counted {
 
 /// Does what the arguments say.
 pub fn run(args: &DiskArgs) -> Result<(), Error> {
+    if let Action::Add(what) = &args.action {
+        let added = add::add(what, args.control.as_deref())?;
+        return print(&match args.output {
+            Output::Json => json(&added)?,
+            Output::Table => list(&[added]),
+        });
+    }
     let (disks, failed) = ask_all(args.control.as_deref())?;
-    let text = match &args.action {
-        Action::List => match args.output {
-            Output::Json => json(&disks)?,
-            Output::Table => list(&disks),
-        },
-        Action::Resize { name, size } => {
-            let resized = resize::resize(one(&disks, name)?, size.map(|size| size.0))?;
-            match args.output {
-                Output::Json => json(&resized)?,
-                Output::Table => list(&[resized]),
-            }
-        }
-        Action::Limit { name, limits } => {
-            let limited = limit::change(one(&disks, name)?, limits)?;
-            match args.output {
-                Output::Json => json(&limited)?,
-                Output::Table => limit::show(&limited.disk),
-            }
-        }
-        Action::Latencies { name, wanted } => {
-            let changed = limit::latencies(one(&disks, name)?, *wanted == Switch::On)?;
-            match args.output {
-                Output::Json => json(&changed)?,
-                Output::Table => list(&[changed]),
-            }
-        }
-        Action::Trace { name, order } => {
-            let text = trace::trace(one(&disks, name)?, order, args.output == Output::Json)?;
-            io::stdout().write_all(&text)?;
-            String::new()
-        }
-        Action::Stats { name } => {
-            let counted = count(&disks, name.as_deref())?;
-            match args.output {
-                Output::Json => json(&counted)?,
-                Output::Table => counters(&counted),
-            }
-        }
-    };
-    io::stdout().write_all(text.as_bytes())?;
+    print(&act(args, &disks)?)?;
     if failed == 0 {
         Ok(())
     } else {
@@ -163,11 +145,69 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
     }
 }
 
+fn print(text: &str) -> Result<(), Error> {
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+/// Does that with one of the `disks`, or with all, and says what has come of it.
+fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
+    Ok(match &args.action {
+        Action::Add(_) => unreachable!("it is not among them"),
+        Action::List => match args.output {
+            Output::Json => json(&disks)?,
+            Output::Table => list(disks),
+        },
+        Action::Remove { name, force } => {
+            let removed = one(disks, name)?;
+            add::remove(removed, *force)?;
+            match args.output {
+                Output::Json => json(removed)?,
+                Output::Table => list(std::slice::from_ref(removed)),
+            }
+        }
+        Action::Resize { name, size } => {
+            let resized = resize::resize(one(disks, name)?, size.map(|size| size.0))?;
+            match args.output {
+                Output::Json => json(&resized)?,
+                Output::Table => list(&[resized]),
+            }
+        }
+        Action::Limit { name, limits } => {
+            let limited = limit::change(one(disks, name)?, limits)?;
+            match args.output {
+                Output::Json => json(&limited)?,
+                Output::Table => limit::show(&limited.disk),
+            }
+        }
+        Action::Latencies { name, wanted } => {
+            let changed = limit::latencies(one(disks, name)?, *wanted == Switch::On)?;
+            match args.output {
+                Output::Json => json(&changed)?,
+                Output::Table => list(&[changed]),
+            }
+        }
+        Action::Trace { name, order } => {
+            let text = trace::trace(one(disks, name)?, order, args.output == Output::Json)?;
+            io::stdout().write_all(&text)?;
+            String::new()
+        }
+        Action::Stats { name } => {
+            let counted = count(disks, name.as_deref())?;
+            match args.output {
+                Output::Json => json(&counted)?,
+                Output::Table => counters(&counted),
+            }
+        }
+    })
+}
+
+/// What a daemon did not do, and which.
+fn named(control: &Path, error: &dyn std::error::Error) -> Error {
+    format!("--control {}: {}", control.display(), chain(error)).into()
+}
+
 /// The disks of all daemons that were asked, and how many of these did not answer.
 fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
-    let named = |path: &Path, error: &dyn std::error::Error| -> Error {
-        format!("--control {}: {}", path.display(), chain(error)).into()
-    };
     let found =
         find(asked).map_err(|error| format!("cannot search for control sockets: {error}"))?;
     let (folder, sockets) = match found {
@@ -238,10 +278,7 @@ fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
                 control: listed.control.clone(),
                 stats,
             }),
-            Err(error) => {
-                let at = listed.control.display();
-                return Err(format!("--control {at}: {}", chain(&error)).into());
-            }
+            Err(error) => return Err(named(&listed.control, &error)),
         }
     }
     Ok(counted)

@@ -1,13 +1,22 @@
 //! The control plane: `pollux serve --control PATH` answers HTTP/1.1 with JSON, and `pollux disk` asks.
 //!
 //! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client can
-//! be noticed on a disk. It has no timer while no client is connected.
+//! be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk that is to
+//! be added, a second thread does: see `opener`.
 
+#[cfg(any(test, feature = "fuzzing"))]
+mod bare;
 mod client;
 mod command;
+mod folders;
+mod kept;
 mod metrics;
 mod model;
 mod name;
+mod new_disk;
+mod news;
+mod opener;
+mod passing;
 mod problem;
 mod routes;
 mod server;
@@ -16,8 +25,17 @@ mod state;
 mod table;
 mod top;
 
+#[cfg(feature = "fuzzing")]
+pub use bare::{Bare, Said};
 pub use command::{DiskArgs, run};
+pub use folders::Folders;
+pub use kept::Kept;
 pub use name::{name, unique};
+pub use new_disk::NewDisk;
+pub use news::{Happening, News, spread, tell};
+pub use opener::Starting;
+#[cfg(feature = "fuzzing")]
+pub use routes::Reach;
 pub use server::Control;
 pub use state::{Served, State};
 pub use top::{TopArgs, run as top};

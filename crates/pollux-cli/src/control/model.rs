@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::news::Happening;
 use crate::limits::DiskLimits;
 
 mod observed;
@@ -49,6 +50,9 @@ pub struct Disk {
     /// Are the times of its requests counted?
     #[serde(default)]
     pub latencies: bool,
+    /// Was it added while the daemon ran?
+    #[serde(default)]
+    pub added: bool,
 }
 
 /// What is to be changed of a disk.
@@ -247,6 +251,29 @@ pub struct Health {
     pub disks: usize,
     /// To how many of them a frontend is connected.
     pub connected: usize,
+    /// The disks of the state file that could not be opened when the daemon started.
+    #[serde(default)]
+    pub missing: Vec<String>,
+}
+
+/// What has happened, as `GET /v1/events` tells it.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "server-sent events call it that")]
+pub struct Event {
+    /// What kind of thing.
+    pub event: Happening,
+    /// The disk's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The disk as it is now, unless it has gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+    /// A warning or an error, in the words of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How much the client was too slow to be told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
 }
 
 /// What a daemon does.

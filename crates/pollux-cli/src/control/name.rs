@@ -39,7 +39,8 @@ pub fn unique<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), BadNam
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Can a disk be called that?
+pub fn is_name(name: &str) -> bool {
     (1..=LONGEST).contains(&name.len()) && !name.starts_with('.') && name.chars().all(is_plain)
 }
 

@@ -4,6 +4,8 @@ use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::limits::BadLimit;
+
 /// Why there is no answer (RFC 9457, `application/problem+json`).
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
@@ -32,6 +34,39 @@ impl Problem {
             detail: detail.into(),
             field: None,
             remedy: remedy.into(),
+        }
+    }
+
+    /// As an error says it: what is wrong, and after a semicolon what to do.
+    pub fn said(status: StatusCode, error: &str) -> Self {
+        let (detail, remedy) = error
+            .split_once("; ")
+            .unwrap_or((error, "see to it, then ask again"));
+        Self::new(status, detail, remedy)
+    }
+
+    /// A limit that cannot be.
+    pub fn of_limit(error: &BadLimit) -> Self {
+        let problem = Self::said(StatusCode::BAD_REQUEST, &error.to_string());
+        match error.field() {
+            Some(field) => problem.of(&field),
+            None => problem,
+        }
+    }
+
+    /// What the command line would say of an option, of the field that is called like it.
+    pub fn of_option(error: &dyn std::error::Error) -> Self {
+        let said = error.to_string();
+        let option = said.strip_prefix("--").and_then(|said| {
+            let end =
+                said.find(|character: char| !character.is_ascii_alphabetic() && character != '-')?;
+            Some((said[..end].replace('-', "_"), &said[end..]))
+        });
+        match option {
+            Some((field, rest)) => {
+                Self::said(StatusCode::BAD_REQUEST, &format!("{field}{rest}")).of(&field)
+            }
+            None => Self::said(StatusCode::BAD_REQUEST, &said),
         }
     }
 

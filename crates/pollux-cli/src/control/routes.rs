@@ -1,6 +1,11 @@
 //! What can be asked, and how it is answered. The description for others is made from here: `/openapi.json`.
 
-use http_body_util::Full;
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
@@ -10,20 +15,25 @@ use utoipa::OpenApi;
 
 use super::metrics;
 use super::model::{
-    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Frontend, Health, Latency,
+    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Event, Frontend, Health, Latency,
     Outcomes, QueueCounters, Requests, Resize, Status, TraceOrder, TraceState, TracedRequest,
     Worker, Workers,
 };
+use super::new_disk::NewDisk;
+use super::news::Happening;
 use super::problem::Problem;
 use super::state::{Served, State};
 use crate::limits::DiskLimits;
+use crate::serve::One;
 
+mod disk;
+mod events;
 mod limit;
 mod resize;
 mod trace;
 
 /// An answer.
-pub type Answer = Response<Full<Bytes>>;
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The interface, described.
 #[derive(OpenApi)]
@@ -35,6 +45,9 @@ pub type Answer = Response<Full<Bytes>>;
     paths(
         disks,
         disk,
+        disk::put,
+        disk::delete,
+        events,
         limit::patch,
         resize::post,
         trace::put,
@@ -57,9 +70,12 @@ pub type Answer = Response<Full<Bytes>>;
         DiskLimits,
         DiskStats,
         Disks,
+        Event,
         Frontend,
+        Happening,
         Health,
         Latency,
+        NewDisk,
         Outcomes,
         Problem,
         QueueCounters,
@@ -84,34 +100,47 @@ pub enum Reach {
     Metrics,
 }
 
+/// A request that may change something.
+pub struct Change<'a> {
+    pub method: &'a Method,
+    pub path: &'a str,
+    pub query: Option<&'a str>,
+    pub body: &'a [u8],
+    /// A descriptor that came with it.
+    pub image: Option<OwnedFd>,
+}
+
 /// Answers a request that changes something, whose body is needed for that. `None`: it changes nothing.
-pub fn change(
-    state: &State,
-    reach: Reach,
-    method: &Method,
-    path: &str,
-    body: &[u8],
-) -> Option<Answer> {
+pub async fn change(state: &State, reach: Reach, asked: Change<'_>) -> Option<Answer> {
     if reach != Reach::Everything {
         return None;
     }
+    let Change { path, body, .. } = asked;
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
-    let changed = match (method.as_str(), &parts[..]) {
+    let changed = match (asked.method.as_str(), &parts[..]) {
         ("POST", ["v1", "disks", name, "resize"]) => {
             resize::post(state, name, body).map(|disk| json(&disk))
         }
-        ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body).map(|disk| json(&disk)),
+        ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body)
+            .await
+            .map(|disk| json(&disk)),
         ("PUT", ["v1", "disks", name, "trace"]) => {
             trace::put(state, name, body).map(|trace| json(&trace))
         }
         ("DELETE", ["v1", "disks", name, "trace"]) => trace::delete(state, name),
+        ("PUT", ["v1", "disks", name]) => disk::put(state, name, body, asked.image)
+            .await
+            .map(|(status, disk)| respond(status, JSON, written(&disk))),
+        ("DELETE", ["v1", "disks", name]) => disk::delete(state, name, asked.query)
+            .await
+            .map(|status| respond(status, JSON, Bytes::new())),
         _ => return None,
     };
     Some(changed.unwrap_or_else(|problem| refuse(&problem)))
 }
 
 /// Answers a request that changes nothing, whatever its body is.
-pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
+pub fn answer<B>(state: &Arc<State>, reach: Reach, request: &Request<B>) -> Answer {
     let (method, path) = (request.method(), request.uri().path());
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     let found = match parts[..] {
@@ -122,13 +151,14 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
             "GET /metrics is all that this address answers",
         ))),
         ["v1", "disks"] => Ok(json(&disks(state))),
-        ["v1", "disks", name] => named(state, name).map(|served| json(&disk(served))),
+        ["v1", "disks", name] => named(state, name).map(|served| json(&disk(&served))),
         ["v1", "disks", name, "trace"] => trace::get(state, name).map(|trace| json(&trace)),
         ["v1", "disks", name, "trace", "jsonl"] => trace::jsonl(state, name),
         ["v1", "disks", name, "trace", "blkparse"] => trace::blkparse(state, name),
-        ["v1", "disks", name, "stats"] => named(state, name).map(|served| json(&stats(served))),
+        ["v1", "disks", name, "stats"] => named(state, name).map(|served| json(&stats(&served))),
         ["v1", "workers"] => Ok(json(&workers(state))),
         ["v1", "health"] => Ok(json(&health(state))),
+        ["v1", "events"] => Ok(events(state)),
         ["openapi.json"] => Ok(description()),
         ["v1", "disks", _, "resize"] => return wrong_method(method, path, "use POST", "POST"),
         _ => Err(Box::new(Problem::new(
@@ -141,9 +171,10 @@ pub fn answer<B>(state: &State, reach: Reach, request: &Request<B>) -> Answer {
         // It was made for nothing, which is cheap, and tells a wrong path from a wrong method.
         Ok(_) if ![Method::GET, Method::HEAD].contains(method) => {
             let (remedy, allowed) = match parts[..] {
-                ["v1", "disks", _] if reach == Reach::Everything => {
-                    ("use GET, or PATCH to change it", "GET, HEAD, PATCH")
-                }
+                ["v1", "disks", _] if reach == Reach::Everything => (
+                    "use GET, PUT, PATCH or DELETE",
+                    "GET, HEAD, PUT, PATCH, DELETE",
+                ),
                 ["v1", "disks", _, "trace"] if reach == Reach::Everything => (
                     "use PUT to start a trace, GET to look at it, DELETE to end it",
                     "GET, HEAD, PUT, DELETE",
@@ -178,15 +209,24 @@ pub fn too_large(most: usize) -> Answer {
     ))
 }
 
-fn named<'a>(state: &'a State, name: &str) -> Result<&'a Served, Box<Problem>> {
-    state.disk(name).ok_or_else(|| {
-        let problem = Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no disk `{name}`"),
-            "GET /v1/disks lists the disks",
-        );
-        Box::new(problem.of("name"))
-    })
+/// The answer to a request with more descriptors than one.
+pub fn too_many() -> Answer {
+    let detail = "more than one descriptor came with this request";
+    let problem = Problem::new(StatusCode::BAD_REQUEST, detail, "send one image at a time");
+    refuse(&problem.of("passed"))
+}
+
+fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Box<Problem>> {
+    state.disk(name).ok_or_else(|| unknown(name).into())
+}
+
+fn unknown(name: &str) -> Problem {
+    let problem = Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("there is no disk `{name}`"),
+        "GET /v1/disks lists the disks",
+    );
+    problem.of("name")
 }
 
 /// All disks.
@@ -235,6 +275,17 @@ fn health(state: &State) -> Health {
     state.health()
 }
 
+/// What happens, as server-sent events, for as long as the client listens. Each has the kind as its `event`, and as its
+/// `data` an `Event`.
+#[utoipa::path(
+    get, path = "/v1/events",
+    responses((status = 200, body = Event, content_type = "text/event-stream"))
+)]
+fn events(state: &Arc<State>) -> Answer {
+    let body = events::Events::new(Arc::clone(state));
+    with_headers(StatusCode::OK, "text/event-stream", body.boxed_unsync())
+}
+
 /// All counters, for Prometheus: `OpenMetrics` for clients that accept it, else Prometheus' older text format.
 #[utoipa::path(
     get, path = "/metrics",
@@ -265,8 +316,10 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(object.into())
 }
 
+const JSON: &str = "application/json";
+
 fn json(body: &impl Serialize) -> Answer {
-    respond(StatusCode::OK, "application/json", written(body))
+    respond(StatusCode::OK, JSON, written(body))
 }
 
 fn refuse(problem: &Problem) -> Answer {
@@ -283,7 +336,15 @@ fn written(body: &impl Serialize) -> Bytes {
 }
 
 fn respond(status: StatusCode, content: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
+    with_headers(status, content, Full::new(body).boxed_unsync())
+}
+
+fn with_headers(
+    status: StatusCode,
+    content: &'static str,
+    body: UnsyncBoxBody<Bytes, Infallible>,
+) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));

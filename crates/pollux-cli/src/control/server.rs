@@ -1,7 +1,8 @@
 //! The control socket and the thread that answers on it.
 //!
-//! A connection carries one request and has a few seconds, however slow its client is. So many are open at once; one more
-//! closes the oldest, so clients that say nothing keep no others away. What clients may make us keep is thereby bounded.
+//! A connection carries one request and has a few seconds, however slow its client is; only one that listens to events
+//! stays. So many are open at once; one more closes the oldest, so clients that say nothing keep no others away. What
+//! clients may make us keep is thereby bounded.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,11 +12,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
@@ -29,7 +31,8 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::routes::{self, Reach};
+use super::passing::{Passing, Received};
+use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
 use crate::export::Endpoint;
 use crate::inherited::Inherited;
@@ -42,6 +45,8 @@ type Error = Box<dyn std::error::Error>;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many there are at once.
 const MOST_CONNECTIONS: usize = 32;
+/// How many of them may stay, to listen to events.
+const MOST_LISTENERS: usize = 8;
 /// The longest head of a request, in bytes.
 const LONGEST_HEAD: usize = 16 << 10;
 /// The longest body, in bytes.
@@ -186,38 +191,62 @@ fn serve(
     })
 }
 
+/// A connection that is open.
+struct Open {
+    task: AbortHandle,
+    /// Does it stay, as the client listens to events?
+    stays: Arc<AtomicBool>,
+}
+
 impl Door {
     /// Takes the next client, and answers it in a task of its own.
-    async fn next(&self, state: Arc<State>) -> io::Result<AbortHandle> {
+    async fn next(&self, state: Arc<State>) -> io::Result<Open> {
+        let stays = Arc::new(AtomicBool::new(false));
+        let staying = Arc::clone(&stays);
         let answered = match self {
             Self::Control(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let peer = socket_peercred(&stream).ok();
+                let received = Received::default();
+                let stream = Passing::receiving(stream, received.clone());
                 tokio::spawn(async move {
-                    converse(stream, &peer, Reach::Everything, &state).await;
+                    let asking = Asking {
+                        peer: &peer,
+                        reach: Reach::Everything,
+                        received,
+                        stays: &staying,
+                    };
+                    converse(stream, asking, &state).await;
                 })
             }
             Self::Metrics(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                tokio::spawn(async move { converse(stream, &peer, Reach::Metrics, &state).await })
+                tokio::spawn(async move {
+                    let received = Received::default();
+                    let asking = Asking {
+                        peer: &peer,
+                        reach: Reach::Metrics,
+                        received,
+                        stays: &staying,
+                    };
+                    converse(stream, asking, &state).await;
+                })
             }
         };
-        Ok(answered.abort_handle())
+        let task = answered.abort_handle();
+        Ok(Open { task, stays })
     }
 }
 
 async fn accept(door: Door, state: Arc<State>) {
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<Open> = VecDeque::new();
     loop {
         match door.next(Arc::clone(&state)).await {
             Ok(connection) => {
-                open.retain(|connection| !connection.is_finished());
+                open.retain(|connection| !connection.task.is_finished());
                 open.push_back(connection);
-                if open.len() > MOST_CONNECTIONS
-                    && let Some(oldest) = open.pop_front()
-                {
-                    oldest.abort();
-                }
+                close_oldest(&mut open, false, MOST_CONNECTIONS);
+                close_oldest(&mut open, true, MOST_LISTENERS);
             }
             Err(error) => {
                 tracing::error!(%error, "cannot accept a control connection; trying again in a second");
@@ -227,42 +256,88 @@ async fn accept(door: Door, state: Arc<State>) {
     }
 }
 
+/// Of those that stay or do not, leaves `most` open.
+fn close_oldest(open: &mut VecDeque<Open>, stays: bool, most: usize) {
+    let kind = |connection: &Open| connection.stays.load(Ordering::Relaxed) == stays;
+    if open.iter().filter(|connection| kind(connection)).count() > most
+        && let Some(oldest) = open.iter().position(kind)
+        && let Some(oldest) = open.remove(oldest)
+    {
+        oldest.task.abort();
+    }
+}
+
+/// Who asks, and for what.
+struct Asking<'a, P> {
+    peer: &'a P,
+    reach: Reach,
+    received: Received,
+    stays: &'a AtomicBool,
+}
+
 /// Answers one request.
-async fn converse<S>(stream: S, peer: &impl Debug, reach: Reach, state: &State)
+async fn converse<S, P>(stream: S, asking: Asking<'_, P>, state: &Arc<State>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    P: Debug,
 {
-    let service = service_fn(async |request: Request<Incoming>| {
-        let (head, body) = request.into_parts();
-        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
-        let is_change = ![Method::GET, Method::HEAD].contains(&method);
-        // Of a question the body is not read.
-        let body = if is_change {
-            match Limited::new(body, LONGEST_BODY).collect().await {
-                Ok(body) => body.to_bytes(),
-                Err(_) => return Ok::<_, Infallible>(routes::too_large(LONGEST_BODY)),
-            }
-        } else {
-            Bytes::new()
-        };
-        let changed = routes::change(state, reach, &method, &path, &body);
-        if changed.is_some() {
-            tracing::info!(?peer, %method, path, body = %String::from_utf8_lossy(&body), "control change");
-        }
-        let request = Request::from_parts(head, ());
-        let answer = changed.unwrap_or_else(|| routes::answer(state, reach, &request));
-        let status = answer.status().as_u16();
-        tracing::debug!(?peer, %method, path, status, "control request");
-        Ok::<_, Infallible>(answer)
-    });
+    let peer = asking.peer;
+    let service = service_fn(|request| respond(request, &asking, state));
     let connection = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(LONGEST_HEAD)
         .max_headers(MOST_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(PATIENCE, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(?peer, %error, "a control connection broke"),
-        Err(_) => tracing::debug!(?peer, "a control connection took too long"),
+    let mut connection = std::pin::pin!(connection);
+    let ended = match tokio::time::timeout(PATIENCE, connection.as_mut()).await {
+        Err(_) if asking.stays.load(Ordering::Relaxed) => connection.await,
+        Err(_) => return tracing::debug!(?peer, "a control connection took too long"),
+        Ok(ended) => ended,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(?peer, %error, "a control connection broke");
     }
+}
+
+async fn respond<P: Debug>(
+    request: Request<Incoming>,
+    asking: &Asking<'_, P>,
+    state: &Arc<State>,
+) -> Result<Answer, Infallible> {
+    let Asking { peer, reach, .. } = asking;
+    let (head, body) = request.into_parts();
+    let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+    let is_change = ![Method::GET, Method::HEAD].contains(&method);
+    // Of a question the body is not read.
+    let body = if is_change {
+        match Limited::new(body, LONGEST_BODY).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(_) => return Ok(routes::too_large(LONGEST_BODY)),
+        }
+    } else {
+        Bytes::new()
+    };
+    let Ok(image) = asking.received.take() else {
+        return Ok(routes::too_many());
+    };
+    let asked = Change {
+        method: &method,
+        path: &path,
+        query: head.uri.query(),
+        body: &body,
+        image,
+    };
+    let changed = routes::change(state, *reach, asked).await;
+    if let Some(answer) = &changed {
+        let (query, status) = (head.uri.query(), answer.status().as_u16());
+        let body = String::from_utf8_lossy(&body);
+        tracing::info!(?peer, %method, path, query, %body, status, "control change");
+    }
+    let request = Request::from_parts(head, ());
+    let answer = changed.unwrap_or_else(|| routes::answer(state, *reach, &request));
+    let is_stream = answer.body().size_hint().exact().is_none();
+    asking.stays.store(is_stream, Ordering::Relaxed);
+    let status = answer.status().as_u16();
+    tracing::debug!(?peer, %method, path, status, "control request");
+    Ok(answer)
 }

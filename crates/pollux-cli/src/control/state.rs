@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use nix::time::{ClockId, clock_gettime};
 use pollux::device::Device;
-use pollux::disk::Access;
+use pollux::disk::{Access, Subscription};
 use pollux::stats::{Snapshot, WorkerSnapshot};
 
 use super::model::{
     Count, Counters, Disk, DiskStats, Frontend, Health, Latency, QueueCounters, Status, Worker,
 };
+use super::new_disk::NewDisk;
+use super::opener::Opener;
+use crate::serve::{Disks, Look, One};
 use crate::stop::Stop;
 
 /// A disk that is served.
@@ -25,11 +28,18 @@ pub struct Served {
     pub limit_group: Option<String>,
     /// Knows its frontend.
     pub stop: Arc<Stop>,
+    /// As it was added. `None`: the process began with it.
+    pub added: Option<NewDisk>,
+    /// Has those told who listen to events.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub resizes: Option<Subscription>,
 }
 
 /// The process.
 pub struct State {
-    disks: Vec<Served>,
+    disks: Arc<Disks>,
+    /// Opens those that are added, if any may be.
+    opener: Option<Opener>,
     /// Who serves the disks.
     workers: Arc<pollux::device::Workers>,
     /// Their threads.
@@ -41,12 +51,14 @@ pub struct State {
 
 impl State {
     pub fn new(
-        disks: Vec<Served>,
+        disks: Arc<Disks>,
         workers: Arc<pollux::device::Workers>,
         cpus: Vec<usize>,
+        opener: Option<Opener>,
     ) -> Self {
         Self {
             disks,
+            opener,
             threads: workers.threads(),
             workers,
             cpus,
@@ -54,12 +66,22 @@ impl State {
         }
     }
 
-    pub fn disks(&self) -> &[Served] {
+    /// The disks at this moment.
+    pub fn disks(&self) -> Look<'_> {
+        self.disks.look()
+    }
+
+    pub fn disk(&self, name: &str) -> Option<One<'_>> {
+        self.disks.find(name)
+    }
+
+    /// Where they come and go.
+    pub fn all(&self) -> &Disks {
         &self.disks
     }
 
-    pub fn disk(&self, name: &str) -> Option<&Served> {
-        self.disks.iter().find(|disk| disk.name == name)
+    pub fn opener(&self) -> Option<&Opener> {
+        self.opener.as_ref()
     }
 
     /// Has the workers learn of what was changed.
@@ -85,10 +107,10 @@ impl State {
     }
 
     pub fn health(&self) -> Health {
-        let ending = self.disks.iter().any(|disk| disk.stop.stopping());
-        let connected = self.disks.iter().filter(|disk| disk.frontend().is_some());
+        let disks = self.disks();
+        let connected = disks.iter().filter(|disk| disk.frontend().is_some());
         Health {
-            status: if ending {
+            status: if disks.ending() {
                 Status::Ending
             } else {
                 Status::Serving
@@ -96,8 +118,9 @@ impl State {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            disks: self.disks.len(),
+            disks: disks.len(),
             connected: connected.count(),
+            missing: disks.missing(),
         }
     }
 }
@@ -119,7 +142,19 @@ impl Served {
             limits: self.device.limiter().limits().into(),
             limit_group: self.limit_group.clone(),
             latencies: self.device.observation().is_timed(),
+            added: self.added.is_some(),
         }
+    }
+
+    /// As it is to be added again: as it was, with the limits that it has now.
+    pub fn added(&self) -> Option<NewDisk> {
+        let mut added = self.added.clone()?;
+        // Of a group that others limit, it takes what these say.
+        if added.limit_group.is_none() || !added.limits.is_empty() {
+            added.limits = self.device.limiter().limits().into();
+        }
+        added.latencies = self.device.observation().is_timed();
+        Some(added)
     }
 
     pub fn stats(&self) -> DiskStats {

@@ -2,7 +2,9 @@
 //! (aborting, memory that runs short).
 
 use libc::c_long;
-use pollux_threads::Kind::{Cluster, Control, DriverControl, Main, Opener, Pool, Session, Signals, Worker};
+use pollux_threads::Kind::{
+    Cluster, Control, DriverControl, Main, Opener, Pool, Session, Signals, Worker,
+};
 
 use super::{Need, Row, Rule, When, any, errno, only, row};
 

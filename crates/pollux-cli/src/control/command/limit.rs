@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, Listed};
+use super::{Error, Listed, named};
 use crate::control::client::{NoAnswer, get, patch};
 use crate::control::model::Disk;
 use crate::control::table::{Align, bytes, table};
 use crate::limits::change as read;
-use crate::log::chain;
 
 /// Changes the limits of a disk as `words` say; without any, tells what they are.
 pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
@@ -41,10 +40,7 @@ pub fn latencies(listed: &Listed, wanted: bool) -> Result<Listed, Error> {
 }
 
 fn told(listed: &Listed, answer: Result<Disk, NoAnswer>) -> Result<Listed, Error> {
-    let disk = answer.map_err(|error| {
-        let at = listed.control.display();
-        format!("--control {at}: {}", chain(&error))
-    })?;
+    let disk = answer.map_err(|error| named(&listed.control, &error))?;
     Ok(Listed {
         control: listed.control.clone(),
         disk,

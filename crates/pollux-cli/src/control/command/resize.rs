@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, Listed};
+use super::{Error, Listed, named};
 use crate::control::client::post;
-use crate::log::chain;
 
 /// Makes a disk `bytes` large; without a size, has its daemon read how large it has become.
 pub fn resize(listed: &Listed, bytes: Option<u64>) -> Result<Listed, Error> {
@@ -13,10 +12,8 @@ pub fn resize(listed: &Listed, bytes: Option<u64>) -> Result<Listed, Error> {
         || json!({}),
         |bytes: u64| -> Value { json!({ "bytes": bytes }) },
     );
-    let disk = post(&listed.control, &path, &body).map_err(|error| {
-        let at = listed.control.display();
-        format!("--control {at}: {}", chain(&error))
-    })?;
+    let disk =
+        post(&listed.control, &path, &body).map_err(|error| named(&listed.control, &error))?;
     Ok(Listed {
         control: listed.control.clone(),
         disk,

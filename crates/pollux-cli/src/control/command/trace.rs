@@ -39,7 +39,7 @@ pub fn trace(listed: &Listed, order: &Order, lines: bool) -> Result<Bytes, Error
 fn traced(control: &Path, path: &str, order: &Order, lines: bool) -> Result<Bytes, NoAnswer> {
     let Order { seconds, records } = order;
     let body = json!({ "seconds": seconds, "records": records });
-    let mut state: TraceState = put(control, path, &body)?;
+    let mut state: TraceState = put(control, path, &body, None)?;
     let started = state.started_unix_ns;
     while state.running && state.started_unix_ns == started {
         sleep(Duration::from_secs(state.seconds.min(1)));

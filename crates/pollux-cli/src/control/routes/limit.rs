@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{named, object};
 use crate::control::model::{Disk, DiskChange};
+use crate::control::news::{Happening, tell};
 use crate::control::problem::Problem;
 use crate::control::state::State;
 use crate::limits::DiskLimits;
@@ -19,7 +20,17 @@ use crate::limits::DiskLimits;
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
     )
 )]
-pub fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
+pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
+    limit(state, name, body)?;
+    tell(Happening::Limited, name);
+    if let Some(opener) = state.opener() {
+        opener.keep(None).await?;
+    }
+    Ok(named(state, name)?.disk())
+}
+
+/// Changes the limits of a disk, and whether times are counted: all of it or nothing.
+fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Box<Problem>> {
     let served = named(state, name)?;
     let limiter = served.device.limiter();
     let change: DiskChange = object(body).map_err(|error| {
@@ -40,21 +51,15 @@ pub fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem
                 .into());
         }
     };
-    let limits = merged.checked().map_err(|error| {
-        let said = error.to_string();
-        let (detail, remedy) = said.split_once("; ").unwrap_or((&said, "see the book"));
-        let problem = bad(detail, remedy);
-        match error.field() {
-            Some(field) => problem.of(&field),
-            None => problem,
-        }
-    })?;
+    let limits = merged
+        .checked()
+        .map_err(|error| Problem::of_limit(&error))?;
     if let Some(wanted) = change.latencies {
         served.device.observation().set_latencies(wanted);
     }
     limiter.set(limits);
     state.wake_workers();
-    Ok(served.disk())
+    Ok(())
 }
 
 /// `limits` with this change. A limit that is lifted takes its burst with it.

@@ -1,30 +1,24 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use http_body_util::BodyExt;
-use pollux::device::{Device, Options, Tuning, Workers};
 use serde_json::Value;
 
 use super::*;
-use crate::stop::Stop;
+use crate::control::bare::Bare;
 
-fn state() -> State {
-    let disk = "memory:size=1M".parse::<pollux::disk::Spec>().unwrap();
-    let how = pollux::disk::Options::default();
-    let disk = disk.open_with(&how, &pollux::Drivers).unwrap();
-    let options = Options::new("root.sock")
-        .num_queues(2)
-        .queue_size(128)
-        .serial("s");
-    let served = Served {
-        name: "root".to_owned(),
-        socket: "root.sock".to_owned(),
-        device: Arc::new(Device::new(disk, options)),
-        limit_group: None,
-        stop: Arc::new(Stop::new().unwrap()),
-    };
-    let workers = Workers::start(1, &[], Tuning::default()).unwrap();
-    State::new(vec![served], Arc::new(workers), vec![])
+fn change_within(
+    daemon: &Bare,
+    reach: Reach,
+    method: &Method,
+    uri: &str,
+    body: &str,
+) -> Option<(u16, Value)> {
+    let uri: hyper::Uri = uri.parse().unwrap();
+    let (status, _, body) = daemon.change(reach, method, &uri, body.as_bytes())?;
+    Some((status, serde_json::from_slice(&body).unwrap_or_default()))
+}
+
+fn change(daemon: &Bare, method: &Method, uri: &str, body: &str) -> (u16, Value) {
+    change_within(daemon, Reach::Everything, method, uri, body).unwrap()
 }
 
 fn ask(method: &Method, path: &str) -> (StatusCode, String, Value) {
@@ -35,13 +29,9 @@ fn ask(method: &Method, path: &str) -> (StatusCode, String, Value) {
 fn ask_within(reach: Reach, method: &Method, path: &str) -> (StatusCode, String, String) {
     let request = Request::builder().method(method).uri(path);
     let request = request.header(ACCEPT, metrics::OPEN_METRICS);
-    let answer = answer(&state(), reach, &request.body(()).unwrap());
-    let status = answer.status();
-    let content = answer.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let body = runtime.unwrap().block_on(answer.into_body().collect());
-    let body = String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap();
-    (status, content, body)
+    let (status, content, body) = Bare::new().answer(reach, &request.body(()).unwrap());
+    let status = StatusCode::from_u16(status).unwrap();
+    (status, content, String::from_utf8(body).unwrap())
 }
 
 fn described() -> Value {
@@ -110,13 +100,15 @@ fn all_that_is_described_is_answered_as_described() {
         "/v1/disks/{name}/trace",
         "/v1/disks/{name}/trace/blkparse",
         "/v1/disks/{name}/trace/jsonl",
+        "/v1/events",
         "/v1/health",
         "/v1/workers",
     ];
     assert_eq!(names, BTreeSet::from(wanted));
     for (path, about) in paths {
         let is_of_a_trace = path.contains("/trace");
-        if path == "/metrics" || is_of_a_trace || about["get"].is_null() {
+        let is_other = ["/metrics", "/v1/events"].contains(&&**path);
+        if is_other || is_of_a_trace || about["get"].is_null() {
             continue;
         }
         let (status, content, body) = ask(&Method::GET, &path.replace("{name}", "root"));
@@ -138,7 +130,7 @@ fn what_is_not_there_is_a_problem_with_a_remedy() {
         (Method::GET, "/v1/disks/", 404, Some("name")),
         (Method::GET, "/v2", 404, None),
         (Method::GET, "/v1/disks/root/../root", 404, None),
-        (Method::DELETE, "/v1/disks/root", 405, None),
+        (Method::DELETE, "/v1/disks", 405, None),
         (Method::POST, "/v1/health", 405, None),
         (Method::GET, "/v1/disks/root/resize", 405, None),
     ] {
@@ -168,48 +160,37 @@ fn a_disk_tells_what_it_is() {
 
 #[test]
 fn a_disk_that_keeps_its_size_says_so() {
-    let change = |reach, path, body: &[u8]| change(&state(), reach, &Method::POST, path, body);
+    let daemon = Bare::new();
     let path = "/v1/disks/root/resize";
     for (path, body, status) in [
-        (path, &b""[..], StatusCode::CONFLICT),
-        (path, b"{}", StatusCode::CONFLICT),
-        (path, b"{\"bytes\": -1}", StatusCode::BAD_REQUEST),
-        (path, b"\xff", StatusCode::BAD_REQUEST),
-        (path, b"[4096]", StatusCode::BAD_REQUEST),
-        ("/v1/disks/x/resize", b"", StatusCode::NOT_FOUND),
+        (path, "", 409),
+        (path, "{}", 409),
+        (path, "{\"bytes\": -1}", 400),
+        (path, "\u{ff}", 400),
+        (path, "[4096]", 400),
+        ("/v1/disks/x/resize", "", 404),
     ] {
-        let answer = change(Reach::Everything, path, body).unwrap();
-        assert_eq!(answer.status(), status, "{path} {body:?}");
+        let (told, problem) = change(&daemon, &Method::POST, path, body);
+        assert_eq!(told, status, "{path} {body:?}: {problem}");
     }
-    assert!(change(Reach::Metrics, path, b"").is_none());
-    assert!(change(Reach::Everything, "/v1/disks", b"").is_none());
-}
-
-/// What is answered to a change of the disk.
-fn changed(state: &State, method: &Method, path: &str, body: &str) -> (u16, String) {
-    let answer = change(state, Reach::Everything, method, path, body.as_bytes()).unwrap();
-    let status = answer.status().as_u16();
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let body = runtime.unwrap().block_on(answer.into_body().collect());
-    let body = body.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    let metrics = change_within(&daemon, Reach::Metrics, &Method::POST, path, "");
+    assert!(metrics.is_none());
+    let nothing = change_within(&daemon, Reach::Everything, &Method::POST, "/v1/disks", "");
+    assert!(nothing.is_none());
 }
 
 #[test]
 fn a_trace_is_started_told_and_thrown_away() {
-    let (state, all) = (state(), described());
+    let (daemon, all) = (Bare::new(), described());
     let path = "/v1/disks/root/trace";
     let about = &all["paths"]["/v1/disks/{name}/trace"]["put"]["responses"]["200"];
     let told = |path: &str| {
         let request = Request::builder().uri(path).body(()).unwrap();
-        answer(&state, Reach::Everything, &request)
-            .status()
-            .as_u16()
+        daemon.answer(Reach::Everything, &request).0
     };
     assert_eq!(told(path), 404);
     for (body, seconds, records) in [("", 10, 65536), (r#"{"seconds": 7, "records": 3}"#, 7, 3)] {
-        let (status, started) = changed(&state, &Method::PUT, path, body);
-        let started: Value = serde_json::from_str(&started).unwrap();
+        let (status, started) = change(&daemon, &Method::PUT, path, body);
         assert_eq!(status, 200, "{started}");
         assert_eq!(
             (
@@ -236,22 +217,21 @@ fn a_trace_is_started_told_and_thrown_away() {
         (r#"{"second": 1}"#, None),
         ("[]", None),
     ] {
-        let (status, problem) = changed(&state, &Method::PUT, path, body);
-        let problem: Value = serde_json::from_str(&problem).unwrap();
+        let (status, problem) = change(&daemon, &Method::PUT, path, body);
         assert_eq!(status, 400, "{body}");
         assert_eq!(problem["field"].as_str(), field, "{problem}");
     }
     for _ in 0..2 {
-        let gone = changed(&state, &Method::DELETE, path, "");
-        assert_eq!(gone, (204, String::new()));
+        let gone = change(&daemon, &Method::DELETE, path, "");
+        assert_eq!(gone, (204, Value::Null));
         assert_eq!(told(path), 404);
     }
 }
 
 #[test]
 fn times_of_requests_are_counted_while_that_is_wanted() {
-    let state = state();
-    let device = &state.disks()[0].device;
+    let daemon = Bare::new();
+    let is_timed = || daemon.state().disks()[0].device.observation().is_timed();
     for (body, timed) in [
         (r#"{"latencies": true}"#, true),
         (r#"{"latencies": true}"#, true),
@@ -261,40 +241,30 @@ fn times_of_requests_are_counted_while_that_is_wanted() {
             false,
         ),
     ] {
-        let (status, disk) = changed(&state, &Method::PATCH, "/v1/disks/root", body);
-        let disk: Value = serde_json::from_str(&disk).unwrap();
+        let (status, disk) = change(&daemon, &Method::PATCH, "/v1/disks/root", body);
         assert_eq!((status, &disk["latencies"]), (200, &timed.into()));
-        assert_eq!(device.observation().is_timed(), timed);
+        assert_eq!(is_timed(), timed);
     }
-    assert!(!device.limiter().limits().is_empty());
+    assert!(
+        !daemon.state().disks()[0]
+            .device
+            .limiter()
+            .limits()
+            .is_empty()
+    );
     let bad = r#"{"latencies": true, "limits": {"iops_total": 0}}"#;
     assert_eq!(
-        changed(&state, &Method::PATCH, "/v1/disks/root", bad).0,
+        change(&daemon, &Method::PATCH, "/v1/disks/root", bad).0,
         400
     );
-    assert!(!device.observation().is_timed(), "all of it or nothing");
+    assert!(!is_timed(), "all of it or nothing");
 }
 
 #[test]
 fn limits_are_changed_by_merging() {
-    let state = state();
+    let daemon = Bare::new();
     let all = described();
-    let patch = |body: &str| {
-        let path = "/v1/disks/root";
-        let answer = change(
-            &state,
-            Reach::Everything,
-            &Method::PATCH,
-            path,
-            body.as_bytes(),
-        );
-        let answer = answer.unwrap();
-        let status = answer.status().as_u16();
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let body = runtime.unwrap().block_on(answer.into_body().collect());
-        let body: Value = serde_json::from_slice(&body.unwrap().to_bytes()).unwrap();
-        (status, body)
-    };
+    let patch = |body: &str| change(&daemon, &Method::PATCH, "/v1/disks/root", body);
     let about = &all["paths"]["/v1/disks/{name}"]["patch"]["responses"];
     for (body, limits) in [
         (
@@ -357,23 +327,171 @@ fn limits_are_changed_by_merging() {
         assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
         fits(&problem, &all["components"]["schemas"]["Problem"], &all);
     }
-    assert!(state.disks()[0].device.limiter().limits().is_empty());
-    let nobody = change(
-        &state,
-        Reach::Everything,
-        &Method::PATCH,
-        "/v1/disks/x",
-        b"{}",
-    );
-    assert_eq!(nobody.unwrap().status(), StatusCode::NOT_FOUND);
-    let told = change(
-        &state,
+    let (_, disk) = patch("{}");
+    assert_eq!(disk["limits"], serde_json::json!({}));
+    assert_eq!(change(&daemon, &Method::PATCH, "/v1/disks/x", "{}").0, 404);
+    let told = change_within(
+        &daemon,
         Reach::Metrics,
         &Method::PATCH,
         "/v1/disks/root",
-        b"{}",
+        "{}",
     );
     assert!(told.is_none(), "an address for metrics changes nothing");
+}
+
+#[test]
+fn a_disk_is_added_and_removed_as_http_says() {
+    let daemon = Bare::new();
+    let all = described();
+    let about = &all["paths"]["/v1/disks/{name}"];
+    let put =
+        |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
+    let body = r#"{"disk": "memory:size=1M", "limits": {"iops_total": 5}}"#;
+    for status in [201, 200, 200] {
+        let (told, disk) = put("new", body);
+        assert_eq!(told, status, "{disk}");
+        assert_eq!(
+            (&disk["name"], &disk["added"]),
+            (&"new".into(), &true.into())
+        );
+        fits(
+            &disk,
+            &about["put"]["responses"]["200"]["content"]["application/json"]["schema"],
+            &all,
+        );
+    }
+    let socket = daemon.folder().join("new.sock");
+    assert!(socket.exists());
+    let (status, disk) = put(
+        "new",
+        r#"{"disk": "memory:size=1M", "limits": {"iops_total": 7}}"#,
+    );
+    assert_eq!((status, &disk["limits"]["iops_total"]), (200, &7.into()));
+    let (status, _) = change(
+        &daemon,
+        &Method::PATCH,
+        "/v1/disks/new",
+        r#"{"limits": null}"#,
+    );
+    assert_eq!(status, 200);
+    let (status, disk) = put("new", r#"{"disk": "memory:size=1M"}"#);
+    assert_eq!((status, &disk["limits"]), (200, &serde_json::json!({})));
+
+    let delete = |path: &str| change(&daemon, &Method::DELETE, path, "").0;
+    assert_eq!(delete("/v1/disks/new?by=force"), 400);
+    assert_eq!(delete("/v1/disks/new"), 204);
+    assert_eq!(delete("/v1/disks/new"), 404);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_disk_that_is_not_added_is_refused_with_the_field_and_the_remedy() {
+    let daemon = Bare::new();
+    let all = described();
+    let put =
+        |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
+    assert_eq!(put("new", r#"{"disk": "memory:size=1M"}"#).0, 201);
+    for (name, body, status, field) in [
+        ("new", r#"{"disk": "memory:size=2M"}"#, 409, Some("disk")),
+        (
+            "new",
+            r#"{"disk": "memory:size=1M", "serial": "s"}"#,
+            409,
+            Some("serial"),
+        ),
+        ("root", r#"{"disk": "memory:size=1M"}"#, 409, Some("name")),
+        (".x", r#"{"disk": "memory:size=1M"}"#, 400, Some("name")),
+        ("x", r#"{"disk": "nonsense"}"#, 400, Some("disk")),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "num_queues": 0}"#,
+            400,
+            Some("num_queues"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "serial": "123456789012345678901"}"#,
+            400,
+            Some("serial"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_mode": "9"}"#,
+            400,
+            Some("socket_mode"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "limits": {"iops_total": 0}}"#,
+            400,
+            Some("limits.iops_total"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_path": "x.sock"}"#,
+            400,
+            Some("socket_path"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_path": "/x.sock"}"#,
+            403,
+            Some("socket_path"),
+        ),
+        (
+            "x",
+            r#"{"disk": "file:path=/etc/passwd"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "linear:memory:size=1M+/etc/passwd"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "vhost-user:path=/run/x.sock"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "passed": true}"#,
+            400,
+            Some("passed"),
+        ),
+        ("x", r#"{"size": 5}"#, 400, None),
+        ("x", "[]", 400, None),
+        ("x", "", 400, None),
+    ] {
+        let (told, problem) = put(name, body);
+        assert_eq!(told, status, "{body}: {problem}");
+        assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
+        assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
+        fits(&problem, &all["components"]["schemas"]["Problem"], &all);
+    }
+    assert_eq!(daemon.state().disks().len(), 2);
+}
+
+#[test]
+fn a_daemon_without_folders_takes_no_disk_and_keeps_its_last() {
+    let daemon = Bare::with_folders(false);
+    let (status, problem) = change(
+        &daemon,
+        &Method::PUT,
+        "/v1/disks/x",
+        r#"{"disk": "null:size=1G"}"#,
+    );
+    let remedy = problem["remedy"].as_str().unwrap();
+    assert!(
+        status == 403 && remedy.contains("--disk-folder"),
+        "{problem}"
+    );
+    let (status, problem) = change(&daemon, &Method::DELETE, "/v1/disks/root?force=true", "");
+    assert_eq!(status, 409, "{problem}");
 }
 
 #[test]
@@ -393,7 +511,7 @@ fn an_address_for_metrics_tells_nothing_else() {
 
 #[test]
 fn the_older_format_names_counters_by_their_samples() {
-    let (content, text) = metrics::scrape(&state(), "*/*");
+    let (content, text) = metrics::scrape(Bare::new().state(), "*/*");
     assert_eq!(content, metrics::TEXT);
     for line in [
         "# TYPE pollux_worker_cpu_seconds_total counter\n",

@@ -1,0 +1,126 @@
+//! `PUT` and `DELETE /v1/disks/NAME`: disks that come and go while the daemon runs.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use super::{named, object};
+use crate::control::model::Disk;
+use crate::control::name::is_name;
+use crate::control::new_disk::NewDisk;
+use crate::control::opener::Outcome;
+use crate::control::problem::Problem;
+use crate::control::state::State;
+use crate::serve::NotRemoved;
+
+/// How long the answer waits for a disk that is being removed: less than a connection lives.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Adds a disk. The same request once more changes nothing; with other limits it changes these.
+#[utoipa::path(
+    put, path = "/v1/disks/{name}", params(("name" = String, Path, description = "The disk's name")),
+    request_body = NewDisk,
+    responses(
+        (status = 200, body = Disk, description = "It was there"),
+        (status = 201, body = Disk, description = "It is served"),
+        (status = 400, body = Problem, content_type = "application/problem+json", description = "There is no such disk to serve"),
+        (status = 403, body = Problem, content_type = "application/problem+json", description = "The daemon may not open this"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The name, image or socket is in use"),
+        (status = 500, body = Problem, content_type = "application/problem+json", description = "The machine said no"),
+        (status = 503, body = Problem, content_type = "application/problem+json", description = "Too many changes wait")
+    )
+)]
+pub async fn put(
+    state: &State,
+    name: &str,
+    body: &[u8],
+    image: Option<OwnedFd>,
+) -> Result<(StatusCode, Disk), Box<Problem>> {
+    let opener = state.opener().ok_or_else(|| {
+        let detail = "this daemon takes no disks while it runs";
+        let remedy = "start it with --disk-folder DIR, which names where their images may be";
+        Problem::new(StatusCode::FORBIDDEN, detail, remedy)
+    })?;
+    if !is_name(name) {
+        let detail = format!("a disk cannot be called {name:?}");
+        let remedy =
+            "a name has 1 to 64 of the characters a-z A-Z 0-9 . _ - and does not begin with a dot";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail, remedy)
+            .of("name")
+            .into());
+    }
+    let disk: NewDisk = object(body).map_err(|error| {
+        let remedy =
+            "send {\"disk\": \"file:path=/srv/pollux/root.img\"}; GET /openapi.json describes it";
+        Problem::new(StatusCode::BAD_REQUEST, error.to_string(), remedy)
+    })?;
+    let status = match opener.add(name, disk, image).await? {
+        Outcome::Added => StatusCode::CREATED,
+        Outcome::Limited | Outcome::Unchanged => StatusCode::OK,
+    };
+    Ok((status, named(state, name)?.disk()))
+}
+
+/// Removes a disk. While a frontend uses it, only by force: it is disconnected once all is done that it has asked for.
+#[utoipa::path(
+    delete, path = "/v1/disks/{name}",
+    params(
+        ("name" = String, Path, description = "The disk's name"),
+        ("force" = Option<bool>, Query, description = "Also one that a frontend uses")
+    ),
+    responses(
+        (status = 202, description = "It ends, and is finishing what is in flight"),
+        (status = 204, description = "It has gone"),
+        (status = 400, body = Problem, content_type = "application/problem+json", description = "There is no such parameter"),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "A frontend uses it"),
+        (status = 500, body = Problem, content_type = "application/problem+json", description = "The list could not be written")
+    )
+)]
+pub async fn delete(
+    state: &State,
+    name: &str,
+    query: Option<&str>,
+) -> Result<StatusCode, Box<Problem>> {
+    let force = match query {
+        None | Some("" | "force=false") => false,
+        Some("force=true") => true,
+        Some(query) => {
+            let problem = Problem::new(
+                StatusCode::BAD_REQUEST,
+                format!("`{query}` is no parameter"),
+                "write ?force=true, or none",
+            );
+            return Err(problem.of("force").into());
+        }
+    };
+    state
+        .all()
+        .remove(name, force)
+        .map_err(|why| refusal(why, name))?;
+    if let Some(opener) = state.opener() {
+        opener.keep(Some(name)).await?;
+    }
+    let gone = tokio::time::timeout(PATIENCE, state.all().gone(name));
+    Ok(match gone.await {
+        Ok(()) => StatusCode::NO_CONTENT,
+        Err(_) => StatusCode::ACCEPTED,
+    })
+}
+
+fn refusal(why: NotRemoved, name: &str) -> Problem {
+    let conflict =
+        |detail, remedy: &str| Problem::new(StatusCode::CONFLICT, detail, remedy).of("name");
+    match why {
+        NotRemoved::Unknown => super::unknown(name),
+        NotRemoved::InUse => conflict(
+            format!("a frontend uses the disk `{name}`"),
+            "detach it there first, or disconnect it by ?force=true (`pollux disk remove --force`)",
+        ),
+        NotRemoved::Last => conflict(
+            format!("`{name}` is the only disk of a daemon that takes no others"),
+            "end the daemon, or start it with --disk-folder DIR",
+        ),
+    }
+}

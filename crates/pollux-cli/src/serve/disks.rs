@@ -1,0 +1,268 @@
+//! The disks that are served, which come and go while the process runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use pollux::disk::Event;
+use pollux_threads::{Birth, Kind};
+use tokio::sync::Notify;
+
+use super::sessions::{self, Common};
+use super::wanted::Export;
+use crate::control::{Happening, NewDisk, Served, tell};
+use crate::stop::InUse;
+
+/// All of them.
+///
+/// Whoever looks at them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it: that
+/// takes system calls which others may not make.
+pub struct Disks {
+    list: Mutex<List>,
+    /// For the main thread: the list has become shorter, or the process is to end.
+    shorter: Condvar,
+    /// The same for the control thread.
+    removed: Notify,
+    /// Can disks be added? Then the process stays without any.
+    stays: bool,
+}
+
+#[derive(Default)]
+struct List {
+    served: Vec<Served>,
+    /// The names of those that are being closed.
+    leaving: Vec<String>,
+    /// Those that were added before, and could not be opened again when the process started.
+    missing: BTreeMap<String, NewDisk>,
+    ending: bool,
+}
+
+/// The disks at one moment, in the order in which they came. None comes or goes while this lives.
+pub struct Look<'a>(MutexGuard<'a, List>);
+
+/// One of them.
+pub struct One<'a> {
+    all: Look<'a>,
+    place: usize,
+}
+
+/// A disk cannot be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRemoved {
+    /// There is none.
+    Unknown,
+    /// A frontend uses it.
+    InUse,
+    /// The process would end with it.
+    Last,
+}
+
+impl Deref for Look<'_> {
+    type Target = [Served];
+
+    fn deref(&self) -> &[Served] {
+        &self.0.served
+    }
+}
+
+impl Look<'_> {
+    /// The names of those that could not be opened when the process started.
+    pub fn missing(&self) -> Vec<String> {
+        self.0.missing.keys().cloned().collect()
+    }
+
+    /// Was the process told to end?
+    pub fn ending(&self) -> bool {
+        self.0.ending
+    }
+
+    /// All that were added, with those that are missing: what is to come back after a restart.
+    pub fn added(&self) -> BTreeMap<String, NewDisk> {
+        let mut all = self.0.missing.clone();
+        let served = self
+            .0
+            .served
+            .iter()
+            .filter(|disk| !disk.stop.stopping() || self.0.ending);
+        all.extend(served.filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
+        all
+    }
+}
+
+impl Deref for One<'_> {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.all[self.place]
+    }
+}
+
+impl DerefMut for One<'_> {
+    fn deref_mut(&mut self) -> &mut Served {
+        &mut self.all.0.served[self.place]
+    }
+}
+
+/// A disk is closed however its thread ends.
+struct Closing {
+    disks: Arc<Disks>,
+    name: String,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.disks.close(&self.name);
+    }
+}
+
+impl Disks {
+    /// None yet. If it `stays`, they may be added later.
+    pub fn new(stays: bool) -> Arc<Self> {
+        Arc::new(Self {
+            list: Mutex::default(),
+            shorter: Condvar::new(),
+            removed: Notify::new(),
+            stays,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them.
+    pub fn look(&self) -> Look<'_> {
+        Look(self.lock())
+    }
+
+    /// The disk called `name`.
+    pub fn find(&self, name: &str) -> Option<One<'_>> {
+        let all = self.look();
+        let place = all.iter().position(|disk| disk.name == name)?;
+        Some(One { all, place })
+    }
+
+    /// Is a disk called `name`, or one that is being closed?
+    pub fn knows(&self, name: &str) -> bool {
+        let list = self.lock();
+        let mut names = list.served.iter().map(|disk| &disk.name);
+        names.any(|known| known == name) || list.leaving.iter().any(|known| known == name)
+    }
+
+    /// Serves a disk in a thread of its own.
+    pub fn serve(
+        self: &Arc<Self>,
+        export: Export,
+        added: Option<NewDisk>,
+        common: &Common,
+    ) -> io::Result<()> {
+        let name = export.name.clone();
+        let events = export.device.disk().events();
+        let of = name.clone();
+        let resizes = events.subscribe(move |event| {
+            if event == Event::Changed {
+                tell(Happening::Resized, &of);
+            }
+        });
+        let served = export.served(added, Some(resizes));
+        let closing = Closing {
+            disks: Arc::clone(self),
+            name: name.clone(),
+        };
+        {
+            let mut list = self.lock();
+            if list.ending {
+                served.stop.stop();
+            }
+            list.missing.remove(&name);
+            list.served.push(served);
+        }
+        tell(Happening::Added, &name);
+        let common = common.clone();
+        let birth = Birth::of(Kind::Session);
+        let thread = std::thread::Builder::new().name("session".to_owned());
+        let started = thread.spawn(move || {
+            birth.happens();
+            // Last, and with a thread that could not be started as well.
+            let _closing = closing;
+            sessions::serve(export, &common);
+        });
+        started.map(drop)
+    }
+
+    /// Lets go of a disk that is not served any more. Only then can another one have its name.
+    fn close(&self, name: &str) {
+        let served = {
+            let mut list = self.lock();
+            let place = list.served.iter().position(|disk| disk.name == name);
+            list.leaving.push(name.to_owned());
+            place.map(|place| list.served.remove(place))
+        };
+        // Without the lock: to close a disk may take a while.
+        drop(served);
+        self.lock().leaving.retain(|leaving| leaving != name);
+        tell(Happening::Removed, name);
+        self.shorter.notify_all();
+        self.removed.notify_waiters();
+    }
+
+    /// Has a disk ended; one in use only by force. Its frontend is disconnected once all is done that it has asked for.
+    pub fn remove(&self, name: &str, force: bool) -> Result<(), NotRemoved> {
+        let mut list = self.lock();
+        let is_missing = list.missing.remove(name).is_some();
+        let is_last = !self.stays && list.served.len() == 1;
+        let Some(disk) = list.served.iter().find(|disk| disk.name == name) else {
+            return if is_missing {
+                Ok(())
+            } else {
+                Err(NotRemoved::Unknown)
+            };
+        };
+        if is_last {
+            return Err(NotRemoved::Last);
+        }
+        if force {
+            disk.stop.stop();
+            return Ok(());
+        }
+        disk.stop.stop_unused().map_err(|InUse| NotRemoved::InUse)
+    }
+
+    /// Waits until nothing is called `name` any more.
+    pub async fn gone(&self, name: &str) {
+        loop {
+            let removed = self.removed.notified();
+            if !self.knows(name) {
+                return;
+            }
+            removed.await;
+        }
+    }
+
+    /// This disk could not be opened again.
+    pub fn miss(&self, name: String, disk: NewDisk) {
+        self.lock().missing.insert(name, disk);
+    }
+
+    /// Ends all disks, those too that are on their way.
+    pub fn end(&self) {
+        let mut list = self.lock();
+        list.ending = true;
+        for disk in &list.served {
+            disk.stop.stop();
+        }
+        drop(list);
+        self.shorter.notify_all();
+    }
+
+    /// Waits until there is nothing left to serve.
+    pub fn wait(&self) {
+        let goes_on = |list: &mut List| {
+            let is_empty = list.served.is_empty() && list.leaving.is_empty();
+            !is_empty || (self.stays && !list.ending)
+        };
+        let over = self.shorter.wait_while(self.lock(), goes_on);
+        drop(over.unwrap_or_else(PoisonError::into_inner));
+    }
+}

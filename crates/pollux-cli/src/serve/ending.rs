@@ -1,0 +1,60 @@
+//! Signals: what ends the process, and what has it print its counters.
+
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
+use signal_hook::iterator::Signals;
+
+use super::disks::Disks;
+use crate::control::Served;
+use crate::log::Format;
+
+/// Waits for signals until there are none to come.
+pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
+    let mut asked = false;
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 => disks
+                .look()
+                .iter()
+                .for_each(|disk| print_counters(disk, format)),
+            // A file was to grow beyond RLIMIT_FSIZE. The call that was to do it fails with EFBIG, which is told.
+            SIGXFSZ => {}
+            // A terminal that closes may send several, and systemd one beside its SIGTERM: none of them means hurry.
+            _ if asked && signal != SIGHUP => {
+                tracing::warn!("told to end once more: not waiting for requests in flight");
+                std::process::exit(1);
+            }
+            _ => {
+                tracing::info!("told to end: finishing what is in flight");
+                asked |= signal != SIGHUP;
+                disks.end();
+            }
+        }
+    }
+}
+
+fn print_counters(served: &Served, format: Format) {
+    let device = &served.device;
+    let disk = &device.options().name;
+    for (queue, counted) in device.snapshots().into_iter().enumerate() {
+        if counted == pollux::stats::Snapshot::default() {
+            continue;
+        }
+        match format {
+            Format::Text => tracing::info!(disk, queue, "counters\n{counted}"),
+            Format::Json => {
+                let counters = serde_json::to_string(&counted).expect("they are plain numbers");
+                tracing::info!(disk, queue, counters, "counters");
+            }
+        }
+    }
+    let ways = device.disk().counters();
+    if !ways.is_empty() {
+        let ways: Vec<_> = ways
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        tracing::info!(disk, "ways that requests went: {}", ways.join(", "));
+    }
+}

@@ -1,0 +1,96 @@
+//! From what was said of a disk to one that can be served.
+
+use std::sync::Arc;
+
+use pollux::device::Device;
+use pollux::disk::Subscription;
+use pollux::disk::spec::Elsewhere;
+
+use super::Error;
+use crate::control::{self, NewDisk, Served};
+use crate::export::{Endpoint, ExportArgs, Offer};
+use crate::inherited::Inherited;
+use crate::limits::Groups;
+use crate::passed::Passed;
+use crate::socket::{Socket, SocketError};
+use crate::stop::Stop;
+
+/// One disk that is to be served.
+pub struct Wanted {
+    pub name: String,
+    pub offer: Offer,
+    pub endpoint: Endpoint,
+}
+
+impl Wanted {
+    pub fn new(args: &ExportArgs, passed: &mut Passed) -> Result<Self, Error> {
+        let endpoint = args.endpoint(passed)?;
+        Ok(Self {
+            name: control::name(args.name.as_deref(), &endpoint)?,
+            offer: args.offer(endpoint.name())?,
+            endpoint,
+        })
+    }
+
+    pub fn open(
+        self,
+        inherited: &mut Inherited,
+        groups: &mut Groups,
+        elsewhere: &dyn Elsewhere,
+    ) -> Result<Export, NotServed> {
+        let endpoint = self.endpoint;
+        let limit_group = self.offer.limit_group.clone();
+        let device = self.offer.open(groups, elsewhere);
+        let device = device.map_err(NotServed::Disk)?;
+        let socket = Socket::open(&endpoint, inherited).map_err(NotServed::Socket)?;
+        let stop = Stop::new().map_err(|error| NotServed::Disk(error.into()))?;
+        Ok(Export {
+            name: self.name,
+            endpoint,
+            socket,
+            device,
+            limit_group,
+            stop: Arc::new(stop),
+        })
+    }
+}
+
+/// What cannot be had.
+pub enum NotServed {
+    Disk(Error),
+    Socket(SocketError),
+}
+
+impl From<NotServed> for Error {
+    fn from(why: NotServed) -> Self {
+        match why {
+            NotServed::Disk(error) => error,
+            NotServed::Socket(error) => error.of("--socket-path"),
+        }
+    }
+}
+
+/// One disk with its socket.
+pub struct Export {
+    pub name: String,
+    pub endpoint: Endpoint,
+    pub socket: Socket,
+    pub device: Arc<Device>,
+    pub limit_group: Option<String>,
+    pub stop: Arc<Stop>,
+}
+
+impl Export {
+    /// What others are told of it. `added`: as it was added, if it was.
+    pub fn served(&self, added: Option<NewDisk>, resizes: Option<Subscription>) -> Served {
+        Served {
+            name: self.name.clone(),
+            socket: self.endpoint.name(),
+            device: Arc::clone(&self.device),
+            limit_group: self.limit_group.clone(),
+            stop: Arc::clone(&self.stop),
+            added,
+            resizes,
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Disks that come and go while the daemon runs: what may be added, and that no other disk notices.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use blkio::ReqFlags;
+use pollux_tests::client::{Client, Queue, Shape};
+use pollux_tests::control::{change, connect};
+use pollux_tests::frontend::{Driver, Plan, Status};
+use pollux_tests::hot::Hot;
+use pollux_tests::process::eventually;
+use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::storage::{Medium, Storage};
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+const ONE_QUEUE: Plan = Plan {
+    queues: 1,
+    without: 0,
+};
+
+fn write_and_read(client: &Client, queue: &mut Queue, byte: u8) {
+    let memory = client.memory(8192).unwrap();
+    memory.fill(0..4096, byte);
+    queue.write(4096, &memory, 0..4096, 0, ReqFlags::FUA);
+    queue.finish().unwrap().unwrap();
+    queue.read(4096, &memory, 4096..8192, 0);
+    queue.finish().unwrap().unwrap();
+    let mut back = [0; 4096];
+    memory.get(4096, &mut back);
+    assert!(back.iter().all(|&read| read == byte));
+}
+
+fn use_it(socket: &Path) {
+    let (client, mut queues) = Client::connect(socket, Shape::blocking(2, 64)).unwrap();
+    for (queue, byte) in queues.iter_mut().zip([0x5a, 0xa5]) {
+        write_and_read(&client, queue, byte);
+    }
+}
+
+/// `pollux disk …`: its output if it succeeds, else what it complains of.
+fn disk_command(hot: &Hot, words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(pollux_binary());
+    command.arg("disk").args(words);
+    let output = command
+        .arg("--control")
+        .arg(hot.control())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        Err(text(output.stderr))
+    }
+}
+
+/// Removes a disk, which a client has left that may not have gone yet.
+fn unused(hot: &Hot, name: &str) {
+    eventually(
+        || hot.remove(name, "").unwrap().0 == 204,
+        || format!("{name} is in use"),
+    );
+}
+
+/// Disks of every kind, inside the sandbox, with all that can be done to a disk.
+#[test]
+fn an_added_disk_is_like_any_other() {
+    let hot = Hot::start().unwrap();
+    let image = hot.image("a.img", 16 * MIB).unwrap();
+    let below = hot.socket("below");
+    let server = Server::pollux(&below, &["--disk", "memory:size=16M"]).unwrap();
+    let file = format!("file:path={}", image.display());
+    let log = hot.images().join("log");
+    for spec in [
+        "memory:size=16M".to_owned(),
+        file.clone(),
+        format!("{file},cache=none,buffers=registered"),
+        format!("{file},cache=writethrough,inline=off"),
+        format!("{file},engine=threads"),
+        format!("fault:log={},delay=1ms,every=3,on={file}", log.display()),
+        format!("linear:{file}+memory:size=16M"),
+        format!("vhost-user:path={}", below.display()),
+    ] {
+        let (status, disk) = hot.add("new", &spec).unwrap();
+        assert_eq!(
+            (status, &disk["added"]),
+            (201, &true.into()),
+            "{spec}: {disk}"
+        );
+        use_it(&hot.socket("new"));
+        assert_eq!(hot.add("new", &spec).unwrap().0, 200, "{spec}");
+        let path = "/v1/disks/new";
+        let limits = json!({ "limits": { "iops_total": 5000 } });
+        assert_eq!(
+            change(&hot.control(), "PATCH", path, &limits).unwrap().0,
+            200
+        );
+        use_it(&hot.socket("new"));
+        let stats = hot.get("/v1/disks/new/stats").unwrap();
+        assert_eq!(stats["total"]["bytes_written"], 4 * 4096, "{spec}");
+        unused(&hot, "new");
+        assert_eq!(hot.names().unwrap(), [""; 0], "{spec}");
+        assert!(!hot.socket("new").exists(), "{spec}");
+    }
+    assert_eq!(hot.add("root", &file).unwrap().0, 201);
+    use_it(&hot.socket("root"));
+    let size = json!({ "bytes": 32 * MIB });
+    let (status, disk) = change(&hot.control(), "POST", "/v1/disks/root/resize", &size).unwrap();
+    assert_eq!(
+        (status, &disk["bytes"]),
+        (200, &(32 * MIB).into()),
+        "{disk}"
+    );
+    hot.server().signal(rustix::process::Signal::USR1).unwrap();
+    assert!(hot.server().says("peer faults"), "{}", hot.server().log());
+    hot.ends_well();
+    assert!(server.terminate().unwrap().0.success());
+}
+
+#[test]
+fn a_block_device_is_added_where_its_folder_is_named() {
+    let Some(storage) = Storage::new(Medium::BlockDevice, 16 * MIB) else {
+        return;
+    };
+    let folder = tempfile::TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let options = [
+        "--disk",
+        "null:size=1G",
+        "--sandbox",
+        "require",
+        "--disk-folder",
+    ];
+    let device = storage.disk();
+    let devices = device.parent().unwrap().display().to_string();
+    let (control, sockets) = (at("a.control"), folder.path().display().to_string());
+    let mut options = options.to_vec();
+    options.extend([&*sockets, "--disk-folder", &devices, "--control", &control]);
+    let server = Server::pollux(&folder.path().join("a.sock"), &options).unwrap();
+    for cache in ["", ",cache=none"] {
+        let body = json!({ "disk": format!("file:path={}{cache}", device.display()) });
+        let (status, disk) = change(Path::new(&control), "PUT", "/v1/disks/new", &body).unwrap();
+        assert_eq!(status, 201, "{disk}");
+        use_it(&folder.path().join("new.sock"));
+        let remove = || change(Path::new(&control), "DELETE", "/v1/disks/new", &Value::Null);
+        eventually(|| remove().unwrap().0 == 204, || "it is in use".into());
+    }
+    assert!(server.terminate().unwrap().0.success());
+}
+
+#[test]
+fn what_lies_outside_of_the_folders_is_refused_and_only_a_descriptor_passes() {
+    let hot = Hot::start().unwrap();
+    let outside = hot.above().join("outside.img");
+    File::create(&outside).unwrap().set_len(MIB).unwrap();
+    symlink(&outside, hot.images().join("link.img")).unwrap();
+    symlink(hot.above(), hot.images().join("up")).unwrap();
+    let _other = UnixListener::bind(hot.above().join("other.sock")).unwrap();
+    let images = hot.images().display().to_string();
+    let above = hot.above().display().to_string();
+    for spec in [
+        format!("file:path={above}/outside.img"),
+        format!("file:path={images}/../outside.img"),
+        format!("file:path={images}/link.img"),
+        format!("file:path={images}/up/outside.img"),
+        format!("vhost-user:path={above}/other.sock"),
+        format!("linear:memory:size=1M+{above}/outside.img"),
+        format!("fault:log={above}/log,delay=1ms,on=null:size=1G"),
+        "file:path=/proc/self/mem".to_owned(),
+    ] {
+        let (status, problem) = hot.add("x", &spec).unwrap();
+        assert_eq!(status, 403, "{spec}: {problem}");
+        assert_eq!(problem["field"], "disk");
+        let remedy = problem["remedy"].as_str().unwrap();
+        assert!(
+            remedy.contains("--disk-folder") && remedy.contains("--pass-fd"),
+            "{problem}"
+        );
+    }
+    for socket in [
+        format!("{above}/x.sock"),
+        format!("{images}/up/x.sock"),
+        format!("{images}/../x.sock"),
+    ] {
+        let body = json!({ "disk": "null:size=1G", "socket_path": socket });
+        let (status, problem) = hot.put("x", &body).unwrap();
+        assert_eq!(
+            (status, &problem["field"]),
+            (403, &"socket_path".into()),
+            "{problem}"
+        );
+        assert!(!Path::new(&socket).exists());
+    }
+    assert_eq!(hot.names().unwrap(), [""; 0]);
+
+    let outside = outside.to_str().unwrap();
+    let said = disk_command(&hot, &["add", "x", "--blk-file", outside]).unwrap_err();
+    assert!(said.contains("outside of the folders"), "{said}");
+    let said = disk_command(&hot, &["add", "x", "--blk-file", outside, "--pass-fd"]).unwrap();
+    assert!(said.contains("1 MiB"), "{said}");
+    use_it(&hot.socket("x"));
+    let stored = fs::read(outside).unwrap();
+    assert!(stored[4096..8192].iter().all(|&byte| byte == 0xa5));
+    // It has the image for itself, as if it had opened that.
+    let said = disk_command(&hot, &["add", "y", "--blk-file", outside, "--pass-fd"]).unwrap_err();
+    assert!(said.contains("in use"), "{said}");
+    // What is open for reading alone is not written.
+    unused(&hot, "x");
+    let words = [
+        "add",
+        "x",
+        "--blk-file",
+        outside,
+        "--pass-fd",
+        "--read-only",
+        "--output",
+        "json",
+    ];
+    let added: Value = serde_json::from_str(&disk_command(&hot, &words).unwrap()).unwrap();
+    assert_eq!(
+        (&added["read_only"], &added["name"]),
+        (&true.into(), &"x".into())
+    );
+    hot.ends_well();
+}
+
+#[test]
+fn a_disk_in_use_is_removed_by_force_alone_and_loses_nothing_in_flight() {
+    let hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let spec = format!(
+        "fault:delay=500ms,op=write,on=file:path={}",
+        image.display()
+    );
+    assert_eq!(hot.add("a", &spec).unwrap().0, 201);
+    let mut driver = Driver::connect(&hot.socket("a"), ONE_QUEUE).unwrap();
+    let (status, problem) = hot.remove("a", "").unwrap();
+    assert_eq!(
+        (status, &problem["field"]),
+        (409, &"name".into()),
+        "{problem}"
+    );
+    let remedy = problem["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--force"), "{problem}");
+    let queue = &mut driver.queues[0];
+    for slot in 0..8 {
+        queue.write(slot, 8 * u64::from(slot), 0x77);
+    }
+    queue.publish_and_kick();
+    eventually(
+        || hot.get("/v1/disks/a/stats").unwrap()["total"]["kicks"] != 0,
+        || "the requests are seen".into(),
+    );
+    assert_eq!(hot.remove("a", "?force=true").unwrap().0, 204);
+    queue.finish();
+    for slot in 0..8 {
+        assert_eq!(queue.status(slot), Status::Ok);
+    }
+    let stored = fs::read(&image).unwrap();
+    assert!(stored[..8 * 4096].iter().all(|&byte| byte == 0x77));
+    assert_eq!(hot.remove("a", "?force=true").unwrap().0, 404);
+    hot.ends_well();
+}
+
+/// One disk is used all the time while a hundred come and go beside it.
+#[test]
+fn a_hundred_disks_come_and_go_and_leave_nothing() {
+    const MEMORY_BOUND: u64 = 1 << 20;
+    let hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let file = format!("file:path={}", image.display());
+    assert_eq!(hot.add("steady", "memory:size=64M").unwrap().0, 201);
+    let round = |number: u32| {
+        let spec = if number % 2 == 0 {
+            &file
+        } else {
+            "memory:size=64M"
+        };
+        let (status, disk) = hot.add("guest", spec).unwrap();
+        assert_eq!(status, 201, "{disk}");
+        let connected = (number % 3 != 0).then(|| {
+            let (client, mut queues) =
+                Client::connect(&hot.socket("guest"), Shape::blocking(1, 64)).unwrap();
+            write_and_read(&client, &mut queues[0], 0x11);
+            (client, queues)
+        });
+        assert_eq!(hot.remove("guest", "?force=true").unwrap().0, 204);
+        drop(connected);
+    };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (client, mut queues) =
+            Client::connect(&hot.socket("steady"), Shape::blocking(1, 64)).unwrap();
+        let over = &over;
+        let load = scope.spawn(move || {
+            let mut requests = 0;
+            while !over.load(Ordering::Relaxed) {
+                write_and_read(&client, &mut queues[0], 0x22);
+                requests += 2;
+            }
+            requests
+        });
+        (0..10).for_each(round);
+        let held = || hot.process().holdings().unwrap();
+        let (before, memory) = (held(), hot.process().anonymous_memory().unwrap());
+        (10..110).for_each(round);
+        eventually(
+            || held() == before,
+            || format!("{:?} after {before:?}", held()),
+        );
+        let grown = hot
+            .process()
+            .anonymous_memory()
+            .unwrap()
+            .saturating_sub(memory);
+        assert!(grown < MEMORY_BOUND, "{grown} bytes more");
+        over.store(true, Ordering::Relaxed);
+        assert!(load.join().unwrap() > 0);
+    });
+    let stats = hot.get("/v1/disks/steady/stats").unwrap();
+    assert_eq!(stats["total"]["requests"]["write"]["error"], 0);
+    hot.ends_well();
+}
+
+#[test]
+fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
+    let mut hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let file = format!("file:path={}", image.display());
+    let body = json!({ "disk": file, "serial": "s7", "limits": { "iops_total": 5000 } });
+    assert_eq!(hot.put("a", &body).unwrap().0, 201);
+    assert_eq!(hot.add("b", "memory:size=1M").unwrap().0, 201);
+    assert_eq!(hot.add("gone", "memory:size=1M").unwrap().0, 201);
+    let limits = json!({ "limits": { "iops_total": null, "bps_read": 1_000_000 } });
+    let path = "/v1/disks/a";
+    assert_eq!(
+        change(&hot.control(), "PATCH", path, &limits).unwrap().0,
+        200
+    );
+    assert_eq!(hot.remove("gone", "").unwrap().0, 204);
+    let outside = hot.above().join("outside.img");
+    File::create(&outside).unwrap().set_len(MIB).unwrap();
+    let outside = outside.to_str().unwrap();
+    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
+
+    // Killed: its sockets are left, and taken over.
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), ["a", "b"]);
+    let disk = hot.get(path).unwrap();
+    assert_eq!(
+        (&disk["serial"], &disk["added"]),
+        (&"s7".into(), &true.into())
+    );
+    assert_eq!(disk["limits"], json!({ "bps_read": 1_000_000 }));
+    use_it(&hot.socket("a"));
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
+    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([]));
+
+    fs::rename(&image, hot.images().join("b.img")).unwrap();
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), ["b"]);
+    assert!(
+        hot.server().log().contains("a.img does not exist"),
+        "{}",
+        hot.server().log()
+    );
+    assert_eq!(
+        hot.get("/v1/health").unwrap()["missing"],
+        json!(["a", "passed"])
+    );
+    assert_eq!(hot.remove("a", "").unwrap().0, 204);
+    assert_eq!(hot.remove("a", "").unwrap().0, 404);
+    hot.restart().unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
+    hot.ends_well();
+}
+
+/// The events that are told until one of the kind `last`.
+fn until(events: &mut impl BufRead, last: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(
+            events.read_line(&mut line).unwrap(),
+            0,
+            "the stream ended: {all:?}"
+        );
+        if let Some(at) = line.find("data: ") {
+            let event: Value = serde_json::from_str(&line[at + 6..]).unwrap();
+            let is_last = event["event"] == last;
+            all.push(event);
+            if is_last {
+                return all;
+            }
+        }
+    }
+}
+
+#[test]
+fn events_tell_what_happens_in_order() {
+    let hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let mut stream = connect(&hot.control()).unwrap();
+    stream
+        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut events = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.contains(": events") {
+        events.read_line(&mut head).unwrap();
+    }
+    assert!(head.contains("text/event-stream"), "{head}");
+
+    let spec = format!("file:path={}", image.display());
+    assert_eq!(hot.add("a", &spec).unwrap().0, 201);
+    let driver = Driver::connect(&hot.socket("a"), ONE_QUEUE).unwrap();
+    let size = json!({ "bytes": 2 * MIB });
+    change(&hot.control(), "POST", "/v1/disks/a/resize", &size).unwrap();
+    let limits = json!({ "limits": { "iops_total": 7 } });
+    change(&hot.control(), "PATCH", "/v1/disks/a", &limits).unwrap();
+    drop(driver);
+    let mut told = until(&mut events, "disconnected");
+    // A frontend that is no frontend.
+    std::os::unix::net::UnixStream::connect(hot.socket("a"))
+        .unwrap()
+        .write_all(&[0xff; 64])
+        .unwrap();
+    told.extend(until(&mut events, "error"));
+    until(&mut events, "disconnected");
+    assert_eq!(hot.remove("a", "").unwrap().0, 204);
+    told.extend(until(&mut events, "removed"));
+    let kinds: Vec<_> = told
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    // That a frontend takes no news of its size is a warning.
+    let kinds: Vec<_> = kinds.into_iter().filter(|kind| *kind != "error").collect();
+    let wanted = [
+        "added",
+        "connected",
+        "resized",
+        "limited",
+        "disconnected",
+        "connected",
+        "removed",
+    ];
+    assert_eq!(kinds, wanted, "{told:?}");
+    let of = |kind: &str| told.iter().find(|event| event["event"] == kind).unwrap();
+    assert!(told.iter().all(|event| event["name"] == "a"), "{told:?}");
+    assert_eq!(
+        of("connected")["disk"]["frontend"]["pid"],
+        std::process::id()
+    );
+    assert_eq!(of("resized")["disk"]["bytes"], 2 * MIB);
+    assert_eq!(of("limited")["disk"]["limits"]["iops_total"], 7);
+    assert_eq!(of("removed")["disk"], Value::Null);
+    assert!(!of("error")["message"].as_str().unwrap().is_empty());
+    drop(events);
+    hot.ends_well();
+}
+
+/// Neither what listens to events nor the thread that opens disks has a timer.
+#[test]
+fn an_idle_daemon_that_takes_disks_wakes_nobody() {
+    let hot = Hot::start().unwrap();
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    let mut stream = connect(&hot.control()).unwrap();
+    stream
+        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    // The time that a connection has is over then: the last timer.
+    std::thread::sleep(Duration::from_secs(12));
+    let activity = || {
+        (
+            hot.process().sleeps().unwrap(),
+            hot.process().cpu_ns().unwrap(),
+        )
+    };
+    let before = activity();
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(activity(), before);
+    hot.add("b", "memory:size=1M").unwrap();
+    assert_eq!(until(&mut BufReader::new(stream), "added")[0]["name"], "b");
+    hot.ends_well();
+}
+
+/// A disk that is slow to open, and clients that listen and do not read, keep nobody else from anything.
+#[test]
+fn slow_clients_and_slow_disks_hold_up_no_others() {
+    let hot = Hot::start().unwrap();
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    let before = hot.process().holdings().unwrap();
+    let listening: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = connect(&hot.control()).unwrap();
+            stream
+                .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+                .unwrap();
+            stream
+        })
+        .collect();
+    // A server that never answers.
+    let silent = UnixListener::bind(hot.images().join("silent.sock")).unwrap();
+    std::thread::scope(|scope| {
+        let spec = format!(
+            "vhost-user:path={}",
+            hot.images().join("silent.sock").display()
+        );
+        let hot = &hot;
+        let adding = scope.spawn(move || hot.add("slow", &spec));
+        let (stuck, _) = silent.accept().unwrap();
+        for _ in 0..200 {
+            assert_eq!(hot.names().unwrap(), ["a"]);
+        }
+        use_it(&hot.socket("a"));
+        drop((stuck, silent));
+        let (status, problem) = adding.join().unwrap().unwrap();
+        assert_eq!(
+            (status, &problem["field"]),
+            (400, &"disk".into()),
+            "{problem}"
+        );
+    });
+    assert_eq!(hot.add("b", "memory:size=1M").unwrap().0, 201);
+    assert_eq!(hot.remove("b", "").unwrap().0, 204);
+    drop(listening);
+    let held = || hot.process().holdings().unwrap();
+    eventually(
+        || held().fds <= before.fds && held().threads == before.threads,
+        || format!("{:?} after {before:?}", held()),
+    );
+    hot.ends_well();
+}
