@@ -16,7 +16,7 @@ use pollux_driver::Driver;
 use pollux_tests::ceph::Ceph;
 use pollux_tests::control::{change, say};
 use pollux_tests::drive::{End, SHARED_MODES};
-use pollux_tests::frontend::{self, Plan};
+use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::process::eventually;
 use pollux_tests::server::Server;
@@ -182,12 +182,7 @@ fn a_daemon_that_is_killed_under_load_is_followed_by_the_next() {
             goes_on(&daemon);
             daemon.server.end_by(Signal::KILL).unwrap();
             daemon = Daemon::start(folder.path(), "disk", &spec);
-            assert!(
-                daemon
-                    .server
-                    .log()
-                    .contains("waiting for the lock of rbd/image")
-            );
+            assert!(daemon.server.says("waiting for the lock of rbd/image"));
         }
         goes_on(&daemon);
         daemon
@@ -219,7 +214,8 @@ fn a_lock_is_handed_over_from_session_to_session() {
     let mut used = frontend::Driver::connect(one.server.socket(), ONE_QUEUE).unwrap();
     used.queues[0].round(9);
     assert!(frontend::Driver::connect(other.server.socket(), ONE_QUEUE).is_err());
-    assert!(other.server.says("rbd/image is in use: client."));
+    let refusal = "rbd/image is in use: client.";
+    assert!(other.server.says(refusal), "{}", other.server.log());
     used.queues[0].round(10);
     drop(used);
     one.ends_well();
@@ -238,7 +234,8 @@ fn the_size_is_changed_over_the_control_socket() {
     assert_eq!((status, &disk["bytes"]), (200, &(2 * MIB).into()));
     driver.queues[0].write(0, (2 * MIB - 4096) / 512, 1);
     driver.queues[0].publish_and_kick();
-    driver.queues[0].finish_all_ok();
+    assert_eq!(driver.queues[0].finish(), [0]);
+    assert_eq!(driver.queues[0].status(0), Status::Ok);
     drop(driver);
     daemon.ends_well();
 }

@@ -17,20 +17,16 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Waits until the image is locked, for so long at most.
 pub fn take(image: &Opened, patience: Duration) -> Result<(), RbdError> {
     let deadline = Instant::now() + patience;
-    let mut told = false;
+    if let Some(holder) = image.holder() {
+        // librbd itself waits until the cluster knows that the holder is dead; one that lives it reports at once.
+        let image = image.name();
+        tracing::warn!("waiting for the lock of {image}, which {holder} has, or had when it died");
+    }
     while !image.try_lock()? {
-        let holder = image.holder();
         if Instant::now() >= deadline {
+            let holder = image.holder();
             let image = image.name().to_owned();
             return Err(RbdError::InUse { image, holder });
-        }
-        if !told {
-            told = true;
-            let holder = holder.map_or("another client".to_owned(), |holder| holder.to_string());
-            let image = image.name();
-            tracing::warn!(
-                "waiting for the lock of {image}, which {holder} has; if that is dead, until the cluster knows"
-            );
         }
         thread::sleep(AGAIN);
     }
