@@ -10,7 +10,7 @@ use crate::{Buffer, read, write};
 /// Longer than any request takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One channel and its owner, who sleeps until something has ended.
+/// One channel and its owner, which sleeps until something has ended.
 pub struct Client {
     sleeper: Sleeper,
     channel: Box<dyn Channel>,
@@ -109,7 +109,7 @@ impl Client {
         ended
     }
 
-    /// Sleeps until something has ended, and seldom longer or shorter: whoever delivers may wake us
+    /// Sleeps until something has ended, and seldom longer or shorter: the thread that delivers may wake us
     /// for what we have just collected.
     fn wait(&mut self, mut done: impl FnMut(Completion)) {
         self.sleeper.arm();

@@ -11,7 +11,7 @@ pub struct Held(Arc<dyn Disk>);
 impl Held {
     pub fn new(disk: Arc<dyn Disk>) -> Self {
         disk.acquire()
-            .unwrap_or_else(|error| panic!("a disk that nobody uses is acquired: {error}"));
+            .unwrap_or_else(|error| panic!("a disk that is not in use is acquired: {error}"));
         Self(disk)
     }
 

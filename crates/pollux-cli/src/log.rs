@@ -50,7 +50,7 @@ pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
         .init();
 }
 
-/// Tells those who listen to events of what goes wrong.
+/// Tells those that listen to events of what goes wrong.
 struct Teller;
 
 impl<S: Subscriber> Layer<S> for Teller {

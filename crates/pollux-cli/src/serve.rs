@@ -249,7 +249,7 @@ impl Serving {
         if let Some(control) = control {
             control.end();
         }
-        // It was on its way to add one: nobody asks it for anything else.
+        // It was on its way to add one: it is asked for nothing else.
         if let Some(opener) = opener {
             opener.join().map_err(|_| "the opener thread panicked")?;
             disks.wait();

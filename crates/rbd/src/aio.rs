@@ -75,7 +75,7 @@ impl Flight {
                 // SAFETY: librbd has not taken it, and will not call back.
                 unsafe { (self.rbd.rbd_aio_release)(completion) };
             }
-            // SAFETY: as it was made above; nobody else takes it.
+            // SAFETY: as it was made above; no other takes it.
             drop(unsafe { Arc::from_raw(lent) });
             return Err(failure(errno(started)));
         }
@@ -130,7 +130,7 @@ impl Flight {
     }
 }
 
-/// What an error of the cluster is to whoever asked.
+/// What an error of the cluster is to the owner of the request.
 fn failure(error: Errno) -> Failure {
     match error {
         // Shut out, when another client took over the lock.
@@ -146,7 +146,7 @@ extern "C" fn ended(completion: Handle, flight: *mut c_void) {
     let flight = unsafe { Arc::from_raw(flight.cast_const().cast::<Flight>()) };
     // SAFETY: the completion of this callback, which has ended.
     let returned = unsafe { (flight.rbd.rbd_aio_get_return_value)(completion) };
-    // SAFETY: as above; nobody uses it after this.
+    // SAFETY: as above; it is not used after this.
     unsafe { (flight.rbd.rbd_aio_release)(completion) };
     let result = flight.outcome(returned);
     let ticket = Ticket(flight.number);

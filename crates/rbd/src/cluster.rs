@@ -37,7 +37,7 @@ unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
 
-/// One slot for each connection, locked while it is made: who comes second waits for it.
+/// One slot for each connection, locked while it is made: the second to come waits for it.
 type Slot = Arc<Mutex<Weak<Cluster>>>;
 static CLUSTERS: Mutex<Option<HashMap<Key, Slot>>> = Mutex::new(None);
 
@@ -156,7 +156,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: nobody has the handle any more: whatever was opened by it holds the cluster.
+        // SAFETY: the handle has no owner any more: whatever was opened by it holds the cluster.
         unsafe { (self.ceph.rados.rados_shutdown)(self.rados) }
     }
 }

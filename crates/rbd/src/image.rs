@@ -50,7 +50,7 @@ extern "C" fn changed(watch: *mut c_void) {
     // waits for calls that go on.
     let watch = unsafe { &*watch.cast::<Watch>() };
     let task = Arc::clone(&watch.task);
-    // Where nobody is there to hear it any more, the image is about to be closed.
+    // Where no one is there to hear it any more, the image is about to be closed.
     let _ = watch.tasks.send(Task::Run(Box::new(move || task())));
 }
 
@@ -139,7 +139,7 @@ impl Opened {
         self.done("resize", resized)
     }
 
-    /// Takes its lock, for as long as it is open or until it is given back: librbd hands it to nobody who asks. Breaks
+    /// Takes its lock, for as long as it is open or until it is given back: librbd hands it to no one that asks. Breaks
     /// that of a client which the cluster takes for dead, and shuts that client out first. `false`: another client that
     /// lives has it.
     pub fn try_lock(&self) -> Result<bool, RbdError> {
@@ -232,7 +232,7 @@ impl Drop for Opened {
                 Box::leak(watch);
             }
         }
-        // SAFETY: whoever uses the handle holds this, so nobody does any more.
+        // SAFETY: all users of the handle hold this, so there is none any more.
         let closed = unsafe { (rbd.rbd_close)(self.handle) };
         if closed < 0 {
             let error = errno(closed);

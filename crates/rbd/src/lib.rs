@@ -16,7 +16,7 @@
 //! - `disk`, `channel`, `shared`: the disk, its channels, and what they have together.
 //! - `warden`: the thread on which everything happens that blocks. Threads that librbd starts are its children, so
 //!   they are confined as it is.
-//! - `lock`: who may write.
+//! - `lock`: which client may write.
 #![deny(unsafe_code)]
 
 mod aio;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::RbdError;
 use crate::image::Opened;
 
-/// How often a lock is asked for that another client has. Only the cluster knows when that is over, and tells nobody.
+/// How often a lock is asked for that another client has. Only the cluster knows when that is over, and does not tell.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Waits until the image is locked, for so long at most.

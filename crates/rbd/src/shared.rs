@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Looks how large the image is, for those who use it.
+    /// Reads how large the image is, for its users.
     pub fn look_again(&self) -> Result<(), RbdError> {
         // Where it has got smaller, that was said.
         let _ = self.grows(self.size()?);

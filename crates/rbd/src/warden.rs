@@ -1,6 +1,6 @@
 //! The thread of a disk on which everything happens that blocks: opening, locking, resizing, closing.
 //!
-//! Whoever asks waits, for as long as it likes: a cluster that cannot be reached holds up this thread and nobody else.
+//! Its caller waits for as long as it likes: a cluster that cannot be reached holds up this thread and no other.
 //! librbd's threads are started here, so they inherit what this kind of thread is allowed.
 
 use std::io;

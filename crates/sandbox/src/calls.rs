@@ -103,7 +103,7 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
             needs.driver.then_some(DriverControl),
             patience,
         ],
-        // An image that grows before anybody has used it.
+        // An image that grows before it was used.
         Control => &[needs.images.then_some(Pool)],
         // The library's own are of the same kind.
         Watchdog | Pool | DriverPatience | Cluster => &[],

@@ -46,13 +46,13 @@ pub fn ruleset_of_opener(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
         let access = AccessFs::ReadFile
             | AccessFs::ReadDir
             | AccessFs::WriteFile
-            // One who was killed may have left a part of the next list.
+            // A process that was killed may have left a part of the next list.
             | AccessFs::Truncate
             | AccessFs::MakeReg
             | AccessFs::RemoveFile;
         ruleset = allow(ruleset, folder, access)?;
     }
-    // What a device can do and what lies above it, and who holds a lock.
+    // What a device can do and what lies above it, and which process holds a lock.
     for told in ["/sys/block", "/sys/dev/block", "/sys/devices"] {
         let access = AccessFs::ReadFile | AccessFs::ReadDir;
         ruleset = allow(ruleset, Path::new(told), access)?;

@@ -1,4 +1,4 @@
-//! What is noted of each request while somebody wants to know: how long it took, and what it was.
+//! What is noted of each request while a client asks for it: how long it took, and what it was.
 //!
 //! A request's time begins when its chain is found in the available ring, and ends when its driver is shown that it has
 //! ended. The clock is read once for all chains of a turn, and once for all that is shown together. So how long a chain

@@ -10,7 +10,7 @@ use super::observer::{Ended, Extent};
 
 /// A trace: a ring that any number of queues write to, and that is read at any time.
 ///
-/// A place is written by whoever has taken it, and nobody waits for one: a request that finds its place taken, because
+/// A place is written by the thread that has taken it, and no thread waits for one: a request that finds its place taken, because
 /// another worker was kept from running for a whole round, is not noted. A reader passes over a place that is written
 /// to while it reads.
 #[derive(Debug)]

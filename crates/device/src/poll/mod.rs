@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use pollux_disk::wait::{Crowd, Window};
 
-use timer::Timer;
+use timer::{CLOCK_EVERY, Timer};
 
 /// When does a worker poll?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,9 +155,6 @@ pub struct Policy {
     resumes: Duration,
     timer: Timer,
 }
-
-/// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
-const CLOCK_EVERY: u32 = 8;
 
 /// A disk that takes longer for a request is slow: a wake-up saved, some 25 µs, is less than a seventh of it.
 const SLOW: Duration = Duration::from_micros(150);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::CLOCK_EVERY;
+/// The clock is asked in every so many turns that find nothing: reading it takes longer than such a turn.
+pub const CLOCK_EVERY: u32 = 8;
 
 /// A poll that seems to take longer was interrupted.
 const LONGEST_POLL_NS: u64 = 1000;

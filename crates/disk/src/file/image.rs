@@ -14,7 +14,7 @@ use super::{File, Settings};
 use crate::inbox::Address;
 use crate::{Access, Durability, Failure, Op, OpenError, Options, Ticket};
 
-/// As large as a disk may be: how much of it there is, whoever reads the image knows.
+/// As large as a disk may be: how much of it there is, the reader of the image knows.
 const ENDLESS: u64 = 1 << 62;
 
 /// A file, as threads that may block use it.

@@ -107,7 +107,7 @@ impl File {
     }
 
     /// Takes a file or block device that is open already. `path` is what it is called. Whether it bypasses the page cache
-    /// is set as `settings` say, for all who share the open file.
+    /// is set as `settings` say, for all that share the open file.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ pub fn adopt(
     if is_open_for != Some(access) && is_open_for != Some(Access::ReadWrite) {
         return Err(failed(Errno::ACCESS));
     }
-    // Others who hold it open see the change, too.
+    // Others that hold it open see the change, too.
     flags.set(OFlags::DIRECT, settings.cache == Cache::None);
     flags.remove(OFlags::APPEND);
     rustix::fs::fcntl_setfl(&file, flags).map_err(failed)?;

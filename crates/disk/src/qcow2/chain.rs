@@ -20,7 +20,7 @@ use super::{Backing, Settings};
 use crate::file::{self, Cache, Format, Raw};
 use crate::{Access, Disk, File, OpenError, Options};
 
-/// So many images stand on each other at most. QEMU's own limit is as far from what anybody has.
+/// So many images stand on each other at most. QEMU's own limit is as far from what users have.
 const DEEPEST: usize = 64;
 
 /// An image that is open.

@@ -42,7 +42,7 @@ pub struct Engine {
     map: Arc<Map>,
     /// How much was freed that the storage may refer to still.
     freed: u64,
-    /// Something has changed that is not in the file: nobody may rely on where it lies.
+    /// Something has changed that is not in the file: no one may rely on where it lies.
     uncommitted: bool,
 }
 
@@ -159,7 +159,7 @@ impl Engine {
             forget(&self.map);
             return self.allocate(at, from, len);
         }
-        // What lies there may be given back: nobody reads it any more by then.
+        // What lies there may be given back: it is read no more by then.
         if what == What::Compressed {
             self.freed += len;
         }

@@ -39,7 +39,7 @@ pub enum Refusal {
     /// It is none.
     #[error("is no qcow2 image; serve a raw disk as `file:path=...`")]
     NotQcow2,
-    /// A version that nobody has written yet, or damage.
+    /// A version that does not exist yet, or damage.
     #[error("is of qcow2's version {0}, and only 2 and 3 are known")]
     Version(u32),
     /// `encryption=on`, LUKS or the old AES.
@@ -57,7 +57,7 @@ pub enum Refusal {
          `qemu-img convert -O qcow2 -o compression_type=zlib`"
     )]
     Compression,
-    /// A bit that is to stop who does not know it.
+    /// A bit that is to stop programs that do not know it.
     #[error(
         "needs features that are not known here (incompatible bits {0:#x}); convert it with `qemu-img convert`"
     )]

@@ -1,9 +1,10 @@
-//! Where clusters lie, for those who must not wait: the mappings that have been looked up.
+//! Where clusters lie, for threads that must not wait: the mappings that have been looked up.
 //!
-//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. Whoever uses some *enters* the chunks first, and leaves
-//! them when its request has ended. Whoever changes a mapping that a request in flight may rest on *closes* the chunk,
-//! waits until nobody is inside, changes it, and opens it again; who finds a chunk closed takes the way that waits. So a
-//! cluster is never freed, and used anew, under a request that goes there. See `docs/notes/0010`.
+//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. Whoever uses some *enters* the chunks first, and
+//! leaves them when its request has ended. Whoever changes a mapping that a request in flight may rest on *closes*
+//! the chunk, waits until none is inside, changes it, and opens it again; a worker that finds a chunk closed takes
+//! the way that waits. So a cluster is never freed, and used anew, under a request that goes there. See
+//! `docs/notes/0010`.
 //!
 //! Only one thread changes mappings. There are at most [`MAX_CHUNKS`]: a chunk gives way to another with the same place.
 
@@ -84,7 +85,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Map {
     chunks: Box<[Chunk]>,
-    /// Held by whoever sleeps until a chunk is empty, and by whoever tells it.
+    /// Held by the thread that sleeps until a chunk is empty, and by the one that tells it.
     waiting: Mutex<()>,
     left: Condvar,
 }
@@ -98,7 +99,7 @@ struct Chunk {
     entries: OnceLock<Box<[AtomicU64]>>,
 }
 
-/// Chunks that were entered, from one to another: whoever has them leaves them once, by [`Map::leave`].
+/// Chunks that were entered, from one to another: their owner leaves them once, by [`Map::leave`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "what was entered is to be left"]
 pub struct Inside {
@@ -169,7 +170,7 @@ impl Map {
 
     #[inline]
     fn leave_one(&self, chunk: &Chunk) {
-        // With what the request has done, before anybody changes what it used.
+        // With what the request has done, before what it used is changed.
         if chunk.gate.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
             // Whoever waits is asleep by now, or holds the lock and looks again.
             drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
@@ -177,7 +178,7 @@ impl Map {
         }
     }
 
-    /// Where `cluster` lies. Its chunk was entered, or this is who changes mappings.
+    /// Where `cluster` lies. Its chunk was entered, or this is the thread that changes mappings.
     #[inline]
     pub fn place(&self, cluster: u64) -> Place {
         let chunk = self.chunk(cluster / CLUSTERS);
@@ -226,7 +227,7 @@ impl Map {
         free
     }
 
-    /// Closes the chunks of `clusters`, waits until nobody is inside, and keeps them closed for `body`.
+    /// Closes the chunks of `clusters`, waits until none is inside, and keeps them closed for `body`.
     pub fn closed<T>(&self, clusters: RangeInclusive<u64>, body: impl FnOnce() -> T) -> T {
         let (first, last) = (clusters.start() / CLUSTERS, clusters.end() / CLUSTERS);
         // More chunks than there are places: every place once.
@@ -248,7 +249,7 @@ impl Map {
 
     fn wait_until_empty(&self, chunk: &Chunk) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // With what those have done who were inside.
+        // With what those have done that were inside.
         while chunk.gate.load(Ordering::Acquire) != CLOSED {
             waiting = self
                 .left

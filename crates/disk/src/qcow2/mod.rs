@@ -46,7 +46,7 @@ pub enum Backing {
     /// Those that it names are opened.
     #[default]
     Named,
-    /// One that names another is refused: whoever made the image would choose what this process reads.
+    /// One that names another is refused: the maker of the image would choose what this process reads.
     None,
 }
 

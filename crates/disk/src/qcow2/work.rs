@@ -21,7 +21,7 @@ pub struct Job {
     pub to: Address,
 }
 
-/// What is to be done, and who does it.
+/// What is to be done, and the thread that does it.
 pub struct Work {
     line: Arc<Line>,
     /// Of one thread: it alone uses the tables.
@@ -35,7 +35,7 @@ enum Task {
     Requests,
     /// Make the disk so large, and tell how that went.
     Grow(u64, Sender<io::Result<()>>),
-    /// Leave the image in order: nobody uses it any more.
+    /// Leave the image in order: it is used no more.
     Close,
 }
 

@@ -84,7 +84,7 @@ pub enum Spec {
     },
     /// The disk that a vhost-user server offers. Opened by a program that has a driver for it.
     VhostUser(VhostUser),
-    /// An image in a Ceph cluster. Opened by whoever has Ceph's client library.
+    /// An image in a Ceph cluster. Opened by a program that has Ceph's client library.
     Rbd(Rbd),
     /// [`Fault`]: misbehaves.
     Fault {

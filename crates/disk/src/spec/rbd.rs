@@ -1,4 +1,4 @@
-//! `rbd:pool=P,image=I`: an image in a Ceph cluster. Opened by whoever has Ceph's client library.
+//! `rbd:pool=P,image=I`: an image in a Ceph cluster. Opened by a program that has Ceph's client library.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Rbd {
     pub cache: RbdCache,
     /// When the image is locked.
     pub lock: Locked,
-    /// How long the cluster may take to open the image, in seconds, and whoever has its lock to give it up.
+    /// How long the cluster may take to open the image, in seconds, and the holder of its lock to give it up.
     pub timeout: u32,
 }
 

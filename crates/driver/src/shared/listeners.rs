@@ -217,7 +217,7 @@ mod tests {
         fixture.wake(0);
         assert_eq!(fixture.holder(), Some(2));
         fixture.wake(2);
-        assert_eq!(fixture.holder(), Some(2), "nobody needs it");
+        assert_eq!(fixture.holder(), Some(2), "it is not needed");
         fixture.sleep(1);
         assert_eq!(fixture.holder(), Some(1));
         fixture.all.remove(&fixture.three[1], fixture.hand());

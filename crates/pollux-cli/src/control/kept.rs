@@ -1,6 +1,6 @@
 //! The file of `--state`: which disks were added, for the next process.
 //!
-//! It is replaced as a whole: written beside, synced, renamed, and its folder synced. So whoever is killed meanwhile leaves
+//! It is replaced as a whole: written beside, synced, renamed, and its folder synced. So a process that is killed meanwhile leaves
 //! either the old or the new one.
 
 use std::collections::BTreeMap;

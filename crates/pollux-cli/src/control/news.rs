@@ -1,6 +1,6 @@
-//! What happens in this process, for those who listen to `GET /v1/events`.
+//! What happens in this process, for clients that listen to `GET /v1/events`.
 //!
-//! Any thread may tell. Nothing is kept while nobody listens, and a listener that is slow misses the oldest.
+//! Any thread may tell. Nothing is kept without a listener, and a listener that is slow misses the oldest.
 
 use std::sync::LazyLock;
 
@@ -45,7 +45,7 @@ pub struct News {
     pub message: Option<String>,
 }
 
-/// Tells all who listen of what has happened to the disk of that name.
+/// Tells all that listen of what has happened to the disk of that name.
 pub fn tell(happening: Happening, disk: &str) {
     spread(|| News {
         happening,
@@ -54,7 +54,7 @@ pub fn tell(happening: Happening, disk: &str) {
     });
 }
 
-/// Tells them of what the log says, if anybody listens.
+/// Tells them of what the log says, if any listens.
 pub fn spread(news: impl FnOnce() -> News) {
     if NEWS.receiver_count() > 0 {
         // The last of them may have left meanwhile.

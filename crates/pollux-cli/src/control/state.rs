@@ -30,7 +30,7 @@ pub struct Served {
     pub stop: Arc<Stop>,
     /// As it was added. `None`: the process began with it.
     pub added: Option<NewDisk>,
-    /// Has those told who listen to events.
+    /// Has those told that listen to events.
     #[expect(dead_code, reason = "held for its drop")]
     pub resizes: Option<Subscription>,
 }

@@ -1,4 +1,4 @@
-//! What is told to those who do not wait: where clusters lie.
+//! What is told to threads that do not wait: where clusters lie.
 
 use imago::Mapping;
 
@@ -7,7 +7,7 @@ use crate::qcow2::map::{CLUSTERS, Data, Place};
 use crate::qcow2::node::Node;
 
 impl Engine {
-    /// Tells those who do not wait where the range lies, if that is in the file.
+    /// Tells threads that do not wait where the range lies, if that is in the file.
     pub fn publish(&self, at: u64, len: u64) {
         if self.uncommitted || len == 0 {
             return;

@@ -130,8 +130,11 @@ impl Engine {
         let mut done = 0;
         while done < len {
             let rest = (at + done, len - done);
-            #[expect(unsafe_code, reason = "imago cannot know that nobody uses the mapping")]
-            // SAFETY: the chunks of the range are closed, so that nobody reads or writes by a mapping of it.
+            #[expect(
+                unsafe_code,
+                reason = "imago cannot know that the mapping is not in use"
+            )]
+            // SAFETY: the chunks of the range are closed, so that nothing is read or written by a mapping of it.
             let freed = unsafe { self.take_out(rest.0, rest.1) }?;
             let Some((from, freed)) = freed.filter(|(_, freed)| *freed > 0) else {
                 break;

@@ -46,9 +46,7 @@ fn traced(control: &Path, path: &str, order: &Order, lines: bool) -> Result<Byte
         state = get(control, path)?;
     }
     if state.started_unix_ns != started {
-        tracing::warn!(
-            "somebody else has started another trace of this disk: this is its beginning"
-        );
+        tracing::warn!("another client has started a trace of this disk: this is its beginning");
     }
     let format = if lines { "jsonl" } else { "blkparse" };
     let text = text(control, &format!("{path}/{format}"))?;

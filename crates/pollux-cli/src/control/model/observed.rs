@@ -1,4 +1,4 @@
-//! What is noted of requests while somebody wants to know.
+//! What is noted of requests while a client asks for it.
 
 use pollux::device;
 use pollux::stats::{Kind, Outcome, Times};

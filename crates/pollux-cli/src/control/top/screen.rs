@@ -155,7 +155,7 @@ fn detail(frame: &mut Frame<'_>, of: &DiskRates, area: Rect) {
     let frontend = if of.connected {
         "connected"
     } else {
-        "nobody is connected"
+        "no frontend is connected"
     };
     let name = format!("{} at {}, {frontend}", of.name, of.control.display());
     let mut lines = vec![Line::from(name).bold(), Line::from(held)];

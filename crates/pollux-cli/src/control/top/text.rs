@@ -1,4 +1,4 @@
-//! Rates as text: cells, and tables for those who look once.
+//! Rates as text: cells, and tables that are printed once.
 
 use super::rates::{DiskRates, Rates, WorkerRates};
 use crate::control::table::{Align, bytes, table};
@@ -61,7 +61,7 @@ pub fn why(of: &DiskRates) -> String {
     format!("{}: {}: {}", of.name, verdict.which.name(), verdict.why)
 }
 
-/// Everything, for who looks once.
+/// Everything, to be printed once.
 pub fn report(rates: &Rates) -> String {
     let rows: Vec<_> = rates.disks.iter().map(disk).collect();
     let mut text = table(DISKS, &rows);

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 type Told = Result<Sample, String>;
 
-/// Shows what happens until somebody quits.
+/// Shows what happens until the user quits.
 pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
     // Who asks for what is not there is told before the screen is taken.
     let first = take(asked)?;
