@@ -95,8 +95,8 @@ admin socket =
 log file = $dir/log/client.\$pid.log
 [mon]
 mon data = $dir/mon.a
-mon data avail warn = 1
-mon data avail crit = 1
+mon data avail warn = 0
+mon data avail crit = 0
 mon warn on pool no redundancy = false
 auth allow insecure global id reclaim = false
 # one voter: no need to wait long

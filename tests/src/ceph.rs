@@ -73,6 +73,8 @@ impl Ceph {
         let libraries = format!("{}:{}/ceph", lib.display(), lib.display());
         let mut command = Command::new(bin);
         command.args(args).env("CEPH_CONF", self.conf());
+        let python = self.prefix.join("usr/lib/python3/dist-packages");
+        command.env("PYTHONPATH", python);
         succeeds(command.env("LD_LIBRARY_PATH", libraries))
     }
 

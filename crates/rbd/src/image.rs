@@ -163,8 +163,11 @@ impl Opened {
         Ok(owner != 0)
     }
 
-    /// Gives the lock back, once all that was written is in the cluster.
+    /// Gives the lock back, once all that was written is in the cluster. Without the lock there is nothing to do.
     pub fn unlock(&self) -> Result<(), RbdError> {
+        if !self.is_locked()? {
+            return Ok(());
+        }
         // SAFETY: our handle.
         let released = unsafe { (self.ceph().rbd.rbd_lock_release)(self.handle) };
         self.done("give back the lock of", released)
