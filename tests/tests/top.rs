@@ -220,7 +220,7 @@ fn it_is_watched_in_a_terminal() {
         "--interval",
         "0.3",
     ];
-    let terminal = Terminal::start(tmux, folder.path(), &words);
+    let terminal = Terminal::start(tmux.clone(), folder.path(), &words);
     let row = |screen: &str, name: &str| {
         let line = screen
             .lines()
@@ -254,6 +254,17 @@ fn it_is_watched_in_a_terminal() {
     terminal.shows(|screen| screen.contains("by bandwidth"));
     terminal.press("p");
     terminal.shows(|screen| screen.contains("PAUSED"));
+    let pid = terminal.run(&["display-message", "-p", "#{pane_pid}"]);
+    let pid = String::from_utf8(pid.stdout).unwrap();
+    let process = Path::new("/proc").join(pid.trim());
+    assert!(process.exists(), "{}", process.display());
+    drop(terminal);
+    eventually(
+        || !process.exists(),
+        || "it goes on without its terminal".to_owned(),
+    );
+    let terminal = Terminal::start(tmux, folder.path(), &words);
+    terminal.shows(|screen| screen.contains("by IOPS"));
     terminal.press("q");
     eventually(
         || !terminal.run(&["has-session"]).status.success(),

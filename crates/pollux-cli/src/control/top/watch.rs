@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -40,10 +41,22 @@ pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
     std::thread::Builder::new()
         .name("samples".to_owned())
         .spawn(move || ask(asked.as_deref(), interval, &samples))?;
+    std::thread::Builder::new()
+        .name("terminal".to_owned())
+        .spawn(end_with_terminal)?;
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, first, &told, &ended);
     ratatui::restore();
     Ok(shown?)
+}
+
+/// Ends the process once its terminal is gone: crate `crossterm` polls for keys of such a terminal for ever.
+fn end_with_terminal() {
+    let stdout = io::stdout();
+    // That it hung up is told whether or not it is asked for.
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    while poll(&mut fds, None).is_err() {}
+    std::process::exit(1);
 }
 
 fn ask(asked: Option<&Path>, interval: Duration, samples: &Sender<Told>) {
