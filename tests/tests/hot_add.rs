@@ -105,8 +105,8 @@ fn an_added_disk_is_like_any_other() {
             200
         );
         use_it(&hot.socket("new"));
-        let stats = hot.get("/v1/disks/new/stats").unwrap();
-        assert_eq!(stats["total"]["bytes_written"], 4 * 4096, "{spec}");
+        let counted = hot.get("/v1/disks/new/stats").unwrap();
+        assert_eq!(counted["total"]["bytes_written"], 4 * 4096, "{spec}");
         unused(&hot, "new");
         assert_eq!(hot.names().unwrap(), [""; 0], "{spec}");
         assert!(!hot.socket("new").exists(), "{spec}");
@@ -280,14 +280,14 @@ fn a_hundred_disks_come_and_go_and_leave_nothing() {
     let file = format!("file:path={}", image.display());
     assert_eq!(hot.add("steady", "memory:size=64M").unwrap().0, 201);
     let round = |number: u32| {
-        let spec = if number % 2 == 0 {
+        let spec = if number.is_multiple_of(2) {
             &file
         } else {
             "memory:size=64M"
         };
         let (status, disk) = hot.add("guest", spec).unwrap();
         assert_eq!(status, 201, "{disk}");
-        let connected = (number % 3 != 0).then(|| {
+        let connected = (!number.is_multiple_of(3)).then(|| {
             let (client, mut queues) =
                 Client::connect(&hot.socket("guest"), Shape::blocking(1, 64)).unwrap();
             write_and_read(&client, &mut queues[0], 0x11);
