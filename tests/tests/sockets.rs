@@ -189,7 +189,7 @@ fn what_was_not_passed_is_missed_by_name() {
     refuses(&mut with(&["--fd-name", "three"]), "there is one, two");
     refuses(&mut with(&[]), "--fd-name");
     let mode = ["--fd-name", "one", "--socket-mode", "0600"];
-    refuses(&mut with(&mode), "decides who may connect");
+    refuses(&mut with(&mode), "decides which users may connect");
     refuses(&mut with(&["--fd-name", "one", "--fd", "4"]), "--fd");
     // What is meant for another process is none of ours.
     refuses(
