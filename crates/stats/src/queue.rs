@@ -95,7 +95,7 @@ pub struct QueueStats {
     pub is_throttled: Gauge,
     /// Requests that have begun and not ended, as of the last turn.
     pub in_flight: Gauge,
-    /// Time that the worker slept or polled in vain while the disk had requests of this queue, in nanoseconds.
+    /// Time that the worker slept or made empty polls while the disk had requests of this queue, in nanoseconds.
     pub disk_wait_ns: Counter,
     /// The worker that serves the queue, or served it last.
     pub worker: Gauge,

@@ -76,7 +76,7 @@ pub struct Snapshot {
     /// Time in those waits, in nanoseconds.
     #[serde(default)]
     pub throttled_ns: u64,
-    /// Time that the worker slept or polled in vain while the disk had requests, in nanoseconds.
+    /// Time that the worker slept or made empty polls while the disk had requests, in nanoseconds.
     #[serde(default)]
     pub disk_wait_ns: u64,
 }

@@ -33,7 +33,7 @@ pub struct WorkerTime {
     pub number: usize,
     /// It worked, or waited for its processor.
     pub working: f64,
-    /// It polled in vain.
+    /// Its polls were empty.
     pub polling: f64,
     /// It had its processor.
     pub cpu: Option<f64>,
