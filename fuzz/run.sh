@@ -19,8 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds=${FUZZ_SECONDS:-60} jobs=${FUZZ_JOBS:-$(nproc)} sanitizer=${FUZZ_SANITIZER:-none} runs=${FUZZ_RUNS:--1}
 targets=("$@")
-# `image` and `request` are run by name: no long campaign has shown yet that they are quiet enough for a gate.
-[ ${#targets[@]} -gt 0 ] || targets=(chain session config spec)
+[ ${#targets[@]} -gt 0 ] || targets=(chain session config image request spec)
 target=x86_64-unknown-linux-gnu
 [ "$(uname -m)" = x86_64 ] || target=$(rustc -vV | sed -n 's/^host: //p')
 

@@ -280,3 +280,16 @@ impl Requests {
         }
     }
 }
+
+/// Arms every leg: one with something to reap is enough not to sleep.
+pub fn arm_all(legs: &mut [Leg]) -> Armed {
+    let mut armed = Armed::Idle;
+    for leg in legs {
+        match leg.arm() {
+            Armed::Idle => {}
+            Armed::Pending => return Armed::Pending,
+            Armed::CannotSleep => armed = Armed::CannotSleep,
+        }
+    }
+    armed
+}

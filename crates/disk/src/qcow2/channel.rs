@@ -13,7 +13,7 @@ use super::Shared;
 use super::map::{Data, Inside, Place};
 use super::work::Job;
 use crate::inbox::Inbox;
-use crate::parts::{Cut, Leg, Requests, Whose, moved};
+use crate::parts::{Cut, Leg, Requests, Whose, arm_all, moved};
 use crate::{Armed, Channel, Completion, Durability, Op, Queued, Request, Ticket, WaitPoint};
 
 pub struct ImageChannel {
@@ -270,15 +270,7 @@ unsafe impl Channel for ImageChannel {
         if !self.inbox.is_empty() {
             return Armed::Pending;
         }
-        let mut armed = Armed::Idle;
-        for leg in &mut self.legs {
-            match leg.arm() {
-                Armed::Idle => {}
-                Armed::Pending => return Armed::Pending,
-                Armed::CannotSleep => armed = Armed::CannotSleep,
-            }
-        }
-        armed
+        arm_all(&mut self.legs)
     }
 }
 

@@ -9,7 +9,7 @@ use super::build::Whole;
 use super::counts::Counts;
 use super::map::Stretch;
 use super::{PollScope, Shared};
-use crate::parts::{Cut, Leg, Requests, Whose, moved};
+use crate::parts::{Cut, Leg, Requests, Whose, arm_all, moved};
 use crate::{Armed, Channel, Completion, Op, Queued, Request, Ticket, WaitPoint};
 
 /// A channel of a [`Stack`](super::Stack).
@@ -178,15 +178,7 @@ unsafe impl Channel for StackChannel {
     }
 
     fn arm(&mut self) -> Armed {
-        let mut armed = Armed::Idle;
-        for leg in &mut self.legs {
-            match leg.arm() {
-                Armed::Idle => {}
-                Armed::Pending => return Armed::Pending,
-                Armed::CannotSleep => armed = Armed::CannotSleep,
-            }
-        }
-        armed
+        arm_all(&mut self.legs)
     }
 }
 
