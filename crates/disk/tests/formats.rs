@@ -64,7 +64,7 @@ fn made_by(mut command: Command) -> bool {
 fn images_of_other_tools_are_refused_by_name() {
     let table: [(&str, &[&str], &str); 11] = [
         ("qcow2", &[], "qcow2"),
-        ("qcow", &[], "qcow2"),
+        ("qcow", &[], "qcow"),
         ("qed", &[], "qed"),
         ("vmdk", &[], "VMDK"),
         ("vmdk", &["-o", "subformat=monolithicFlat"], "VMDK"),

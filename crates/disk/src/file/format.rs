@@ -25,7 +25,8 @@ const READ: u64 = 4096;
 const LUKS: &str = "LUKS";
 
 /// What stands where in the first bytes.
-const HEADERS: [(usize, &[u8], &str); 15] = [
+const HEADERS: [(usize, &[u8], &str); 16] = [
+    (0, b"QFI\xfb\0\0\0\x01", "qcow"),
     (0, b"QFI\xfb", "qcow2"),
     (0, b"QED\0", "qed"),
     (0, b"KDMV", "VMDK"),
