@@ -101,7 +101,10 @@ fn what_cannot_be_opened_is_named_with_its_remedy() {
     opened(&ceph.spec("bare", ""), true).unwrap();
     let first = opened(&ceph.spec("image", ""), false).unwrap();
     let in_use = refused(&ceph.spec("image", ",id=admin,timeout=1"));
-    assert!(in_use.contains("is in use: client."), "{in_use}");
+    assert!(
+        in_use.contains("is in use: the client at 127.0.0.1:"),
+        "{in_use}"
+    );
     assert!(in_use.contains(" at 127.0.0.1:"), "{in_use}");
     drop(first);
     opened(&ceph.spec("image", ",id=admin,timeout=1"), false).unwrap();

@@ -209,12 +209,12 @@ fn a_lock_is_handed_over_from_session_to_session() {
             driver.stop(0).unwrap();
         }
     }
-    // While one is used, the other is refused. librbd may not have noticed yet by whom.
+    // While one is used, the other is refused. The refusal says where the other is.
     let [one, other] = daemons;
     let mut used = frontend::Driver::connect(one.server.socket(), ONE_QUEUE).unwrap();
     used.queues[0].round(9);
     assert!(frontend::Driver::connect(other.server.socket(), ONE_QUEUE).is_err());
-    let refusal = "rbd/image is in use: ";
+    let refusal = "rbd/image is in use: the client at 127.0.0.1:";
     assert!(other.server.says(refusal), "{}", other.server.log());
     used.queues[0].round(10);
     drop(used);

@@ -1,6 +1,5 @@
 //! Why an image cannot be used.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -61,11 +60,12 @@ pub enum RbdError {
     #[error(
         "{image} is in use: {} has its lock; end that use, or open the image read-only (a dead one's lock is broken once the \
          cluster takes it for dead)",
-        .holder.as_ref().map_or("another client".to_owned(), ToString::to_string)
+        .holder.as_ref().map_or("another client".to_owned(), |address| format!("the client at {address}"))
     )]
     InUse {
         image: String,
-        holder: Option<Holder>,
+        /// The address of the client that has the lock, as the cluster sees it.
+        holder: Option<String>,
     },
     /// Another client has broken our lock.
     #[error(
@@ -89,21 +89,6 @@ pub enum RbdError {
         what: String,
         source: Errno,
     },
-}
-
-/// Who has the lock of an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// `client.NUMBER`, as the cluster calls it.
-    pub client: String,
-    /// Where it is, as the cluster sees it.
-    pub address: String,
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.client, self.address)
-    }
 }
 
 fn conf_name(conf: Option<&PathBuf>) -> String {

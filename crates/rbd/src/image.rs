@@ -4,7 +4,7 @@
     reason = "calls into librbd, with what this module keeps alive"
 )]
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use pollux_disk::spec::Rbd;
 use rustix::io::Errno;
 
 use crate::cluster::{Pool, check, failed, name};
-use crate::error::{Holder, RbdError, errno};
+use crate::error::{RbdError, errno};
 use crate::library::{Ceph, Handle};
 use crate::warden::Task;
 
@@ -173,41 +173,24 @@ impl Opened {
         self.done("give back the lock of", released)
     }
 
-    /// Who has its lock.
-    pub fn holder(&self) -> Option<Holder> {
-        let mut exclusive = 0;
-        let mut lists = [const { [0; 4096] }; 4];
-        let [tag, clients, cookies, addresses] = &mut lists;
-        let mut lens = [4096usize; 4];
-        let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
-        // SAFETY: our handle; each list has as many bytes as the length beside it says.
-        let count = unsafe {
-            (self.ceph().rbd.rbd_list_lockers)(
-                self.handle,
-                &raw mut exclusive,
-                tag.as_mut_ptr(),
-                tag_len,
-                clients.as_mut_ptr(),
-                clients_len,
-                cookies.as_mut_ptr(),
-                cookies_len,
-                addresses.as_mut_ptr(),
-                addresses_len,
-            )
-        };
-        if count <= 0 {
+    /// The address of the client that has its lock: asked of the cluster, as what librbd remembers may be old.
+    pub fn holder(&self) -> Option<String> {
+        let mut mode = 0;
+        let mut owners = [ptr::null_mut::<c_char>(); 1];
+        let mut count = owners.len();
+        let list = owners.as_mut_ptr();
+        let ask = self.ceph().rbd.rbd_lock_get_owners;
+        // SAFETY: our handle; the list has room for as many as the count says, and an exclusive lock has one owner.
+        let asked = unsafe { ask(self.handle, &raw mut mode, list, &raw mut count) };
+        if asked < 0 || count == 0 {
             return None;
         }
-        // The first of each list, which ends with a zero.
-        let first = |list: &[std::ffi::c_char; 4096]| {
-            // SAFETY: librbd has put a text there that ends inside, as there is at least one locker.
-            let text = unsafe { CStr::from_ptr(list.as_ptr()) };
-            text.to_string_lossy().into_owned()
-        };
-        Some(Holder {
-            client: first(clients),
-            address: first(addresses),
-        })
+        // SAFETY: librbd has put a text there, which stays until the list is given back.
+        let address = unsafe { CStr::from_ptr(owners[0]) };
+        let address = address.to_string_lossy().into_owned();
+        // SAFETY: the list as librbd has filled it, given back once.
+        unsafe { (self.ceph().rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
+        Some(address)
     }
 
     /// From now on, the task of `watch` is done whenever the image has changed.

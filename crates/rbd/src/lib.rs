@@ -37,7 +37,7 @@ use pollux_disk::{Disk, OpenError, Options};
 
 pub use cluster::reads;
 pub use disk::Image;
-pub use error::{Holder, RbdError};
+pub use error::RbdError;
 
 /// Opens the image that `spec` names.
 ///

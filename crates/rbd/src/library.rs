@@ -86,7 +86,8 @@ symbols! {
         rbd_lock_acquire: fn(Handle, c_int) -> c_int;
         rbd_lock_release: fn(Handle) -> c_int;
         rbd_is_exclusive_lock_owner: fn(Handle, *mut c_int) -> c_int;
-        rbd_list_lockers: fn(Handle, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
+        rbd_lock_get_owners: fn(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
+        rbd_lock_get_owners_cleanup: fn(*mut *mut c_char, usize);
         rbd_update_watch: fn(Handle, *mut u64, Watcher, *mut c_void) -> c_int;
         rbd_update_unwatch: fn(Handle, u64) -> c_int;
         rbd_aio_create_completion: fn(*mut c_void, Callback, *mut Handle) -> c_int;

@@ -20,7 +20,9 @@ pub fn take(image: &Opened, patience: Duration) -> Result<(), RbdError> {
     if let Some(holder) = image.holder() {
         // librbd itself waits until the cluster knows that the holder is dead; one that lives it reports at once.
         let image = image.name();
-        tracing::warn!("waiting for the lock of {image}, which {holder} has, or had when it died");
+        tracing::warn!(
+            "waiting for the lock of {image}, which the client at {holder} has, or had when it died"
+        );
     }
     while !image.try_lock()? {
         if Instant::now() >= deadline {
