@@ -21,8 +21,10 @@
 //! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`. What follows `on=` is
 //! taken as it stands: `fault:delay=1ms,on=file:path=a,,b.img,cache=none`.
 
+mod error;
 mod fault;
 mod leg;
+mod options;
 mod rbd;
 mod size;
 mod stack;
@@ -30,17 +32,18 @@ mod stack;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::fault::Faults;
-use crate::file::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
-use crate::qcow2::{self, Backing};
+use crate::file::Settings;
+use crate::qcow2;
 use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Image, Memory, Null, OpenError, Options};
+use options::{BACKINGS, FORMATS, Given, LOCKS, escaped, shown, shown_settings};
 
+pub use error::SpecError;
 pub use rbd::{Rbd, RbdCache};
 pub use size::{Size, SizeError};
 pub use stack::Table;
@@ -155,67 +158,6 @@ impl Elsewhere for Nowhere {
         let path = disk.name().into();
         Err(OpenError::NoDriver { path })
     }
-}
-
-/// What is wrong with a description of a disk.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the messages say they are")]
-#[non_exhaustive]
-pub enum SpecError {
-    /// It does not say what kind of disk.
-    #[error("`{spec}` does not begin with a kind of disk and a colon; {KINDS}")]
-    NoKind { spec: String },
-    /// Nobody knows that kind.
-    #[error("there is no disk of the kind `{kind}`; {KINDS}")]
-    UnknownKind { kind: String },
-    /// An option without a value.
-    #[error(
-        "`{option}` is not KEY=VALUE; write for example `{example}` (a comma in a value twice: `,,`)"
-    )]
-    NoValue {
-        option: String,
-        example: &'static str,
-    },
-    /// Nobody knows that option.
-    #[error("a disk of the kind `{kind}` has no `{key}`; write for example `{example}`")]
-    UnknownKey {
-        kind: &'static str,
-        key: String,
-        example: &'static str,
-    },
-    /// The same option twice.
-    #[error("`{key}` is given twice; leave out one")]
-    Twice { key: String },
-    /// An option that cannot be left out.
-    #[error("`{key}` is missing; write for example `{example}`")]
-    Missing {
-        key: &'static str,
-        example: &'static str,
-    },
-    /// Not a size.
-    #[error("`{key}={value}` is not a size; write for example `{example}`")]
-    Size {
-        key: &'static str,
-        value: String,
-        example: &'static str,
-        source: SizeError,
-    },
-    /// Not one of the values that an option has.
-    #[error("there is no `{key}={value}`; use {values}")]
-    Choice {
-        key: &'static str,
-        value: String,
-        values: String,
-    },
-    /// A disk made of disks made of disks, and so on.
-    #[error("`{disk}` is nested more than {most} deep; write fewer disks into each other")]
-    Nested { disk: String, most: u32 },
-    /// Not a part of such a disk.
-    #[error("`{option}` {remedy}")]
-    Part {
-        option: String,
-        remedy: &'static str,
-    },
 }
 
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
@@ -426,178 +368,6 @@ impl fmt::Display for Spec {
             Self::Table(table) => stack::print_table(f, table),
         }
     }
-}
-
-/// What an option may be, the first of which it is without a word.
-type Choices<T, const N: usize> = [(&'static str, T); N];
-
-const CACHES: Choices<Cache, 3> = [
-    ("writeback", Cache::Writeback),
-    ("none", Cache::None),
-    ("writethrough", Cache::Writethrough),
-];
-const ENGINES: Choices<Engine, 3> = [
-    ("auto", Engine::Auto),
-    ("io_uring", Engine::IoUring),
-    ("threads", Engine::Threads),
-];
-const BUFFERS: Choices<Buffers, 2> = [
-    ("plain", Buffers::Plain),
-    ("registered", Buffers::Registered),
-];
-const LOCKS: Choices<Locked, 2> = [("always", Locked::Always), ("running", Locked::Running)];
-const FORMATS: Choices<Format, 2> = [("probe", Format::Probe), ("raw", Format::Raw)];
-const BACKINGS: Choices<Backing, 2> = [("named", Backing::Named), ("none", Backing::None)];
-const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
-
-/// Writes what an option is, unless it is what it is without a word.
-fn shown<T: PartialEq>(
-    f: &mut fmt::Formatter<'_>,
-    key: &str,
-    choices: &[(&str, T)],
-    value: &T,
-) -> fmt::Result {
-    match choices.iter().position(|(_, choice)| choice == value) {
-        None | Some(0) => Ok(()),
-        Some(at) => write!(f, ",{key}={}", choices[at].0),
-    }
-}
-
-/// What files of all formats have.
-fn shown_settings(f: &mut fmt::Formatter<'_>, settings: Settings) -> fmt::Result {
-    shown(f, "cache", &CACHES, &settings.cache)?;
-    shown(f, "engine", &ENGINES, &settings.engine)?;
-    shown(f, "inline", &INLINE, &settings.inline)?;
-    shown(f, "buffers", &BUFFERS, &settings.buffers)
-}
-
-fn escaped(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
-}
-
-/// The options of one spec that were not asked for yet.
-struct Given {
-    kind: &'static str,
-    example: &'static str,
-    options: Vec<(String, String)>,
-}
-
-impl Given {
-    fn parse(kind: &'static str, example: &'static str, rest: &str) -> Result<Self, SpecError> {
-        let mut options: Vec<(String, String)> = Vec::new();
-        for option in split(rest) {
-            let Some((key, value)) = option.split_once('=') else {
-                return Err(SpecError::NoValue { option, example });
-            };
-            if options.iter().any(|(known, _)| known == key) {
-                let key = key.to_owned();
-                return Err(SpecError::Twice { key });
-            }
-            options.push((key.to_owned(), value.to_owned()));
-        }
-        Ok(Self {
-            kind,
-            example,
-            options,
-        })
-    }
-
-    fn take(&mut self, key: &str) -> Option<String> {
-        let at = self.options.iter().position(|(known, _)| known == key)?;
-        Some(self.options.swap_remove(at).1)
-    }
-
-    /// The option that cannot be left out, asked for last: what is still there by then is unknown, which may be
-    /// that option misspelt.
-    fn last(mut self, key: &'static str) -> Result<String, SpecError> {
-        let (kind, example) = (self.kind, self.example);
-        let value = self.take(key).filter(|value| !value.is_empty());
-        match self.options.pop() {
-            Some((key, _)) => Err(SpecError::UnknownKey { kind, key, example }),
-            None => value.ok_or(SpecError::Missing { key, example }),
-        }
-    }
-
-    fn size(self) -> Result<Size, SpecError> {
-        let example = self.example;
-        let value = self.last("size")?;
-        value.parse().map_err(|source| SpecError::Size {
-            key: "size",
-            value,
-            example,
-            source,
-        })
-    }
-
-    /// What files of all formats have.
-    fn settings(&mut self) -> Result<Settings, SpecError> {
-        Ok(Settings {
-            cache: self.choice("cache", &CACHES)?,
-            engine: self.choice("engine", &ENGINES)?,
-            inline: self.choice("inline", &INLINE)?,
-            buffers: self.choice("buffers", &BUFFERS)?,
-            ..Settings::default()
-        })
-    }
-
-    /// What stands there, unless that is nothing.
-    fn text(&mut self, key: &str) -> Option<String> {
-        self.take(key).filter(|value| !value.is_empty())
-    }
-
-    fn number<T>(
-        &mut self,
-        key: &'static str,
-        bounds: RangeInclusive<T>,
-    ) -> Result<Option<T>, SpecError>
-    where
-        T: FromStr + PartialOrd + fmt::Display,
-    {
-        let Some(value) = self.take(key) else {
-            return Ok(None);
-        };
-        let number = value.parse().ok().filter(|number| bounds.contains(number));
-        number.map(Some).ok_or_else(|| {
-            let values = format!("a number from {} to {}", bounds.start(), bounds.end());
-            SpecError::Choice { key, value, values }
-        })
-    }
-
-    fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        choices: &[(&'static str, T)],
-    ) -> Result<T, SpecError> {
-        let Some(value) = self.take(key) else {
-            return Ok(choices[0].1);
-        };
-        let chosen = choices.iter().find(|(name, _)| *name == value);
-        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
-            let names: Vec<_> = choices
-                .iter()
-                .map(|(name, _)| format!("`{name}`"))
-                .collect();
-            let (last, others) = names.split_last().expect("every option has a value");
-            let values = format!("{} or {last}", others.join(", "));
-            SpecError::Choice { key, value, values }
-        })
-    }
-}
-
-/// Splits at commas; two in a row are one inside a value.
-fn split(options: &str) -> Vec<String> {
-    let mut split = vec![String::new()];
-    let mut rest = options.chars().peekable();
-    while let Some(c) = rest.next() {
-        if c != ',' {
-            split.last_mut().expect("never empty").push(c);
-        } else if rest.next_if_eq(&',').is_some() {
-            split.last_mut().expect("never empty").push(',');
-        } else {
-            split.push(String::new());
-        }
-    }
-    split
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Choices, Given, LOCKS, SpecError, escaped, shown};
+use super::SpecError;
+use super::options::{Choices, Given, LOCKS, escaped, shown};
 use crate::file::Locked;
 
 pub const RBD: &str = "rbd:pool=rbd,image=disk";

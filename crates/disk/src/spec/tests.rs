@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
+use super::options::{BUFFERS, CACHES, ENGINES, INLINE};
 use super::*;
+use crate::file::{Cache, Engine, Format, Inline, Locked};
+use crate::qcow2::Backing;
 
 fn parse(spec: &str) -> Result<Spec, SpecError> {
     spec.parse()
