@@ -157,7 +157,7 @@ static void config_changed(struct virtio_device *vdev)
 /* --- a device that has gone ----------------------------------------------------------------------- */
 
 /*
- * Nobody will complete what is in the rings: it fails now, and so does what comes later. Queues close first, so that a
+ * No device will complete what is in the rings: it fails now, and so does what comes later. Queues close first, so that a
  * device that has been reset gets no more requests.
  */
 static void fail_all(struct pollux_disk *disk)
@@ -179,7 +179,7 @@ static void broken_work(struct work_struct *work)
 }
 
 /*
- * For as long as somebody waits for all requests to end. A device that takes its time is waited for, as it may still
+ * For as long as a caller waits for all requests to end. A device that takes its time is waited for, as it may still
  * write to memory; one that has gone will not.
  */
 static void watch_device(struct pollux_disk *disk)

@@ -178,7 +178,7 @@ struct pollux_queue {
  * @gendisk: the disk
  * @tags: its tags
  * @config_work: looks at the capacity after a change of the configuration
- * @broken_work: looks whether the device has gone, while somebody waits for its requests
+ * @broken_work: checks whether the device has gone, while a caller waits for its requests
  * @removing: no @config_work any more
  * @index: the disk's, from which its name and its minors are made
  * @queue_count: of @queues

@@ -19,7 +19,7 @@ extern bool pollux_quiet_while_polled;
 #define pollux_quiet_while_polled false
 #endif
 
-/* The queue's lock, in somebody's hands. */
+/* The queue's lock, held. */
 struct pollux_hold {
 	unsigned long flags;
 	u64 asked;	/* in ns; 0: not measured */

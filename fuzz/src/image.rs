@@ -67,10 +67,10 @@ fn use_it(image: &Image, path: &Path, data: &[u8], read_only: bool) {
     let file = fs::File::open(path).expect("the image is there");
     file.read_exact_at(&mut now, 0).expect("it has a header");
     // The place of a backing file's name may move, as the header is written anew where features were cleared.
-    assert_eq!(now[..8], data[..8], "nobody writes to the header");
+    assert_eq!(now[..8], data[..8], "the header is not written");
     assert_eq!(
         now[20..FIELDS],
         data[20..FIELDS],
-        "nobody writes to the header"
+        "the header is not written"
     );
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A throwaway Ceph cluster on this machine, for tests. No root, no systemd, no kernel modules: tests/setup.sh unpacks
-# Debian's packages, and the daemons run as children of whoever calls this.
+# Debian's packages, and the daemons run as children of the caller.
 #
 #   cluster.sh start DIR             make and start a cluster in DIR (must be absent or empty)
 #   cluster.sh stop DIR              stop every daemon of DIR (DIR is kept; rm -rf it afterwards)

@@ -494,7 +494,7 @@ fn an_idle_daemon_that_takes_disks_wakes_nobody() {
     hot.ends_well();
 }
 
-/// A disk that is slow to open, and clients that listen and do not read, keep nobody else from anything.
+/// A disk that is slow to open, and clients that listen and do not read, delay no other client.
 #[test]
 fn slow_clients_and_slow_disks_hold_up_no_others() {
     let hot = Hot::start().unwrap();

@@ -1,4 +1,4 @@
-//! What is noted of requests while somebody wants to know: their times, and a trace.
+//! What is recorded of requests on demand: their times, and a trace.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 

@@ -148,7 +148,7 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
     let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
-    // Nobody uses it: it is told once, and does not wait for the cluster.
+    // No frontend uses it: it is told once, and does not wait for the cluster.
     ceph.kill_osd();
     let (ended, said) = daemon.server.terminate().unwrap();
     assert_eq!(ended.code(), Some(0), "{said}");

@@ -177,7 +177,7 @@ impl WrongChannel {
         match op {
             Op::Read { into, .. } if self.wrong == Wrong::ReadsBeside && apart(into) => {
                 let beside = into[0].as_ptr().wrapping_add(into[0].len());
-                // SAFETY: a byte of the region between two spans, which nobody else uses.
+                // SAFETY: a byte of the region between two spans, which nothing else uses.
                 unsafe { beside.write(0x5a) };
             }
             Op::Write { at, from, .. } => self.wrote = Some((at, from.bytes())),

@@ -34,7 +34,7 @@ pub enum BadRights {
     NoUser { option: String, name: String },
     #[error("{option}: there is no group `{name}` on this machine; give a name or a number")]
     NoGroup { option: String, name: String },
-    #[error("{option}: cannot find out who `{name}` is")]
+    #[error("{option}: cannot look up `{name}`")]
     Lookup {
         option: String,
         name: String,

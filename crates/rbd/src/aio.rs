@@ -120,7 +120,7 @@ impl Flight {
             let returned = i32::try_from(returned).unwrap_or(i32::MIN);
             return Err(failure(errno(returned)));
         }
-        // An image that others have made smaller brings less, and leaves the rest of the memory as it was.
+        // A read of an image that others have made smaller returns less, and leaves the rest of the memory as it was.
         let short = returned.unsigned_abs() < self.expected.load(Ordering::Relaxed);
         if short {
             Err(Failure::OutOfRange)

@@ -60,7 +60,7 @@ impl RbdChannel {
     fn start(&mut self, number: usize, op: &Op) -> Result<(), Failure> {
         let flight = &self.slots[number].flight;
         #[expect(unsafe_code, reason = "what was lent is lent on")]
-        // SAFETY: the owner of the request keeps its memory until it is told of the end, which the inbox brings
+        // SAFETY: the owner of the request keeps its memory until it is told of the end, which the inbox reports
         // before. A slot that is not free has one request, and the flush that follows it starts after its end.
         let started = unsafe { flight.start(self.shared.opened(), op) };
         self.shared.count_start(started)

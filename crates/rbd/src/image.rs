@@ -29,11 +29,11 @@ pub struct Opened {
     handle: Handle,
     /// As people write it.
     name: String,
-    /// Who is told that something about the image has changed: what librbd calls back with.
+    /// What librbd calls back with when something about the image has changed.
     watch: Option<(u64, Box<Watch>)>,
 }
 
-/// What is done when something about an image has changed, and by whom.
+/// The task for a change of an image, and the thread that does it.
 pub struct Watch {
     pub tasks: Sender<Task>,
     pub task: Arc<dyn Fn() + Send + Sync>,

@@ -1,4 +1,4 @@
-//! Who may write an image.
+//! The right to write an image.
 //!
 //! The exclusive lock of librbd, held for good: a client that asks for it is refused. That of a client which is dead is
 //! broken by librbd itself, which shuts that client out of the cluster first (*blocklists* it), so that nothing it

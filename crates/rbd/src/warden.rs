@@ -63,7 +63,7 @@ impl Warden {
     ) -> Result<T, NoAnswer> {
         let (answer, answered) = channel();
         let task = Task::Run(Box::new(move || {
-            // Whoever asked may have left.
+            // The caller may have left.
             let _ = answer.send(work());
         }));
         self.0.send(task).map_err(|_| NoAnswer::Gone)?;

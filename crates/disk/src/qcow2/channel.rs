@@ -49,7 +49,7 @@ enum Way {
     Piece(usize, u64),
     /// In several, or nowhere.
     Pieces,
-    /// Somebody has to look.
+    /// The slow thread has to look it up.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! Where clusters lie, for threads that must not wait: the mappings that have been looked up.
 //!
-//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. Whoever uses some *enters* the chunks first, and
-//! leaves them when its request has ended. Whoever changes a mapping that a request in flight may rest on *closes*
+//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. A channel that uses some *enters* the chunks first, and
+//! leaves them when its request has ended. The thread that changes a mapping on which a request may rest *closes*
 //! the chunk, waits until none is inside, changes it, and opens it again; a worker that finds a chunk closed takes
 //! the way that waits. So a cluster is never freed, and used anew, under a request that goes there. See
 //! `docs/notes/0010`.
@@ -17,14 +17,14 @@ pub const CLUSTERS: u64 = 512;
 /// Chunks of 4 KiB: the mappings of 256 GiB in clusters of 64 KiB.
 const MAX_CHUNKS: u64 = 8192;
 
-/// Nobody may enter.
+/// No channel may enter.
 const CLOSED: u64 = 1 << 63;
 const NO_CHUNK: u64 = u64::MAX;
 
 /// Where a guest cluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Somebody has to look.
+    /// The thread of the image has to look it up.
     Unknown,
     /// Nowhere: it reads as zeroes.
     Zero,
@@ -172,7 +172,7 @@ impl Map {
     fn leave_one(&self, chunk: &Chunk) {
         // With what the request has done, before what it used is changed.
         if chunk.gate.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
-            // Whoever waits is asleep by now, or holds the lock and looks again.
+            // A thread that waits is asleep by now, or holds the lock and checks again.
             drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
             self.left.notify_all();
         }

@@ -205,7 +205,7 @@ impl Disk for Image {
     fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
         let shared = &self.shared;
         let Some(asked) = bytes else {
-            // Nobody else changes it while it is locked.
+            // Nothing else changes it while it is locked.
             return Ok(());
         };
         let path = || shared.path.clone();

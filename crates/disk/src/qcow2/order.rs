@@ -57,7 +57,7 @@ struct State {
     pending: Vec<(u64, Vec<u8>)>,
     /// Something was written that L2 entries must not come before.
     unsynced: bool,
-    /// Nobody uses it yet.
+    /// Nothing uses it yet.
     opening: bool,
     /// From here on, nothing was ever used.
     fresh: u64,

@@ -114,7 +114,7 @@ impl Line {
         match task {
             Task::Requests => self.run_requests(),
             Task::Grow(bytes, told) => {
-                // Who asked may have gone meanwhile.
+                // The caller may have gone meanwhile.
                 let _ = told.send(lock(&self.engine).grow(bytes));
             }
             Task::Close => lock(&self.engine).close(),

@@ -10,7 +10,7 @@ pub enum SpecError {
     /// It does not say what kind of disk.
     #[error("`{spec}` does not begin with a kind of disk and a colon; {KINDS}")]
     NoKind { spec: String },
-    /// Nobody knows that kind.
+    /// There is no such kind.
     #[error("there is no disk of the kind `{kind}`; {KINDS}")]
     UnknownKind { kind: String },
     /// An option without a value.
@@ -21,7 +21,7 @@ pub enum SpecError {
         option: String,
         example: &'static str,
     },
-    /// Nobody knows that option.
+    /// There is no such option.
     #[error("a disk of the kind `{kind}` has no `{key}`; write for example `{example}`")]
     UnknownKey {
         kind: &'static str,

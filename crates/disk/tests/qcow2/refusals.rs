@@ -246,7 +246,7 @@ fn all_files_of_a_chain_are_locked() {
     let base = lab.create("base.qcow2", "", 1 << 20);
     let options = "backing_file=base.qcow2,backing_fmt=qcow2";
     let tops = ["one.qcow2", "two.qcow2"].map(|name| lab.create(name, options, 1 << 20));
-    // Any number of images stand on one that nobody writes.
+    // Any number of images stand on one that is not written.
     let [one, two] = tops.each_ref().map(|path| open(path));
     let twice = said(try_open(&tops[0]));
     assert!(twice.contains("in use"), "{twice}");

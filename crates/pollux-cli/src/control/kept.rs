@@ -131,7 +131,7 @@ mod tests {
         let told = Kept::open(&path).unwrap_err().to_string();
         assert!(told.contains("another daemon"), "{told}");
         drop(kept);
-        // Somebody was killed before.
+        // An earlier process was killed.
         fs::write(with_ending(&path, "new"), "half of").unwrap();
         let (kept, again) = Kept::open(&path).unwrap();
         assert_eq!(again, added);

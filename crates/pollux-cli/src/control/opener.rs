@@ -192,7 +192,7 @@ struct Working {
 
 impl Working {
     fn serve(&mut self, asked: &Receiver<Job>, common: &Common) {
-        // Who asked may have left meanwhile.
+        // The client may have left meanwhile.
         for job in asked {
             match job {
                 Job::Add {

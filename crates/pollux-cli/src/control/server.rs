@@ -267,7 +267,7 @@ fn close_oldest(open: &mut VecDeque<Open>, stays: bool, most: usize) {
     }
 }
 
-/// Who asks, and for what.
+/// The client, and what it asks for.
 struct Asking<'a, P> {
     peer: &'a P,
     reach: Reach,

@@ -16,7 +16,7 @@ use crate::stop::InUse;
 
 /// All of them.
 ///
-/// Whoever looks at them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it: that
+/// A thread that reads them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it: that
 /// takes system calls which others may not make.
 pub struct Disks {
     list: Mutex<List>,

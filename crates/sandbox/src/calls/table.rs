@@ -194,7 +194,7 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_lseek),
         ],
     ),
-    // Whoever lets go of a disk last gives up the locks of its file.
+    // The last owner of a disk gives up the locks of its file.
     row(
         &[Main, Signals, Session],
         Need::Files,
@@ -275,7 +275,7 @@ pub const TABLE: &[Row] = &[
             only(libc::SYS_fcntl, When::Is(1, F_DUPFD_CLOEXEC)),
             // A build with assertions checks whether a socket is one that no thread waits for.
             only(libc::SYS_fcntl, When::Is(1, F_GETFL)),
-            // Who is at the other end.
+            // The process at the other end.
             any(libc::SYS_getsockopt),
             // Does a frontend that is to be disconnected take answers still?
             any(libc::SYS_ppoll),

@@ -153,7 +153,7 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// Nobody uses a mapping of the range.
+    /// No request uses a mapping of the range.
     #[expect(unsafe_code, reason = "as imago's")]
     unsafe fn take_out(&self, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
         let image = self.image.inner();

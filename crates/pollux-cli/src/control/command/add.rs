@@ -88,7 +88,7 @@ pub struct AddArgs {
     #[arg(long, value_name = "MODE")]
     socket_mode: Option<String>,
 
-    /// Who owns the socket, by name or number
+    /// The owner of the socket, by name or number
     #[arg(long, value_name = "USER[:GROUP]")]
     socket_owner: Option<String>,
 

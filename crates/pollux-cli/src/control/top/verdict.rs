@@ -1,7 +1,7 @@
 //! Why a disk is not faster.
 //!
 //! At any moment one of four keeps a queue from going on: its limit, its worker, which works; its disk, which has all
-//! that was sent; or its guest, which sends nothing more. Whoever does it for the largest share of the time is the
+//! that was sent; or its guest, which sends nothing more. The one with the largest share of the time is the
 //! bottleneck.
 
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct WorkerTime {
     pub cpu: Option<f64>,
 }
 
-/// Who keeps a disk from being faster.
+/// What keeps a disk from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
@@ -55,7 +55,7 @@ pub enum Bottleneck {
     Limit,
 }
 
-/// Who does it for which share of the time, from 0 to 1.
+/// The share of the time for which each does, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     pub guest: f64,
@@ -64,7 +64,7 @@ pub struct Shares {
     pub limit: f64,
 }
 
-/// Who it is, and why that is said.
+/// Which it is, and the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     pub which: Bottleneck,

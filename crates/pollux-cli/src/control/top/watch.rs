@@ -30,7 +30,7 @@ type Told = Result<Sample, String>;
 
 /// Shows what happens until the user quits.
 pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
-    // Who asks for what is not there is told before the screen is taken.
+    // That there is no daemon is said before the screen is taken.
     let first = take(asked)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
