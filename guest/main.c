@@ -157,7 +157,7 @@ static void config_changed(struct virtio_device *vdev)
 /* --- a device that has gone ----------------------------------------------------------------------- */
 
 /*
- * No device will complete what is in the rings: it fails now, and so does what comes later. Queues close first, so that a
+ * What is in the rings will not complete: it fails now, and so does what comes later. Queues close first, so that a
  * device that has been reset gets no more requests.
  */
 static void fail_all(struct pollux_disk *disk)
