@@ -16,7 +16,7 @@ CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 # SIGHUP may be ignored here (nohup), which is handed down; some tests send it.
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profile peers-tests --locked -p pollux-tests
-LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --release --test loom \
+LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --profile peers-tests --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
 .PHONY: help run build install setup test test-full lint unit api loom peers peers-full fuzz bench prices miri clean guest

@@ -21,8 +21,12 @@ const MIB: u64 = 1 << 20;
 /// Eight threads, each with a part that the longest request fits in.
 const SIZE: u64 = 8 * 8 * MIB;
 
-/// All modes, on one queue to four, by one thread to eight: a minute in all.
-fn every_way(socket: &Path) {
+/// A load of `make test`, and one of the full set.
+const SHORT: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(20);
+
+/// All modes, on one queue to four, by one thread to eight, six loads that take `each`.
+fn every_way(socket: &Path, each: Duration) {
     let own = [Mode::Own(Waiting::Adaptive), Mode::Own(Waiting::Call)];
     for (queues, modes) in [
         (1, vec![Mode::Wait]),
@@ -38,19 +42,29 @@ fn every_way(socket: &Path) {
         let case = Case {
             options: Options::default().queues(queues),
             modes,
-            ..Case::new(Duration::from_secs(10))
+            ..Case::new(each)
         };
         case.run(socket);
     }
 }
 
-#[test]
-fn pollux_serves_every_way_of_waiting() {
+fn pollux(each: Duration) {
     let subject = Subject::start(Disk::memory(SIZE, 4), &[]).unwrap();
-    patiently(move || every_way(subject.socket()));
+    patiently(move || every_way(subject.socket(), each));
 }
 
-fn storage_daemon(program: &Path) {
+#[test]
+fn pollux_serves_every_way_of_waiting() {
+    pollux(SHORT);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn pollux_serves_every_way_of_waiting_for_minutes() {
+    pollux(LONG);
+}
+
+fn storage_daemon(program: &Path, each: Duration) {
     let folder = tempfile::TempDir::new_in("/dev/shm").unwrap();
     let image = folder.path().join("disk.img");
     std::fs::File::create(&image)
@@ -60,20 +74,28 @@ fn storage_daemon(program: &Path) {
     let blockdev = format!("driver=file,filename={},discard=unmap", image.display());
     let socket = folder.path().join("disk.sock");
     let server = Server::qemu_storage_daemon(program, &socket, &blockdev, 4).unwrap();
-    patiently(move || every_way(server.socket()));
+    patiently(move || every_way(server.socket(), each));
 }
 
 #[test]
 fn qemu_storage_daemon_7_serves_every_way_of_waiting() {
     if let Some(program) = peers::installed("qemu-storage-daemon") {
-        storage_daemon(&program);
+        storage_daemon(&program, SHORT);
     }
 }
 
 #[test]
 fn qemu_storage_daemon_10_serves_every_way_of_waiting() {
     if let Some(program) = peers::fetched("qemu10/bin/qemu-storage-daemon") {
-        storage_daemon(&program);
+        storage_daemon(&program, SHORT);
+    }
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn qemu_storage_daemon_10_serves_every_way_of_waiting_for_minutes() {
+    if let Some(program) = peers::fetched("qemu10/bin/qemu-storage-daemon") {
+        storage_daemon(&program, LONG);
     }
 }
 
