@@ -6,11 +6,11 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
-use common::loops::{Loop, succeeds};
+use common::loops::Loop;
+use common::tiny::Tiny;
 use common::{engines, skip};
 use pollux_disk::file::{Cache, Engine, Settings};
 use pollux_disk::{Disk, Durability, Failure, File, Op, OpenError, Options, Unmap};
@@ -31,31 +31,6 @@ fn on_every_engine(test: fn(Engine)) {
     for engine in engines() {
         println!("engine: {engine:?}");
         test(engine);
-    }
-}
-
-/// A file system that is nearly full from the start; `None`, with a word, where it cannot be mounted.
-struct Tiny {
-    folder: TempDir,
-}
-
-impl Tiny {
-    fn mount() -> Option<Self> {
-        let folder = TempDir::new().unwrap();
-        let size = ["-t", "tmpfs", "-o", "size=1M", "tiny"];
-        succeeds(Command::new("mount").args(size).arg(folder.path())).map(|_| Self { folder })
-    }
-
-    fn file(&self) -> PathBuf {
-        let path = self.folder.path().join("disk.img");
-        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-        path
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.folder.path()).status();
     }
 }
 

@@ -2,20 +2,28 @@
 //! image without an error.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+#[path = "qcow2/clusters.rs"]
+mod clusters;
 mod common;
 #[path = "qcow2/images.rs"]
 mod images;
+#[path = "qcow2/power.rs"]
+mod power;
+#[path = "qcow2/recorder.rs"]
+mod recorder;
 #[path = "qcow2/refusals.rs"]
 mod refusals;
 #[path = "qcow2/rounds.rs"]
 mod rounds;
+#[path = "qcow2/running.rs"]
+mod running;
 
 use std::sync::Arc;
 
 use common::skip;
 use images::{Lab, open};
-use pollux_disk::{Disk, Event};
-use pollux_disk_conformance::{Client, behaves_like_a_disk, pattern};
+use pollux_disk::{Disk, Event, Options, Spec};
+use pollux_disk_conformance::{Client, behaves_like_a_disk, keeps_its_contents, pattern};
 use rounds::sequences;
 
 #[test]
@@ -29,6 +37,36 @@ fn an_image_behaves_like_a_disk() {
 }
 
 #[test]
+fn an_image_is_a_leg_and_a_bad_disk_as_any_other_is() {
+    let Some(lab) = Lab::new() else { return };
+    let leg = |name: &str| {
+        let path = lab.create(name, "", 4 << 20);
+        format!("qcow2:path={}", path.display())
+    };
+    let disk = |spec: &str| {
+        let spec: Spec = spec.parse().unwrap();
+        spec.open(&Options::default()).unwrap()
+    };
+    let (one, other) = (leg("one.qcow2"), leg("other.qcow2"));
+    keeps_its_contents(disk(&format!("striped:chunk=16K:[{one}],[{other}]")));
+    keeps_its_contents(disk(&format!("linear:[{one}]+[{other}]")));
+    keeps_its_contents(disk(&format!("fault:delay=10us,on={one}")));
+    let bad = disk(&format!("fault:error=EIO,op=write,every=3,on={one}"));
+    let mut client = Client::new(&*bad);
+    for number in 1..=30u64 {
+        let wrote = client.write_bytes(number * 65536, &pattern(number, 4096));
+        assert_eq!(wrote.is_err(), number.is_multiple_of(3), "{number}");
+    }
+    for number in (1..=30u64).filter(|number| !number.is_multiple_of(3)) {
+        assert!(client.read_bytes(number * 65536, 4096) == pattern(number, 4096));
+    }
+    drop((client, bad));
+    for name in ["one.qcow2", "other.qcow2"] {
+        assert_eq!(lab.check(&lab.path(name)), 0, "{name}");
+    }
+}
+
+#[test]
 fn what_either_writes_the_other_reads() {
     sequences(15, 1);
 }
@@ -37,6 +75,17 @@ fn what_either_writes_the_other_reads() {
 #[ignore = "a thousand sequences take minutes"]
 fn what_either_writes_the_other_reads_a_thousand_times() {
     sequences(1000, 1_000_000);
+}
+
+#[test]
+fn what_was_flushed_survives_the_power_and_the_image_is_sound() {
+    power::stories(4, 1);
+}
+
+#[test]
+#[ignore = "a thousand stories take minutes"]
+fn what_was_flushed_survives_the_power_a_thousand_times() {
+    power::stories(1000, 1_000_000);
 }
 
 #[test]

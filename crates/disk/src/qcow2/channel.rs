@@ -28,6 +28,9 @@ pub struct ImageChannel {
     /// How many requests are with the thread.
     looked_up: usize,
     counts: Counts,
+    /// Where the clusters of a request in pieces lie, each looked at once: what is not closed may become unknown at
+    /// any moment.
+    places: Vec<Place>,
 }
 
 /// How many requests went which way since the last submit.
@@ -47,7 +50,7 @@ struct Owner {
 enum Way {
     /// In one piece of one file.
     Piece(usize, u64),
-    /// In several, or nowhere.
+    /// In several, or nowhere: `places` says of each cluster where.
     Pieces,
     /// The slow thread has to look it up.
     Unknown,
@@ -66,6 +69,7 @@ impl ImageChannel {
             staged: Vec::new(),
             looked_up: 0,
             counts: Counts::default(),
+            places: Vec::new(),
         })
     }
 
@@ -92,19 +96,19 @@ impl ImageChannel {
     }
 
     /// Where the range lies, whose chunks were entered.
-    fn way(&self, at: u64, len: u64, op: Op) -> Way {
+    fn way(&mut self, at: u64, len: u64, op: Op) -> Way {
         let bits = self.shared.cluster_bits;
         let writes = matches!(op, Op::Write { .. });
         let (first, last) = (at >> bits, (at + len - 1) >> bits);
         let mut piece = None;
         for cluster in first..=last {
             match self.shared.map.place(cluster) {
-                Place::Zero if !writes => return self.pieces(cluster..=last, writes),
+                Place::Zero if !writes => return self.pieces(first..=last, writes),
                 Place::Data(data) if data.writable || !writes => {
                     let begins = data.at.wrapping_sub((cluster - first) << bits);
                     let (leg, start) = *piece.get_or_insert((data.leg, begins));
                     if (leg, start) != (data.leg, begins) {
-                        return self.pieces(cluster..=last, writes);
+                        return self.pieces(first..=last, writes);
                     }
                 }
                 _ => return Way::Unknown,
@@ -114,14 +118,18 @@ impl ImageChannel {
         piece.map_or(Way::Unknown, |(leg, start)| Way::Piece(leg, start + within))
     }
 
-    /// Are all of `rest` known, as the clusters before them are?
-    fn pieces(&self, mut rest: RangeInclusive<u64>, writes: bool) -> Way {
-        let known = |cluster| match self.shared.map.place(cluster) {
+    /// Are all of `clusters` known? Where they lie is noted.
+    fn pieces(&mut self, clusters: RangeInclusive<u64>, writes: bool) -> Way {
+        let map = &self.shared.map;
+        self.places.clear();
+        self.places
+            .extend(clusters.map(|cluster| map.place(cluster)));
+        let known = |place: &Place| match place {
             Place::Zero => !writes,
             Place::Data(data) => data.writable || !writes,
             Place::Unknown => false,
         };
-        if rest.all(known) {
+        if self.places.iter().all(known) {
             Way::Pieces
         } else {
             Way::Unknown
@@ -152,7 +160,12 @@ impl ImageChannel {
         spans: Spans,
         op: Op,
     ) -> Queued {
-        let Self { legs, requests, .. } = self;
+        let Self {
+            legs,
+            requests,
+            places,
+            ..
+        } = self;
         let inside = Some(inside);
         let owner = self.owners.insert(Owner { ticket, inside });
         let parent = requests.begin(Ticket(owner as u64));
@@ -160,15 +173,15 @@ impl ImageChannel {
         let end = at + len;
         let mut cut = Cut::new(&spans);
         let mut zeroes = Vec::new();
-        while at < end {
+        for place in places {
             let within = at & ((1 << bits) - 1);
             let here = ((1 << bits) - within).min(end - at);
-            match self.shared.map.place(at >> bits) {
+            match *place {
                 Place::Data(Data { leg, at: there, .. }) => {
                     let there = (there + within, here);
                     requests.add(&mut legs[leg], there, &mut cut, op, parent);
                 }
-                _ => cut.take(here, &mut zeroes),
+                Place::Zero | Place::Unknown => cut.take(here, &mut zeroes),
             }
             at += here;
         }

@@ -10,8 +10,8 @@ use imago::format::PreallocateMode;
 use imago::{FormatAccess, Mapping};
 use pollux_memory::{Loan, Span, Spans};
 use rustix::io::Errno;
-use tracing::error;
 
+use super::build::Built;
 use super::chain::Chain;
 use super::map::{Map, Place};
 use super::node::Node;
@@ -57,6 +57,8 @@ struct Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Zero,
+    /// Zeroes of this image, which may keep a cluster under them, or hide what is below.
+    Hidden,
     /// Data of this image, which alone uses it: it begins there in its file.
     Own(usize, u64),
     /// Data of this image that a snapshot uses as well.
@@ -68,6 +70,10 @@ enum What {
 }
 
 impl Extent {
+    fn is_zero(&self) -> bool {
+        matches!(self.what, What::Zero | What::Hidden)
+    }
+
     /// The first `len` bytes of it, and the others.
     fn split(self, len: u64) -> [Self; 2] {
         let behind = match self.what {
@@ -84,18 +90,18 @@ impl Extent {
 }
 
 impl Engine {
-    pub fn new(chain: Chain, map: Arc<Map>, block: u32) -> Self {
-        let header = chain.header;
+    pub fn new(chain: &Chain, built: Built, map: Arc<Map>, block: u32) -> Self {
+        let header = chain.header();
         Self {
-            backing_size: chain.backing_size,
+            backing_size: built.backing_size,
             has_backing: header.backing.is_some(),
             zero_clusters: header.version > 2,
             bits: header.cluster_bits,
             data: usize::from(header.external_data),
-            image: chain.image,
-            order: chain.order,
-            files: chain.files,
-            lengths: chain.lengths,
+            image: built.image,
+            order: built.order,
+            files: chain.files.clone(),
+            lengths: chain.lengths.clone(),
             block: block.into(),
             map,
             freed: 0,
@@ -143,21 +149,29 @@ impl Engine {
 
     /// Writes the first part that lies in one piece; how much was that?
     fn write_some(&mut self, at: u64, from: &[Span], len: u64) -> io::Result<u64> {
-        let Extent { len, what, .. } = self.extent(at, len)?;
+        let Extent { mut len, what, .. } = self.extent(at, len)?;
         if let What::Own(leg, there) = what {
             self.check_data(leg, there, len)?;
             self.put(leg, there, from, len)?;
+            if leg == 0 {
+                self.order()?.holds(there, len);
+            }
             return Ok(len);
         }
         if self.freed > 0 {
             self.forget_freed()?;
         }
         self.uncommitted = true;
+        if what == What::Hidden {
+            // A cluster that is kept is used, where it alone is asked for; several are to lie in one piece, for which
+            // others may be given back.
+            len = len.min(self.cluster() - at % self.cluster());
+        }
         let clusters = self.clusters(at, len);
         let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));
-        if what == What::Below || what == What::Zero {
+        if matches!(what, What::Below | What::Zero | What::Hidden) {
             forget(&self.map);
-            return self.allocate(at, from, len);
+            return self.allocate(at, from, len, what);
         }
         // What lies there may be given back: it is read no more by then.
         if what == What::Compressed {
@@ -166,12 +180,12 @@ impl Engine {
         let map = Arc::clone(&self.map);
         map.closed(clusters.clone(), || {
             forget(&map);
-            self.allocate(at, from, len)
+            self.allocate(at, from, len, what)
         })
     }
 
-    /// Writes to clusters that it makes for that; to how much of them?
-    fn allocate(&self, at: u64, from: &[Span], len: u64) -> io::Result<u64> {
+    /// Writes to clusters that it makes for that, in place of what was there; to how much of them?
+    fn allocate(&self, at: u64, from: &[Span], len: u64, what: What) -> io::Result<u64> {
         let order = self.order()?;
         let prepared = self.image.prepare_data_mapping(at, len, true)?;
         let (leg, there, len) = (
@@ -180,12 +194,15 @@ impl Engine {
             prepared.length().min(len),
         );
         self.check_data(leg, there, len)?;
-        self.put(leg, there, from, len)?;
+        // Before, as a write that fails half-way leaves something, too.
         if leg == 0 {
-            order.wrote(there, len);
-        } else {
+            order.writes(there, len);
+        }
+        // What was durable must not become the zeroes of a hole.
+        if leg != 0 || !matches!(what, What::Zero | What::Hidden) {
             order.depends();
         }
+        self.put(leg, there, from, len)?;
         self.image.commit_data_mapping(prepared)?;
         Ok(len)
     }
@@ -258,24 +275,26 @@ impl Engine {
         self.sync()
     }
 
-    /// Leaves the image as one that is closed. What fails is logged.
-    pub fn close(&mut self) {
+    /// Leaves the image as one that is closed: all that was written is on stable storage.
+    pub fn close(&mut self) -> io::Result<()> {
         let Some(order) = self.order.clone() else {
-            return;
+            return Ok(());
         };
-        let closed = self
-            .write_back()
-            .and_then(|()| order.pass())
-            .and_then(|()| order.close());
-        if let Err(error) = closed {
-            error!(%error, "an image is not closed in order: clusters of it may leak");
-        }
+        self.write_back()?;
+        order.pass()?;
+        order.close()
+    }
+
+    /// How large the disk is.
+    pub fn bytes(&self) -> u64 {
+        self.image.size()
     }
 
     /// What is at the start of a range, and how far that goes.
     fn extent(&self, at: u64, len: u64) -> io::Result<Extent> {
         let (mapping, there) = self.image.get_mapping(at, len)?;
         let what = match mapping {
+            Mapping::Zero { explicit: true, .. } => What::Hidden,
             Mapping::Zero { .. } => What::Zero,
             Mapping::Raw {
                 storage,

@@ -78,6 +78,9 @@ pub enum Refusal {
         "names the backing file `{0}`, which `backing=none` forbids; leave that out if you trust the image"
     )]
     Backing(String),
+    /// With `backing=PATH`.
+    #[error("has no backing file; leave `backing=` out")]
+    NoBacking,
     /// With `backing=none`.
     #[error(
         "names the data file `{0}`, which `backing=none` forbids; leave that out if you trust the image"
@@ -112,14 +115,18 @@ pub enum Refusal {
         "stands on more than {0} images; shorten the chain with `qemu-img commit` or `qemu-img rebase`"
     )]
     TooDeep(usize),
-    /// Where no file gets longer.
+    /// With `lock=running`.
     #[error(
-        "lies on a block device, where an image cannot grow as it is written; put it in a file, or open it read-only"
+        "lies on {0}, where the tables that another machine wrote are not sure to be seen, as `lock=running` takes; put \
+         it on a file system whose page cache shows them, or leave `lock=running` out"
     )]
-    BlockDevice,
+    Incoherent(&'static str),
+    /// With `lock=running`.
+    #[error("is another image than the one that was opened; start anew to serve it")]
+    Changed,
     /// With `cache=none`.
     #[error(
-        "has clusters of {cluster} bytes, fewer than a block of {block}; use `cache=writeback`"
+        "has clusters of {cluster} bytes, and `cache=none` takes {block} at least; use `cache=writeback`"
     )]
     SmallClusters { cluster: u64, block: u32 },
     /// A field without sense.
@@ -152,6 +159,19 @@ impl Header {
     /// Bytes of a cluster.
     pub const fn cluster(&self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// Is it of the same image, whatever was written to that meanwhile?
+    pub fn is_same_image(&self, other: &Self) -> bool {
+        let written = Self {
+            size: other.size,
+            l1_at: other.l1_at,
+            l1_entries: other.l1_entries,
+            reftable_at: other.reftable_at,
+            reftable_clusters: other.reftable_clusters,
+            ..self.clone()
+        };
+        written == *other
     }
 
     /// Reads that of `file`, which is to be opened for `access`.

@@ -227,6 +227,16 @@ impl Map {
         free
     }
 
+    /// Keeps nothing: all is looked up anew.
+    pub fn forget(&self) {
+        for chunk in &self.chunks {
+            chunk.gate.fetch_or(CLOSED, Ordering::Relaxed);
+            self.wait_until_empty(chunk);
+            chunk.number.store(NO_CHUNK, Ordering::Relaxed);
+            chunk.gate.fetch_and(!CLOSED, Ordering::Release);
+        }
+    }
+
     /// Closes the chunks of `clusters`, waits until none is inside, and keeps them closed for `body`.
     pub fn closed<T>(&self, clusters: RangeInclusive<u64>, body: impl FnOnce() -> T) -> T {
         let (first, last) = (clusters.start() / CLUSTERS, clusters.end() / CLUSTERS);

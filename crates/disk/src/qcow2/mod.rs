@@ -6,6 +6,7 @@
 //! and discards. What of it reaches the storage when is decided in `order`; `docs/notes/0010` says why that is safe.
 
 mod barrier;
+mod build;
 mod chain;
 mod channel;
 mod engine;
@@ -14,6 +15,7 @@ mod map;
 mod node;
 mod order;
 mod refcounts;
+mod running;
 mod work;
 
 use std::fmt;
@@ -29,9 +31,10 @@ use channel::ImageChannel;
 use engine::Engine;
 pub use header::Refusal;
 use map::Map;
+use running::Running;
 use work::Work;
 
-use crate::file::{self, Cache};
+use crate::file::{self, Cache, Locked};
 use crate::{
     Access, Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, RangeLimits,
     ResizeError, WaitPoint,
@@ -39,19 +42,24 @@ use crate::{
 
 const MAX_DISCARD: u64 = 1 << 30;
 const MAX_WRITE_ZEROES: u64 = 128 << 20;
+/// What the page cache writes at once.
+const PAGE: u32 = 4096;
 
 /// May an image be made of other files as well?
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Backing {
     /// Those that it names are opened.
     #[default]
     Named,
     /// One that names another is refused: the maker of the image would choose what this process reads.
     None,
+    /// This is its backing file, instead of the one that it names, and of the format that it says. Those below are the
+    /// ones that they name.
+    At(PathBuf),
 }
 
 /// How an image is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// How its files are.
     pub file: file::Settings,
@@ -63,7 +71,8 @@ pub struct Settings {
 ///
 /// - A completed flush means that data *and* tables are on stable storage. What a completed request needs of the tables
 ///   is in the file before, so that nothing is lost with this process.
-/// - It is locked as QEMU locks its images, and so are its backing files.
+/// - It is locked as QEMU locks its images, and so are its backing files; with [`Locked::Running`] from
+///   [`Disk::acquire`] to [`Disk::release`] only, but for those that are only read.
 /// - Discarded clusters are given back.
 pub struct Image {
     shared: Arc<Shared>,
@@ -80,6 +89,8 @@ struct Shared {
     bytes: AtomicU64,
     path: PathBuf,
     work: Work,
+    /// With `lock=running`.
+    running: Option<Running>,
     events: Events,
     totals: Totals,
 }
@@ -119,26 +130,28 @@ impl Image {
         options: &Options,
     ) -> Result<Self, OpenError> {
         let (path, settings) = (path.as_ref(), settings.into());
+        let file::Settings { cache, lock, .. } = settings.file;
         let chain = Chain::open(path, settings, options)?;
-        let geometry = geometry(&chain, path, options)?;
-        let clusters = geometry.bytes.div_ceil(chain.header.cluster());
-        let map = Arc::new(Map::new(clusters));
-        let written = match chain.order {
-            Some(_) => 1 + usize::from(chain.header.external_data),
-            None => 0,
+        let geometry = geometry(&chain, path, cache, options)?;
+        let header = chain.header();
+        let map = Arc::new(Map::new(geometry.bytes.div_ceil(header.cluster())));
+        let running = lock == Locked::Running && options.access() == Access::ReadWrite;
+        let engine = if running {
+            None
+        } else {
+            let built = chain.build()?;
+            Some(Engine::new(&chain, built, Arc::clone(&map), geometry.block))
         };
-        let (legs, cluster_bits) = (chain.disks.clone(), chain.header.cluster_bits);
-        let engine = Engine::new(chain, Arc::clone(&map), geometry.block);
-        let writethrough = settings.file.cache == Cache::Writethrough;
         let shared = Shared {
-            legs,
-            written,
+            legs: chain.disks.clone(),
+            written: chain.written(),
             map,
-            cluster_bits,
+            cluster_bits: header.cluster_bits,
             as_opened: geometry,
             bytes: AtomicU64::new(geometry.bytes),
             path: path.to_owned(),
-            work: Work::new(engine, writethrough, path.to_owned()),
+            work: Work::new(engine, cache == Cache::Writethrough, path.to_owned()),
+            running: running.then(|| Running::new(chain)),
             events: Events::default(),
             totals: Totals::default(),
         };
@@ -148,16 +161,30 @@ impl Image {
     }
 }
 
-fn geometry(chain: &Chain, path: &Path, options: &Options) -> Result<Geometry, OpenError> {
+fn geometry(
+    chain: &Chain,
+    path: &Path,
+    cache: Cache,
+    options: &Options,
+) -> Result<Geometry, OpenError> {
     let blocks = chain.disks.iter().map(|disk| disk.geometry());
     let (block, physical) = blocks.fold((512, 512), |(block, physical), leg| {
         (block.max(leg.block), physical.max(leg.physical_block))
     });
     let block = options.block(block)?;
-    let cluster = chain.header.cluster();
-    if cluster < u64::from(block) {
+    let cluster = chain.header().cluster();
+    // Tables are written through the page cache: data in the same page that goes past it would be overwritten with what
+    // was there before.
+    let least = match (cache, options.access()) {
+        (Cache::None, Access::ReadWrite) => PAGE.max(block),
+        _ => block,
+    };
+    if cluster < u64::from(least) {
         let path = path.to_owned();
-        let why = Refusal::SmallClusters { cluster, block };
+        let why = Refusal::SmallClusters {
+            cluster,
+            block: least,
+        };
         return Err(OpenError::Image { path, why });
     }
     let range = |max_bytes, alignment| RangeLimits {
@@ -167,7 +194,7 @@ fn geometry(chain: &Chain, path: &Path, options: &Options) -> Result<Geometry, O
     let writes = options.access() == Access::ReadWrite;
     let alignment = u32::try_from(cluster).expect("at most 2 MiB");
     Ok(Geometry {
-        bytes: file::whole_blocks(path, chain.header.size, block)?,
+        bytes: file::whole_blocks(path, chain.header().size, block)?,
         access: options.access(),
         block,
         physical_block: physical.max(block),
@@ -200,6 +227,29 @@ impl Disk for Image {
 
     fn unmap(&self, region: &Arc<Region>) {
         self.shared.legs.iter().for_each(|leg| leg.unmap(region));
+    }
+
+    fn acquire(&self) -> io::Result<()> {
+        let shared = &self.shared;
+        let Some(running) = &shared.running else {
+            return Ok(());
+        };
+        let now = running.acquire(&shared.work, &shared.map, shared.as_opened.block)?;
+        let block = u64::from(shared.as_opened.block);
+        let now = now - now % block;
+        if shared.bytes.swap(now, Ordering::Relaxed) != now {
+            shared.events.tell(Event::Changed);
+        }
+        Ok(())
+    }
+
+    fn release(&self) -> io::Result<()> {
+        let Shared {
+            running, work, map, ..
+        } = &*self.shared;
+        running
+            .as_ref()
+            .map_or(Ok(()), |running| running.release(work, map))
     }
 
     fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {

@@ -19,7 +19,7 @@ use crate::file::size;
 pub struct Node {
     /// Which of the chain it is.
     pub leg: usize,
-    file: fs::File,
+    file: Arc<fs::File>,
     role: Role,
     helper: CommonStorageHelper,
 }
@@ -39,7 +39,7 @@ pub enum Role {
 
 impl Node {
     /// File number `leg` of the chain.
-    pub fn new(leg: usize, file: fs::File, role: Role) -> Self {
+    pub fn new(leg: usize, file: Arc<fs::File>, role: Role) -> Self {
         Self {
             leg,
             file,

@@ -8,37 +8,38 @@
 //! | what | comes after, on stable storage |
 //! |---|---|
 //! | a higher reference count | |
-//! | an entry of an L2 table | the counts, and what was copied into the cluster; see *fresh* |
+//! | an entry of an L2 table | the counts, and what is in the cluster; see *fresh* |
 //! | an entry of the L1 table | the L2 table, and its count |
 //! | an entry of the refcount table, or a field of the header | all that was written before |
 //! | a lower reference count; a write to a freed cluster | the L2 entries without it |
 //!
 //! A cluster beyond all that were ever used is *fresh*: it lies in a hole of the file, and reads as zeroes whether or not
-//! what was written to it got there. Zeroes are not written to it, and an L2 entry need not wait for it.
+//! what was written to it got there. Zeroes are not written to it, and an L2 entry need not wait for it, unless something
+//! else than zeroes was there before. On a block device no cluster is fresh.
 
 mod bytes;
+mod counts;
 mod look;
+mod write;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::barrier::Barrier;
 use super::header::{Header, Refusal, field32, field64};
 use super::refcounts::Block;
-use bytes::{entries, joined, place, write_changed};
+use crate::file::size;
+use bytes::{joined, place};
 pub use bytes::{read_or_zero, write_all, zero};
 
-/// As many refcount blocks are kept whose decreases are held back.
-const MAX_BLOCKS: usize = 64;
 /// The bits of an L1 entry that say where its table is.
 const TABLE_AT: u64 = 0x00ff_ffff_ffff_fe00;
 /// And those of an entry of the refcount table.
 const BLOCK_AT: u64 = !511;
-
-/// The part of the header that changes while an image is open: that of version 2.
-const FIELDS: usize = 72;
+/// Where no cluster lies in a hole.
+const NEVER_FRESH: u64 = u64::MAX;
 
 /// What is written, and when.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub struct Order(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    file: fs::File,
+    file: Arc<fs::File>,
     header: Header,
     /// Where the L2 tables are, in order.
     tables: Vec<u64>,
@@ -63,6 +64,8 @@ struct State {
     fresh: u64,
     /// As far go the clusters that are in use: fresh ones whose zeroes were not written are so until others may write them.
     reach: u64,
+    /// Does it get longer? A block device does not, and has anything where nothing was written.
+    grows: bool,
     opened_len: u64,
     len: u64,
     barrier: Barrier,
@@ -87,18 +90,20 @@ impl Order {
     ///
     /// What the machine says; inside, what is wrong with the tables.
     pub fn new(
-        file: fs::File,
+        file: Arc<fs::File>,
         header: Header,
         barrier: Barrier,
     ) -> io::Result<Result<Self, Refusal>> {
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Ok(Err(Refusal::BlockDevice));
-        }
-        let len = metadata.len();
-        let whole = len.next_multiple_of(header.cluster());
-        // A cluster that ends behind the file is one that cannot be read in full.
-        file.set_len(whole)?;
+        let grows = file.metadata()?.is_file();
+        let len = size(&file)?;
+        let whole = if grows {
+            let whole = len.next_multiple_of(header.cluster());
+            // A cluster that ends behind the file is one that cannot be read in full.
+            file.set_len(whole)?;
+            whole
+        } else {
+            len - len % header.cluster()
+        };
         let mut state = State {
             file,
             header,
@@ -108,8 +113,9 @@ impl Order {
             pending: Vec::new(),
             unsynced: true,
             opening: true,
-            fresh: whole,
-            reach: whole,
+            fresh: if grows { whole } else { NEVER_FRESH },
+            reach: 0,
+            grows,
             opened_len: whole,
             len: whole,
             barrier,
@@ -154,13 +160,7 @@ impl Order {
     ///
     /// As for [`Order::write`].
     pub fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        let mut state = self.state();
-        if at >= state.fresh {
-            state.reach = state.reach.max(at + len);
-            return Ok(());
-        }
-        state.unsynced = true;
-        zero(&state.file, at, len)
+        self.state().zero(at, len)
     }
 
     /// The image is open: what its header says of it does not change any more.
@@ -182,12 +182,17 @@ impl Order {
     }
 
     /// `len` bytes of data are about to be written at `at`, to a cluster that nothing refers to yet.
-    pub fn wrote(&self, at: u64, len: u64) {
+    pub fn writes(&self, at: u64, len: u64) {
         let mut state = self.state();
         if at < state.fresh {
             state.unsynced = true;
         }
         state.used(at + len);
+    }
+
+    /// `len` bytes of data were written at `at`, where the image said that they belong: perhaps behind the end of the file.
+    pub fn holds(&self, at: u64, len: u64) {
+        self.state().used(at + len);
     }
 
     /// Data was written elsewhere that L2 entries must not come before.
@@ -214,21 +219,8 @@ impl Order {
     /// As for [`Order::write`].
     pub fn commit(&self) -> io::Result<()> {
         let mut state = self.state();
-        if state.pending.is_empty() {
-            return Ok(());
-        }
-        state.pass()?;
-        let cluster = state.header.cluster();
-        for (at, bytes) in &state.pending {
-            write_all(&state.file, bytes, *at)?;
-        }
-        let header = state.pending.iter().any(|(at, _)| *at < cluster);
-        state.pending.clear();
-        if header {
-            state.pass()?;
-            return state.renew();
-        }
-        Ok(())
+        state.write_pending()?;
+        state.bound_counts()
     }
 
     /// Whatever was written is on stable storage once this has returned.
@@ -276,7 +268,16 @@ impl State {
         self.header.l1_at = field64(&first, 40).unwrap_or(0);
         self.header.reftable_at = field64(&first, 48).unwrap_or(0);
         self.header.reftable_clusters = field32(&first, 56).unwrap_or(0);
-        self.look_up()?.map_err(io::Error::other)
+        self.look_up()?.map_err(io::Error::other)?;
+        // Of those whose entries wait, the file does not know.
+        let waiting = self.pending.iter().filter(|(_, bytes)| bytes.len() == 8);
+        let waiting: Vec<u64> = waiting
+            .filter_map(|(_, entry)| place(entry, TABLE_AT))
+            .collect();
+        self.tables = waiting
+            .into_iter()
+            .fold(std::mem::take(&mut self.tables), joined);
+        Ok(())
     }
 
     /// What has a place in the header.
@@ -309,133 +310,6 @@ impl State {
         }
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let cluster = self.header.cluster();
-        let whole =
-            |at: u64, bytes: &[u8]| at.is_multiple_of(cluster) && bytes.len() as u64 == cluster;
-        match self.kind(at) {
-            Kind::Header => self.write_header(at, bytes),
-            Kind::L1 if bytes.len() == 8 => {
-                if let Some(table) = place(bytes, TABLE_AT) {
-                    self.tables = joined(std::mem::take(&mut self.tables), table);
-                    self.used(table + cluster);
-                }
-                self.pending.push((at, bytes.to_vec()));
-                Ok(())
-            }
-            Kind::RefTable if bytes.len() == 8 => {
-                let block = place(bytes, BLOCK_AT);
-                let end = block.map_or(0, |block| block + cluster);
-                self.used(end);
-                self.lengthen(end)?;
-                self.write_between(at, bytes)?;
-                if let Some(block) = block {
-                    self.blocks = joined(std::mem::take(&mut self.blocks), block);
-                }
-                Ok(())
-            }
-            Kind::RefBlock if whole(at, bytes) => self.write_counts(at, bytes),
-            Kind::L2 if whole(at, bytes) => {
-                self.lengthen_to_reach()?;
-                if self.unsynced {
-                    self.pass()?;
-                }
-                let mut old = vec![0; bytes.len()];
-                read_or_zero(&self.file, &mut old, at)?;
-                write_changed(&self.file, &old, bytes, at)
-            }
-            Kind::Other => {
-                if at >= self.fresh && bytes.iter().all(|byte| *byte == 0) {
-                    self.reach = self.reach.max(at + bytes.len() as u64);
-                    return Ok(());
-                }
-                self.unsynced = true;
-                self.used(at + bytes.len() as u64);
-                write_all(&self.file, bytes, at)
-            }
-            kind => Err(io::Error::other(format!(
-                "the image is damaged: {} bytes at {at:#x} would go where its {kind:?} is; see what \
-                 `qemu-img check` says",
-                bytes.len()
-            ))),
-        }
-    }
-
-    /// The header: as it is opened all of it, later the fields of version 2.
-    fn write_header(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let later = bytes.len() == FIELDS;
-        if at != 0 || !(self.opening || later) {
-            return Err(io::Error::other(
-                "the image is damaged: its header would be overwritten; see what `qemu-img check` says",
-            ));
-        }
-        let reftable = (field64(bytes, 48), field32(bytes, 56));
-        let known = (self.header.reftable_at, self.header.reftable_clusters);
-        if later && reftable == (Some(known.0), Some(known.1)) {
-            self.pending.push((at, bytes.to_vec()));
-            return Ok(());
-        }
-        self.lengthen_to_reach()?;
-        self.write_between(at, bytes)?;
-        self.renew()
-    }
-
-    /// After all that came before, and before all that comes.
-    fn write_between(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.pass()?;
-        write_all(&self.file, bytes, at)?;
-        self.pass()
-    }
-
-    /// A refcount block, which `imago` writes as a whole.
-    fn write_counts(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        if !self.unsettled.contains_key(&at) {
-            if self.unsettled.len() >= MAX_BLOCKS {
-                self.pass()?;
-                self.settle(false)?;
-                self.unsettled.clear();
-            }
-            let mut stored = vec![0; bytes.len()];
-            read_or_zero(&self.file, &mut stored, at)?;
-            let block = Block::new(stored, self.header.refcount_order);
-            self.unsettled.insert(at, block);
-        }
-        let Some(block) = self.unsettled.get_mut(&at) else {
-            return Ok(());
-        };
-        if let Some((high, covered)) = block.want(bytes.to_vec()) {
-            // Before anything of it may be told: what fails half-way is a leak.
-            self.unsynced = true;
-            write_changed(&self.file, block.stored(), &high, at)?;
-            block.has_stored(high);
-            let end =
-                self.block_start(at, bytes.len()) + ((covered as u64) << self.header.cluster_bits);
-            self.lengthen(end)?;
-        }
-        Ok(())
-    }
-
-    /// The first byte of the file that the refcount block at `at` counts.
-    fn block_start(&self, at: u64, len: usize) -> u64 {
-        let reftable = u64::from(self.header.reftable_clusters) << self.header.cluster_bits;
-        let counts = super::refcounts::count(len, self.header.refcount_order) as u64;
-        let entries = entries(&self.file, self.header.reftable_at, reftable).unwrap_or_default();
-        let number = entries.iter().position(|entry| entry & BLOCK_AT == at);
-        number.map_or(0, |number| {
-            (number as u64 * counts) << self.header.cluster_bits
-        })
-    }
-
-    fn settle(&mut self, closing: bool) -> io::Result<()> {
-        for (at, block) in &mut self.unsettled {
-            let settled = block.settled(closing);
-            write_changed(&self.file, block.stored(), &settled, *at)?;
-            block.has_stored(settled);
-        }
-        self.unsettled.retain(|_, block| !block.is_settled());
-        Ok(())
-    }
-
     fn pass(&mut self) -> io::Result<()> {
         self.barrier.pass()?;
         self.unsynced = false;
@@ -443,8 +317,8 @@ impl State {
     }
 
     fn used(&mut self, end: u64) {
-        let end = end.next_multiple_of(self.header.cluster());
-        self.fresh = self.fresh.max(end);
+        let end = end.checked_next_multiple_of(self.header.cluster());
+        self.fresh = self.fresh.max(end.unwrap_or(self.fresh));
     }
 
     /// All that is in use is in the file.
@@ -454,7 +328,9 @@ impl State {
     }
 
     fn lengthen(&mut self, end: u64) -> io::Result<()> {
-        if end > self.len {
+        if self.grows && end > self.len {
+            // What was written farther on must not be cut off.
+            let end = end.max(self.fresh);
             self.file.set_len(end)?;
             self.len = end;
             self.unsynced = true;
@@ -462,3 +338,6 @@ impl State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

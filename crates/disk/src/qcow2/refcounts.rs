@@ -131,7 +131,8 @@ fn bits(order: u32, at: usize) -> (usize, usize, u8) {
     (at * width / 8, at * width % 8, mask)
 }
 
-fn set_one(bytes: &mut [u8], order: u32, at: usize) {
+/// Makes a count one.
+pub fn set_one(bytes: &mut [u8], order: u32, at: usize) {
     if order < 3 {
         let (byte, shift, mask) = bits(order, at);
         bytes[byte] = bytes[byte] & !(mask << shift) | 1 << shift;

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::error;
@@ -29,19 +29,23 @@ pub struct Work {
     started: AtomicBool,
 }
 
+/// What is done with the tables, if they are in use.
+type Call = Box<dyn FnOnce(&mut Option<Engine>) + Send>;
+
 /// What the thread is to do.
 enum Task {
     /// The requests that are in the queue.
     Requests,
-    /// Make the disk so large, and tell how that went.
-    Grow(u64, Sender<io::Result<()>>),
+    /// Something with the tables.
+    Call(Call),
     /// Leave the image in order: it is used no more.
     Close,
 }
 
 struct Line {
     queue: Mutex<Queue>,
-    engine: Mutex<Engine>,
+    /// With `lock=running`, while the image is in use.
+    engine: Mutex<Option<Engine>>,
     /// Every write is durable before it is told as done.
     writethrough: bool,
     path: PathBuf,
@@ -55,7 +59,7 @@ struct Queue {
 }
 
 impl Work {
-    pub fn new(engine: Engine, writethrough: bool, path: PathBuf) -> Self {
+    pub fn new(engine: Option<Engine>, writethrough: bool, path: PathBuf) -> Self {
         let line = Arc::new(Line {
             queue: Mutex::default(),
             engine: Mutex::new(engine),
@@ -90,13 +94,25 @@ impl Work {
         }
     }
 
-    /// Makes the disk `bytes` large. It waits.
-    pub fn grow(&self, bytes: u64) -> io::Result<()> {
+    /// What `body` says, which the thread does. It waits.
+    pub fn call<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&mut Option<Engine>) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         self.ensure_thread()?;
         let (told, hears) = channel();
-        self.pool.submit(&mut vec![Task::Grow(bytes, told)]);
+        let call = move |engine: &mut Option<Engine>| {
+            // The caller may have gone meanwhile.
+            let _ = told.send(body(engine));
+        };
+        self.pool.submit(&mut vec![Task::Call(Box::new(call))]);
         let gone = |_| Err(io::Error::other("the thread of the image has ended"));
         hears.recv().unwrap_or_else(gone)
+    }
+
+    /// Makes the disk `bytes` large. It waits.
+    pub fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.call(move |engine| engine.as_mut().ok_or_else(unused)?.grow(bytes))
     }
 }
 
@@ -113,11 +129,17 @@ impl Line {
     fn run(&self, task: Task) {
         match task {
             Task::Requests => self.run_requests(),
-            Task::Grow(bytes, told) => {
-                // The caller may have gone meanwhile.
-                let _ = told.send(lock(&self.engine).grow(bytes));
-            }
-            Task::Close => lock(&self.engine).close(),
+            Task::Call(call) => call(&mut lock(&self.engine)),
+            Task::Close => self.close(),
+        }
+    }
+
+    /// What fails is logged.
+    fn close(&self) {
+        let closed = lock(&self.engine).as_mut().map_or(Ok(()), Engine::close);
+        if let Err(error) = closed {
+            let path = self.path.display();
+            error!(%path, %error, "the image is not closed in order: clusters of it may leak");
         }
     }
 
@@ -130,7 +152,14 @@ impl Line {
                 return;
             }
             drop(queue);
-            self.run_all(jobs, &mut lock(&self.engine));
+            match lock(&self.engine).as_mut() {
+                Some(engine) => self.run_all(jobs, engine),
+                None => {
+                    for Job { request, to } in jobs {
+                        self.end(&request, Err(unused()), &to);
+                    }
+                }
+            }
         }
     }
 
@@ -203,6 +232,10 @@ fn told(op: &Op) -> (&'static str, u64, u64) {
         Op::WriteZeroes { at, len, .. } => ("zero", at, len),
         Op::Flush => ("flush", 0, 0),
     }
+}
+
+fn unused() -> io::Error {
+    io::Error::other("the image is not in use now, and may be elsewhere: `lock=running`")
 }
 
 /// The same once more, for another request that it concerns.

@@ -6,7 +6,7 @@
 //!        file:path=PATH[,cache=writeback|none|writethrough][,engine=auto|io_uring|threads][,inline=on|off]
 //!                       [,buffers=plain|registered][,lock=always|running][,format=probe|raw]
 //!        qcow2:path=PATH[,cache=writeback|none|writethrough][,engine=...][,inline=...][,buffers=...]
-//!                       [,backing=named|none]
+//!                       [,lock=always|running][,backing=named|none|PATH]
 //!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
 //!        rbd:pool=POOL,image=IMAGE[,snapshot=NAME][,namespace=NAME][,id=USER][,conf=PATH]
 //!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=SECONDS]
@@ -41,7 +41,7 @@ use crate::file::Settings;
 use crate::qcow2;
 use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Image, Memory, Null, OpenError, Options};
-use options::{BACKINGS, FORMATS, Given, LOCKS, escaped, shown, shown_settings};
+use options::{FORMATS, Given, LOCKS, escaped, shown, shown_backing, shown_settings};
 
 pub use error::SpecError;
 pub use rbd::{Rbd, RbdCache};
@@ -216,7 +216,9 @@ impl Spec {
                 Some(file) => File::adopt(file, path, *settings, options)?,
                 None => File::open(path, *settings, options)?,
             }),
-            Self::Qcow2 { path, settings } => Arc::new(Image::open(path, *settings, options)?),
+            Self::Qcow2 { path, settings } => {
+                Arc::new(Image::open(path, settings.clone(), options)?)
+            }
             Self::VhostUser(disk) => elsewhere.vhost_user(disk, options)?,
             Self::Rbd(disk) => elsewhere.rbd(disk, options)?,
             Self::Fault { faults, on } => {
@@ -311,8 +313,11 @@ fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
         "qcow2" => {
             let mut given = Given::parse("qcow2", QCOW2, rest)?;
             let settings = qcow2::Settings {
-                file: given.settings()?,
-                backing: given.choice("backing", &BACKINGS)?,
+                file: Settings {
+                    lock: given.choice("lock", &LOCKS)?,
+                    ..given.settings()?
+                },
+                backing: given.backing()?,
             };
             let path = given.last("path")?.into();
             Ok(Spec::Qcow2 { path, settings })
@@ -349,7 +354,8 @@ impl fmt::Display for Spec {
             Self::Qcow2 { path, settings } => {
                 write!(f, "qcow2:path={}", escaped(path))?;
                 shown_settings(f, settings.file)?;
-                shown(f, "backing", &BACKINGS, &settings.backing)
+                shown(f, "lock", &LOCKS, &settings.file.lock)?;
+                shown_backing(f, &settings.backing)
             }
             Self::VhostUser(VhostUser { path, queues }) => {
                 write!(f, "vhost-user:path={}", escaped(path))?;

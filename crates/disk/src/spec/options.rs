@@ -28,7 +28,6 @@ pub const BUFFERS: Choices<Buffers, 2> = [
 ];
 pub const LOCKS: Choices<Locked, 2> = [("always", Locked::Always), ("running", Locked::Running)];
 pub const FORMATS: Choices<Format, 2> = [("probe", Format::Probe), ("raw", Format::Raw)];
-pub const BACKINGS: Choices<Backing, 2> = [("named", Backing::Named), ("none", Backing::None)];
 pub const INLINE: Choices<Inline, 2> = [("on", Inline::On), ("off", Inline::Off)];
 
 /// Writes what an option is, unless it is what it is without a word.
@@ -50,6 +49,17 @@ pub fn shown_settings(f: &mut fmt::Formatter<'_>, settings: Settings) -> fmt::Re
     shown(f, "engine", &ENGINES, &settings.engine)?;
     shown(f, "inline", &INLINE, &settings.inline)?;
     shown(f, "buffers", &BUFFERS, &settings.buffers)
+}
+
+pub fn shown_backing(f: &mut fmt::Formatter<'_>, backing: &Backing) -> fmt::Result {
+    match backing {
+        Backing::Named => Ok(()),
+        Backing::None => f.write_str(",backing=none"),
+        Backing::At(path) if ["named", "none"].map(Path::new).contains(&path.as_path()) => {
+            write!(f, ",backing=./{}", path.display())
+        }
+        Backing::At(path) => write!(f, ",backing={}", escaped(path)),
+    }
 }
 
 pub fn escaped(path: &Path) -> String {
@@ -119,6 +129,21 @@ impl Given {
             buffers: self.choice("buffers", &BUFFERS)?,
             ..Settings::default()
         })
+    }
+
+    /// Which backing file an image has.
+    pub fn backing(&mut self) -> Result<Backing, SpecError> {
+        let key = "backing";
+        match self.take(key).as_deref() {
+            None | Some("named") => Ok(Backing::Named),
+            Some("none") => Ok(Backing::None),
+            Some("") => Err(SpecError::Choice {
+                key,
+                value: String::new(),
+                values: "`named`, `none` or the path of a file".to_owned(),
+            }),
+            Some(path) => Ok(Backing::At(path.into())),
+        }
     }
 
     /// What stands there, unless that is nothing.

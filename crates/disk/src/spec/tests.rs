@@ -51,8 +51,15 @@ fn every_kind_is_read() {
             },
         })
     );
-    let locked = parse("qcow2:path=a.qcow2,lock=running").unwrap_err();
-    assert!(locked.to_string().contains("has no `lock`"), "{locked}");
+    let elsewhere = parse("qcow2:path=a.qcow2,backing=/srv/a,,b.raw").unwrap();
+    assert!(
+        matches!(&elsewhere, Spec::Qcow2 { settings, .. } if settings.backing == Backing::At("/srv/a,b.raw".into()))
+    );
+    let nowhere = parse("qcow2:path=a.qcow2,backing=").unwrap_err();
+    assert!(
+        nowhere.to_string().contains("`named`, `none` or the path"),
+        "{nowhere}"
+    );
 }
 
 #[test]
@@ -177,23 +184,25 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
         path: path.into(),
         settings,
     };
-    let image = |(path, settings, untrusted): (String, Settings, bool)| Spec::Qcow2 {
+    let backing = || {
+        prop_oneof![
+            Just(Backing::Named),
+            Just(Backing::None),
+            "/.+".prop_map(|path| Backing::At(path.into())),
+        ]
+    };
+    let image = |(path, settings, backing): (String, Settings, Backing)| Spec::Qcow2 {
         path: path.into(),
         settings: qcow2::Settings {
             file: Settings {
-                lock: Locked::Always,
                 format: Format::Probe,
                 ..settings
             },
-            backing: if untrusted {
-                Backing::None
-            } else {
-                Backing::Named
-            },
+            backing,
         },
     };
     prop_oneof![
-        (".+", settings(), any::<bool>()).prop_map(image),
+        (".+", settings(), backing()).prop_map(image),
         sizes().prop_map(|size| Spec::Null { size }),
         sizes().prop_map(|size| Spec::Memory { size }),
         (".+", settings()).prop_map(file),

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 pub mod loops;
+pub mod tiny;
 
 use pollux_disk::file::{Engine, Settings};
 use pollux_disk::{File, Options};

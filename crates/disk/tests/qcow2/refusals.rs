@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use pollux_disk::file::Cache;
 use pollux_disk::qcow2::{Backing, Settings};
 use pollux_disk::{Disk, Image, OpenError, Options, Spec};
 use pollux_disk_conformance::{Client, pattern};
@@ -45,6 +46,29 @@ fn what_is_not_served_is_refused_by_its_name() {
     };
     refused("extended_l2=on", "extended_l2=off");
     refused("compression_type=zstd", "compression_type=zlib");
+    let path = lab.create("small.qcow2", "cluster_size=2k", 1 << 20);
+    let direct = Settings::from(Cache::None);
+    let small = said(Image::open(&path, direct.clone(), &Options::default()));
+    assert!(
+        small.contains("`cache=none` takes 4096 at least"),
+        "{small}"
+    );
+    Image::open(&path, direct, &read_only()).unwrap();
+    let secret = ["--object", "secret,id=key,data=secret"];
+    let options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10";
+    let create = [
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-o",
+        options,
+        "luks.qcow2",
+        "1M",
+    ];
+    lab.img(&[&create[..1], &secret, &create[1..]].concat());
+    let encrypted = said(try_open(&lab.path("luks.qcow2")));
+    assert!(encrypted.contains("is encrypted"), "{encrypted}");
     let poked = |at: u64, bytes: &[u8], word: &str| {
         let path = lab.create("poked.qcow2", "lazy_refcounts=on", 1 << 20);
         poke(&path, at, bytes);
@@ -96,6 +120,12 @@ fn fields_without_sense_are_refused_before_memory_is_taken_for_them() {
         // The L1 table in the place of the header, and in that of the refcount table.
         (40, 0u64.to_be_bytes().to_vec(), "its L1 table lies at"),
         (0x1_0000, vec![0xff; 8], "inside a cluster"),
+        // The second refcount block is the first once more.
+        (
+            0x1_0008,
+            0x2_0000u64.to_be_bytes().to_vec(),
+            "is used twice",
+        ),
         // The counts of all tables are gone.
         (0x2_0000, vec![0; 64], "not counted"),
     ] {
@@ -158,11 +188,19 @@ fn a_chain_is_followed_within_bounds_and_only_where_it_may_be() {
         backing: Backing::None,
         ..Settings::default()
     };
-    let denied = said(Image::open(&top, untrusted, &Options::default()));
+    let denied = said(Image::open(&top, untrusted.clone(), &Options::default()));
     assert!(
         denied.contains("`base.qcow2`, which `backing=none` forbids"),
         "{denied}"
     );
+
+    let apart = lab.create("apart.qcow2", "data_file=data.raw", 1 << 20);
+    let denied = said(Image::open(&apart, untrusted, &Options::default()));
+    assert!(
+        denied.contains("`data.raw`, which `backing=none` forbids"),
+        "{denied}"
+    );
+    open(&apart);
 
     let base = lab.path("base.qcow2");
     lab.img(&[
@@ -210,6 +248,39 @@ fn a_chain_is_followed_within_bounds_and_only_where_it_may_be() {
     let deep = said(try_open(&lab.path("69.qcow2")));
     assert!(deep.contains("more than 64 images"), "{deep}");
     open(&lab.path("60.qcow2"));
+}
+
+#[test]
+fn another_backing_file_takes_the_place_of_the_named_one() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.path("named.raw"), pattern(1, 1 << 20)).unwrap();
+    fs::create_dir(lab.path("else")).unwrap();
+    let moved = lab.path("else/moved.raw");
+    let top = lab.create(
+        "top.qcow2",
+        "backing_file=named.raw,backing_fmt=raw",
+        1 << 20,
+    );
+    fs::rename(lab.path("named.raw"), &moved).unwrap();
+    let at = |path: &Path| Settings {
+        backing: Backing::At(path.to_owned()),
+        ..Settings::default()
+    };
+    said(try_open(&top));
+    let image = Image::open(&top, at(&moved), &Options::default()).unwrap();
+    assert!(Client::new(&image).read_bytes(0, 1 << 20) == pattern(1, 1 << 20));
+    drop(image);
+    let missing = said(Image::open(
+        &top,
+        at(Path::new("gone")),
+        &Options::default(),
+    ));
+    assert!(missing.contains("gone"), "{missing}");
+    let itself = said(Image::open(&top, at(&top), &Options::default()));
+    assert!(itself.contains("its own backing file"), "{itself}");
+    let alone = lab.create("alone.qcow2", "", 1 << 20);
+    let none = said(Image::open(&alone, at(&moved), &Options::default()));
+    assert!(none.contains("has no backing file"), "{none}");
 }
 
 /// A guest could have made an image of the raw disk that a backing file is.

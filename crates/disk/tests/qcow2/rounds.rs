@@ -38,7 +38,12 @@ impl<'lab> Sequence<'lab> {
         for entry in fs::read_dir(lab.path("")).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
-        let clusters = ["512", "4k", "64k", "64k", "1M"];
+        let settings = settings(&mut random);
+        let mut clusters = ["512", "4k", "64k", "64k", "1M"].as_slice();
+        if settings.file.cache == Cache::None {
+            // It does not serve clusters of less than a page.
+            clusters = &clusters[1..];
+        }
         let mut options = format!("cluster_size={}", clusters[random.usize(..clusters.len())]);
         let version_3 = random.u8(..4) > 0;
         let mut data_file = false;
@@ -61,7 +66,7 @@ impl<'lab> Sequence<'lab> {
             lab,
             image: lab.path("image.qcow2"),
             model: vec![0; SIZE],
-            settings: settings(&mut random),
+            settings,
             random,
         };
         match backing {
@@ -186,7 +191,7 @@ impl<'lab> Sequence<'lab> {
     }
 
     fn by_pollux(&mut self) {
-        let image = Image::open(&self.image, self.settings, &Options::default()).unwrap();
+        let image = Image::open(&self.image, self.settings.clone(), &Options::default()).unwrap();
         assert_eq!(image.geometry().bytes, SIZE as u64);
         let mut clients = [Client::new(&image), Client::new(&image)];
         for _ in 0..self.random.usize(1..30) {

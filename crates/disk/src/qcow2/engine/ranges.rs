@@ -12,7 +12,7 @@ impl Engine {
     /// Makes a range zero. What is allocated is allocated before anything is freed.
     pub fn zero(&mut self, at: u64, len: u64, unmap: Unmap) -> io::Result<()> {
         let mut extents = self.extents(at, len)?;
-        extents.retain(|extent| extent.what != What::Zero);
+        extents.retain(|extent| !extent.is_zero());
         let frees = unmap == Unmap::Allowed && self.zero_clusters;
         self.change(at, len, &extents, |engine| {
             let mut whole = Vec::new();
@@ -91,7 +91,7 @@ impl Engine {
     pub fn discard(&mut self, at: u64, len: u64) -> io::Result<()> {
         let mut extents = self.extents(at, len)?;
         // What is below would have to be hidden: that costs, and gives nothing back.
-        extents.retain(|extent| extent.what != What::Zero && extent.what != What::Below);
+        extents.retain(|extent| !extent.is_zero() && extent.what != What::Below);
         self.change(at, len, &extents, |engine| {
             let mut extents = extents.iter();
             extents.try_for_each(|extent| engine.free(engine.cut(*extent)[1]).map(drop))

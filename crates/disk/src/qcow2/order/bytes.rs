@@ -24,9 +24,8 @@ pub fn entries(file: &fs::File, at: u64, bytes: u64) -> io::Result<Vec<u64>> {
 /// What `entries` refer to, in order.
 pub fn places(entries: Vec<u64>, mask: u64) -> Vec<u64> {
     let mut places: Vec<u64> = entries.into_iter().map(|entry| entry & mask).collect();
-    places.sort_unstable();
-    places.dedup();
     places.retain(|place| *place != 0);
+    places.sort_unstable();
     places
 }
 

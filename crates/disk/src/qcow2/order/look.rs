@@ -23,6 +23,14 @@ impl State {
         let reftable = entries(&self.file, header.reftable_at, reftable)?;
         self.tables = places(l1, TABLE_AT);
         self.blocks = places(reftable, BLOCK_AT);
+        // What is changed for one would change the other: a cluster that is given away twice.
+        for (what, places) in [("L2 table", &self.tables), ("refcount block", &self.blocks)] {
+            let mut pairs = places.iter().zip(&places[1.min(places.len())..]);
+            if let Some((at, _)) = pairs.find(|(one, other)| one == other) {
+                let what = format!("the {what} at {at:#x} is used twice");
+                return Ok(Err(Refusal::Damaged(what)));
+            }
+        }
         let unaligned = |at: &&u64| **at & (header.cluster() - 1) != 0;
         if let Some(at) = self.tables.iter().chain(&self.blocks).find(unaligned) {
             let what = format!("a table lies at {at:#x}, which is inside a cluster");

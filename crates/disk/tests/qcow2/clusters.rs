@@ -1,0 +1,244 @@
+//! Clusters that are used, kept, given back and used anew, while others are on their way to them.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pollux_disk::qcow2::Settings;
+use pollux_disk::{Failure, Image, Op, Options, Unmap};
+use pollux_disk_conformance::{Buffer, Client, pattern, read, write, zeroes};
+use rustix::io::Errno;
+
+use super::common::loops::Loop;
+use super::common::tiny::Tiny;
+use super::images::{Lab, open};
+
+const CLUSTER: usize = 64 << 10;
+
+/// A read of several clusters is on its way to them, one by one, while others become the image's own.
+#[test]
+fn a_read_beside_first_writes_sees_what_was_there_or_what_is_written() {
+    const SIZE: usize = 8 << 20;
+    const PIECE: usize = 1 << 20;
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.path("base.raw"), vec![1; SIZE]).unwrap();
+    let path = lab.create(
+        "reads.qcow2",
+        "cluster_size=512,backing_file=base.raw,backing_fmt=raw",
+        SIZE as u64,
+    );
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    // Every fourth cluster is the image's own, so that nothing lies in one piece; all are known.
+    let own = Buffer::holding(&[2; 512]);
+    let mut writes = |first: u64, step: usize, at_once: usize| {
+        let all: Vec<Op> = (first..SIZE as u64)
+            .step_by(step)
+            .map(|at| write(at, &own))
+            .collect();
+        for some in all.chunks(at_once) {
+            assert!(client.run_all(some).iter().all(Result::is_ok));
+        }
+    };
+    writes(0, 2048, 500);
+    let mut reader = Client::new(&image);
+    for at in (0..SIZE).step_by(PIECE) {
+        reader.read_bytes(at as u64, PIECE);
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let buffers: Vec<Buffer> = (0..4).map(|_| Buffer::new(PIECE)).collect();
+            while !done.load(Ordering::Relaxed) {
+                for at in (0..SIZE).step_by(PIECE) {
+                    let buffer = &buffers[at / PIECE % 4];
+                    assert_eq!(reader.run(read(at as u64, buffer)), Ok(()));
+                    let bytes = buffer.bytes();
+                    let wrong = bytes.iter().position(|byte| ![1, 2].contains(byte));
+                    assert_eq!(
+                        wrong,
+                        None,
+                        "{:?} was never written",
+                        wrong.map(|at| bytes[at])
+                    );
+                }
+            }
+        });
+        writes(512, 1024, 8);
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Otherwise the cluster that it gives back is used anew while the storage refers to it still.
+#[test]
+fn a_cluster_that_is_kept_under_zeroes_is_used_again() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("kept.qcow2", "", 1 << 20);
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let cluster = |number: usize| (number * CLUSTER) as u64;
+    for number in [0, 5, 1] {
+        client
+            .write_bytes(cluster(number), &pattern(1, CLUSTER))
+            .unwrap();
+    }
+    client.run(Op::Flush).unwrap();
+    let places = |lab: &Lab| {
+        let map = lab.tool("qemu-img", &["map", "-U", "--output=json", "kept.qcow2"]);
+        String::from_utf8(map.stdout).unwrap()
+    };
+    let place = |map: &str| {
+        let line = map.lines().find(|line| line.contains("\"start\": 65536,"));
+        line.unwrap()
+            .split("\"offset\": ")
+            .nth(1)
+            .map(str::to_owned)
+    };
+    let before = place(&places(&lab));
+    client
+        .run(zeroes(0, 2 * CLUSTER as u64, Unmap::Forbidden))
+        .unwrap();
+    let (at, len) = (cluster(5), CLUSTER as u64);
+    client.run(Op::Discard { at, len }).unwrap();
+    client.write_bytes(0, &pattern(2, 2 * CLUSTER)).unwrap();
+    assert!(before.is_some());
+    assert_eq!(place(&places(&lab)), before);
+    drop((client, image));
+    assert_eq!(lab.check(&path), 0);
+}
+
+/// What a write left that failed half-way is not seen by the next to use its cluster.
+#[test]
+fn a_write_that_finds_no_room_leaves_nothing_behind() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(tiny) = Tiny::mount() else { return };
+    let path = tiny.path("disk.qcow2");
+    fs::copy(lab.create("disk.qcow2", "", 8 << 20), &path).unwrap();
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    client.write_bytes(0, &pattern(1, 4096)).unwrap();
+    // Leaves room for a part of a cluster.
+    let stuffing = fs::File::create(tiny.path("stuffing")).unwrap();
+    let page = [1; 4096];
+    let mut filled = 0;
+    while stuffing.write_at(&page, filled).is_ok() {
+        filled += 4096;
+    }
+    stuffing.set_len(filled - 5 * 4096).unwrap();
+    let full = client.write_bytes(CLUSTER as u64, &pattern(2, CLUSTER));
+    assert_eq!(full, Err(Failure::Io(Errno::NOSPC)));
+    stuffing.set_len(0).unwrap();
+    // The same cluster of the file, for another.
+    let bytes = pattern(3, 4096);
+    let at = 3 * CLUSTER + CLUSTER - 4096;
+    client.write_bytes(at as u64, &bytes).unwrap();
+    let rest = client.read_bytes(3 * CLUSTER as u64, CLUSTER - 4096);
+    assert!(rest.iter().all(|byte| *byte == 0), "what failed is seen");
+    assert!(client.read_bytes(at as u64, 4096) == bytes);
+    assert_eq!(client.read_bytes(0, 4096), pattern(1, 4096));
+    drop((client, image));
+    assert_eq!(lab.check(&path), 0);
+}
+
+/// A copy that left out the last hole of the file.
+#[test]
+fn a_cluster_behind_the_end_of_the_file_is_kept_when_it_is_closed() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("cut.qcow2", "preallocation=metadata", 4 << 20);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(6 * CLUSTER as u64).unwrap();
+    let last = (4 << 20) - CLUSTER as u64;
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    assert!(
+        client
+            .read_bytes(last, CLUSTER)
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    client.write_bytes(last, &pattern(1, 4096)).unwrap();
+    client.write_bytes(last + 8192, &pattern(2, 8192)).unwrap();
+    client
+        .run(zeroes(last + 8192, 4096, Unmap::Forbidden))
+        .unwrap();
+    // A cluster is given back, and another is made, so that the file gets longer.
+    let (at, len) = (0, CLUSTER as u64);
+    client.run(Op::Discard { at, len }).unwrap();
+    client.write_bytes(0, &pattern(3, CLUSTER)).unwrap();
+    let mut expected = pattern(1, 4096);
+    expected.resize(12288, 0);
+    expected.extend(&pattern(2, 8192)[4096..]);
+    assert!(client.read_bytes(last, 16384) == expected);
+    drop((client, image));
+    let raw = lab.raw(&path);
+    assert!(raw[raw.len() - CLUSTER..][..16384] == expected);
+    assert!(raw[..CLUSTER] == pattern(3, CLUSTER));
+    lab.check(&path);
+}
+
+#[test]
+fn a_data_file_that_is_too_short_reads_as_zeroes() {
+    let Some(lab) = Lab::new() else { return };
+    let options = "data_file=data.raw,preallocation=metadata";
+    let path = lab.create("image.qcow2", options, 4 << 20);
+    let data = fs::File::options()
+        .write(true)
+        .open(lab.path("data.raw"))
+        .unwrap();
+    data.set_len(1 << 20).unwrap();
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    for _ in 0..2 {
+        assert_eq!(client.read_bytes(3 << 20, 8192), [0; 8192]);
+    }
+    client.write_bytes(2 << 20, &pattern(1, 4096)).unwrap();
+    drop((client, image));
+    assert!(lab.raw(&path)[2 << 20..][..4096] == pattern(1, 4096));
+}
+
+/// A block device does not get longer, and has anything where nothing was written.
+#[test]
+fn an_image_on_a_block_device_is_written_until_that_is_full() {
+    let Some(lab) = Lab::new() else { return };
+    let file = lab.path("device");
+    fs::write(&file, pattern(9, 4 << 20)).unwrap();
+    let Some(device) = Loop::over(&file) else {
+        return;
+    };
+    for cluster in ["4k", "64k"] {
+        let options = format!("cluster_size={cluster}");
+        lab.img(&[
+            "create", "-q", "-f", "qcow2", "-o", &options, &device.0, "16M",
+        ]);
+        let path = std::path::Path::new(&device.0);
+        let image = Image::open(path, Settings::default(), &Options::default()).unwrap();
+        let mut client = Client::new(&image);
+        client.write_bytes(100 << 10, &pattern(1, 512)).unwrap();
+        let mut expected = vec![0; 256 << 10];
+        expected[100 << 10..][..512].copy_from_slice(&pattern(1, 512));
+        assert!(client.read_bytes(0, 256 << 10) == expected);
+        let mut written = 1 << 20;
+        let full = loop {
+            match client.write_bytes(written, &pattern(written, CLUSTER)) {
+                Ok(()) => written += CLUSTER as u64,
+                Err(full) => break full,
+            }
+        };
+        assert_eq!(full, Failure::Io(Errno::NOSPC));
+        assert!(written > 3 << 20, "{written}");
+        client.run(Op::Flush).unwrap();
+        // What is given back can be used anew.
+        let (at, len) = (1 << 20, 1 << 20);
+        client.run(Op::Discard { at, len }).unwrap();
+        client.write_bytes(12 << 20, &pattern(4, CLUSTER)).unwrap();
+        for at in (2 << 20..written).step_by(CLUSTER) {
+            assert!(client.read_bytes(at, CLUSTER) == pattern(at, CLUSTER));
+        }
+        drop((client, image));
+        lab.check(path);
+        let raw = lab.raw(path);
+        assert!(raw[..256 << 10] == expected);
+        assert!(raw[12 << 20..][..CLUSTER] == pattern(4, CLUSTER));
+    }
+}

@@ -1,0 +1,258 @@
+//! The power fails at any moment, and of what was not synced any part survives: what is left is an image without an error,
+//! which holds all that was flushed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use fastrand::Rng;
+use pollux_disk::{Image, Op, Unmap};
+use pollux_disk_conformance::{Buffer, Client, write, zeroes};
+
+use super::images::{Lab, open};
+use super::recorder::Recorder;
+
+const SIZE: usize = 2 << 20;
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+/// How often the power fails in each story.
+const CUTS: usize = 12;
+
+/// So many stories, from `seed` on.
+pub fn stories(count: u64, seed: u64) {
+    let Some(lab) = Lab::new() else { return };
+    let mut leaks = 0;
+    for seed in seed..seed + count {
+        println!("story {seed}");
+        let Some(more) = Story::tell(&lab, seed) else {
+            return;
+        };
+        leaks += more;
+    }
+    println!("{leaks} of {} images leak clusters", count * CUTS as u64);
+}
+
+/// What a block was made at some time: all of it this byte.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    byte: u8,
+    /// It may as well be what it was before, as a discard leaves it.
+    perhaps: bool,
+    /// How many writes there were before it was asked for.
+    asked: usize,
+    /// Which of all steps it was.
+    step: usize,
+}
+
+/// A flush that has completed.
+struct Flushed {
+    /// The first step that it need not cover.
+    before: usize,
+    /// How many writes there were once it was known.
+    known: usize,
+}
+
+struct Story {
+    random: Rng,
+    image: PathBuf,
+    recorder: Recorder,
+    history: Vec<Vec<Change>>,
+    flushes: Vec<Flushed>,
+    step: usize,
+}
+
+impl Story {
+    /// How many images leak; `None` where the record cannot be.
+    fn tell(lab: &Lab, seed: u64) -> Option<u64> {
+        let mut random = Rng::with_seed(seed);
+        for entry in fs::read_dir(lab.path("")).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        let image = made(lab, &mut random);
+        let before = lab.raw(&image);
+        let recorder = Recorder::over(lab, &image)?;
+        let first = |block: &[u8]| {
+            assert!(block.iter().all(|byte| *byte == block[0]));
+            vec![Change {
+                byte: block[0],
+                perhaps: false,
+                asked: 0,
+                step: 0,
+            }]
+        };
+        let mut story = Self {
+            random,
+            image,
+            recorder,
+            history: before.chunks(BLOCK).map(first).collect(),
+            flushes: Vec::new(),
+            step: 1,
+        };
+        story.happens();
+        Some(story.ends(lab))
+    }
+
+    fn happens(&mut self) {
+        let image = open(&self.image);
+        let mut client = Client::new(&image);
+        for _ in 0..self.random.usize(10..60) {
+            self.some(&image, &mut client);
+            self.step += 1;
+            if self.random.u8(..4) == 0 {
+                client.run(Op::Flush).unwrap();
+                let (before, known) = (self.step, self.recorder.count());
+                self.flushes.push(Flushed { before, known });
+            }
+        }
+        // The file ends behind all that was used, until it is closed.
+        drop(client);
+        let len = self.recorder.len();
+        drop(image);
+        self.recorder.count();
+        assert!(self.recorder.len() <= len);
+    }
+
+    /// Some requests at once, which do not touch each other.
+    fn some(&mut self, image: &Image, client: &mut Client) {
+        let asked = self.recorder.count();
+        let parts = self.random.usize(1..4);
+        let slice = SIZE / BLOCK / parts;
+        let (mut ops, mut buffers) = (Vec::new(), Vec::new());
+        for part in 0..parts {
+            let most = [1, 4, 40, 200][self.random.usize(..4)].min(slice);
+            let len = self.random.usize(1..=most);
+            let from = part * slice + self.random.usize(..=slice - len);
+            let (at, bytes) = ((from * BLOCK) as u64, len * BLOCK);
+            let (byte, perhaps) = match self.random.u8(..10) {
+                0..2 => {
+                    let len = bytes as u64;
+                    ops.push(Op::Discard { at, len });
+                    (0, true)
+                }
+                2..4 => {
+                    let unmap = [Unmap::Allowed, Unmap::Forbidden][self.random.usize(..2)];
+                    ops.push(zeroes(at, bytes as u64, unmap));
+                    (0, false)
+                }
+                _ => {
+                    let byte = self.random.u8(1..);
+                    let buffer = Buffer::holding(&vec![byte; bytes]);
+                    ops.push(write(at, &buffer));
+                    buffers.push(buffer);
+                    (byte, false)
+                }
+            };
+            for block in &mut self.history[from..from + len] {
+                block.push(Change {
+                    byte,
+                    perhaps,
+                    asked,
+                    step: self.step,
+                });
+            }
+        }
+        for (op, result) in ops.iter().zip(client.run_all(&ops)) {
+            assert_eq!(result, Ok(()), "{op:?} of {image:?}");
+        }
+    }
+
+    /// The power fails at some moments, and this is what is left.
+    fn ends(mut self, lab: &Lab) -> u64 {
+        let (count, len) = (self.recorder.count(), self.recorder.len());
+        let mut leaks = 0;
+        for _ in 0..CUTS {
+            let cut = self.random.usize(..=count);
+            let left = lab.path("left.qcow2");
+            let bytes = self.recorder.after_power_cut(cut, len, &mut self.random);
+            fs::write(&left, bytes).unwrap();
+            leaks += u64::from(lab.check(&left) > 0);
+            let raw = lab.raw(&left);
+            self.holds_what_was_flushed(cut, &raw);
+            // Nothing is so damaged that it is not opened again.
+            drop(open(&left));
+            assert_eq!(lab.raw(&left), raw);
+        }
+        leaks
+    }
+
+    fn holds_what_was_flushed(&self, cut: usize, raw: &[u8]) {
+        let flushed = self.flushes.iter().rev().find(|flush| flush.known <= cut);
+        let covered = flushed.map_or(1, |flush| flush.before);
+        for (number, (history, block)) in self.history.iter().zip(raw.chunks(BLOCK)).enumerate() {
+            let last = history
+                .iter()
+                .rposition(|change| change.step < covered)
+                .unwrap();
+            let mut first = last;
+            while history[first].perhaps && first > 0 {
+                first -= 1;
+            }
+            let later = history[last + 1..]
+                .iter()
+                .take_while(|change| change.asked <= cut);
+            let may: Vec<u8> = history[first..=last]
+                .iter()
+                .chain(later)
+                .map(|change| change.byte)
+                .collect();
+            for sector in block.chunks(SECTOR) {
+                let byte = sector[0];
+                let whole = sector.iter().all(|other| *other == byte);
+                assert!(
+                    whole && may.contains(&byte),
+                    "at {:#x}, cut after {cut}: {byte}, not of {may:?}, of {history:?}",
+                    number * BLOCK
+                );
+            }
+        }
+    }
+}
+
+/// An image with a past: other files below, compressed clusters, a snapshot, what was discarded.
+fn made(lab: &Lab, random: &mut Rng) -> PathBuf {
+    let clusters = ["512", "4k", "4k", "64k"];
+    let mut options = format!("cluster_size={}", clusters[random.usize(..clusters.len())]);
+    let below = random.u8(..3);
+    if below > 0 {
+        let blocks = (0..SIZE / BLOCK).flat_map(|_| [random.u8(..); BLOCK]);
+        fs::write(lab.path("base.raw"), blocks.collect::<Vec<u8>>()).unwrap();
+    }
+    match below {
+        1 => options += ",backing_file=base.raw,backing_fmt=raw",
+        2 => {
+            lab.img(&[
+                "convert",
+                "-c",
+                "-O",
+                "qcow2",
+                "-o",
+                &options,
+                "base.raw",
+                "image.qcow2",
+            ]);
+        }
+        _ => {}
+    }
+    let path = lab.path("image.qcow2");
+    if below != 2 {
+        lab.create("image.qcow2", &options, SIZE as u64);
+    }
+    let commands = |random: &mut Rng| -> Vec<String> {
+        let some = |_| {
+            let at = random.usize(..SIZE / BLOCK);
+            let len = random.usize(1..=(SIZE / BLOCK - at).min(40)) * BLOCK;
+            let (at, byte) = (at * BLOCK, random.u8(1..));
+            match random.u8(..6) {
+                0 => format!("discard {at} {len}"),
+                1 => format!("write -z {at} {len}"),
+                _ => format!("write -P {byte} {at} {len}"),
+            }
+        };
+        (0..8).map(some).collect()
+    };
+    lab.io(&path, &commands(random));
+    if random.u8(..3) == 0 {
+        lab.img(&["snapshot", "-c", "one", path.to_str().unwrap()]);
+        lab.io(&path, &commands(random));
+    }
+    path
+}
