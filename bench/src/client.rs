@@ -13,7 +13,7 @@ use pollux_driver::{Channel, Driver, Options, Waiter, Waiting};
 use pollux_load::{Ask, Buffers, Closed, Direction, Order, Own, Pattern};
 use pollux_tests::client::{self as libblkio, Client as Connection, Memory, Shape};
 
-use crate::cell::{Disk, Work};
+use crate::work::{Disk, Work};
 
 /// A client, and how it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

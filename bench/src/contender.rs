@@ -13,7 +13,6 @@ use pollux_tests::server::{
 
 use crate::cell::Disk;
 use crate::images::Images;
-use crate::machine::first_line;
 use crate::pinned::Pinned;
 use crate::spdk;
 
@@ -351,6 +350,16 @@ fn with_iothread(command: Command, looper: Looper) -> Command {
     with.args(["--object", "iothread,id=loop"]);
     with.args(command.get_args());
     with
+}
+
+/// The first line that a command prints; empty if it cannot be run.
+pub fn first_line(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

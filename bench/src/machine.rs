@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use crate::contender::Contender;
+use crate::contender::{Contender, first_line};
 use crate::contenders::Contenders;
 
 /// What a reader needs to judge the numbers, or to make them again.
@@ -110,14 +110,4 @@ fn command() -> String {
         }
     }
     command.trim_end_matches(" --").to_owned()
-}
-
-/// The first line that a command prints; empty if it cannot be run.
-pub fn first_line(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .map(|output| output.stdout)
-        .unwrap_or_default();
-    let text = String::from_utf8_lossy(&output);
-    text.lines().next().unwrap_or_default().to_owned()
 }

@@ -30,6 +30,7 @@ mod statistics;
 mod stripe;
 mod studies;
 mod uml;
+mod work;
 
 use std::fs;
 use std::io;

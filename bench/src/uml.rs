@@ -3,18 +3,19 @@
 //!
 //! The guest's root is the host's, read-only, so it needs no image: its first process is a script that is written for it.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+mod guest;
+mod report;
+
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
-use pollux_tests::peers;
-use tempfile::TempDir;
-
 use crate::cell::Work;
+
+use self::guest::{Guest, MARK, part};
+use self::report::{number, parse, parse_locks};
+
+pub use self::report::Report;
 
 /// Which driver has the guest's disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,40 +80,6 @@ pub struct Load {
     pub time: Duration,
 }
 
-/// What it found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
-    /// Requests.
-    pub requests: f64,
-    /// Requests a second.
-    pub iops: f64,
-    /// Half of them were faster, in microseconds.
-    pub p50_us: f64,
-    /// All but one in a hundred were faster, in microseconds.
-    pub p99_us: f64,
-    /// How often the disks have interrupted the guest.
-    pub interrupts: f64,
-    /// What the queues' locks have cost, where they were timed.
-    pub locks: Option<Locks>,
-}
-
-/// Times of locks, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Locks {
-    /// All waits together.
-    pub waited_us: f64,
-    /// The longest hold.
-    pub longest_hold_us: f64,
-}
-
-/// What its lines on the console begin with.
-const MARK: &str = "pollux-bench:";
-
-/// Where its kernel and modules are.
-fn part(name: &str) -> PathBuf {
-    peers::directory().join("uml").join(name)
-}
-
 /// Is there all that it consists of?
 pub fn check() -> io::Result<()> {
     for name in ["linux", "virtio_blk.ko", "pollux_blk.ko", "kblkbench.ko"] {
@@ -125,85 +92,6 @@ pub fn check() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A guest that runs. Dropping it ends it.
-struct Guest {
-    kernel: Child,
-    console: ChildStdin,
-    lines: Receiver<String>,
-    _folder: TempDir,
-}
-
-impl Guest {
-    /// Boots it with the disks at `sockets` and `script` as its first process.
-    fn boot(sockets: &[PathBuf], script: &str) -> io::Result<Self> {
-        // Not on /dev/shm, which the guest does not see.
-        let folder = tempfile::tempdir()?;
-        let init = folder.path().join("init");
-        fs::write(&init, script)?;
-        fs::set_permissions(&init, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        // It ends with the thread that asked for it, however that ends.
-        let mut kernel = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(part("linux"))
-            .args(["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro"])
-            .args(["con=null", "con0=fd:0,fd:1", "seccomp=on", "ncpus=2"])
-            .arg(format!("init={}", init.display()))
-            .args(
-                sockets
-                    .iter()
-                    .map(|socket| format!("virtio_uml.device={}:2", socket.display())),
-            )
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let output = kernel.stdout.take().expect("stdout is piped");
-        let (said, lines) = mpsc::channel();
-        thread::spawn(move || {
-            let mut lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
-            // Until nobody listens any more.
-            while let Some(line) = lines.next()
-                && said
-                    .send(String::from_utf8_lossy(&line).trim().to_owned())
-                    .is_ok()
-            {}
-        });
-        Ok(Self {
-            console: kernel.stdin.take().expect("stdin is piped"),
-            kernel,
-            lines,
-            _folder: folder,
-        })
-    }
-
-    /// The rest of its next line that begins with [`MARK`] and `word`.
-    fn says(&self, word: &str, patience: Duration) -> io::Result<String> {
-        let mut others = vec![];
-        loop {
-            let line = self.lines.recv_timeout(patience).map_err(|gone| {
-                let why = match gone {
-                    RecvTimeoutError::Timeout => "hangs",
-                    RecvTimeoutError::Disconnected => "has ended",
-                };
-                let said = others.join("\n");
-                io::Error::other(format!("the guest {why} before it said {word}:\n{said}"))
-            })?;
-            let told = line.strip_prefix(MARK).map(str::trim_start);
-            if let Some(rest) = told.and_then(|told| told.strip_prefix(word)) {
-                return Ok(rest.trim().to_owned());
-            }
-            others.push(line);
-        }
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.kernel.kill();
-        let _ = self.kernel.wait();
-    }
 }
 
 /// Boots a guest with the disks at `sockets`, warms up, and measures `load`, which runs when `around` calls what it is
@@ -312,97 +200,4 @@ fn script(load: Load) -> String {
          echo \"{MARK} $(dmesg | grep -o 'kblkbench [rw].*' | tail -n 1)\"\n\
          poweroff -f\n"
     )
-}
-
-/// From the driver's counters, of all queues; `None` if no lock was timed.
-fn parse_locks(line: &str) -> io::Result<Option<Locks>> {
-    let of = |name: &str| -> io::Result<Vec<f64>> {
-        let values = line
-            .split(' ')
-            .filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        values.map(|value| number(value, line)).collect()
-    };
-    if of("locks-timed")?.iter().sum::<f64>() == 0.0 {
-        return Ok(None);
-    }
-    Ok(Some(Locks {
-        waited_us: of("lock-wait-ns")?.iter().sum::<f64>() / 1e3,
-        longest_hold_us: of("longest-hold-ns")?.into_iter().fold(0.0, f64::max) / 1e3,
-    }))
-}
-
-/// From what the generator says: `read bs=4096 qd=4 …: 14402 IOs in 200 ms = 72010 IOPS, mean … ns p50 … p99 … ns, errs 0`.
-fn parse(line: &str) -> io::Result<Report> {
-    let words: Vec<&str> = line
-        .split([' ', ','])
-        .filter(|word| !word.is_empty())
-        .collect();
-    let at = |word: &str, step: isize| -> io::Result<f64> {
-        let place = words.iter().position(|known| *known == word);
-        let place = place.and_then(|place| place.checked_add_signed(step));
-        number(
-            place
-                .and_then(|place| words.get(place))
-                .copied()
-                .unwrap_or_default(),
-            line,
-        )
-    };
-    if at("errs", 1)? != 0.0 {
-        return Err(io::Error::other(format!(
-            "requests of the guest failed: {line}"
-        )));
-    }
-    Ok(Report {
-        requests: at("IOs", -1)?,
-        iops: at("IOPS", -1)?,
-        p50_us: at("p50", 1)? / 1e3,
-        p99_us: at("p99", 1)? / 1e3,
-        interrupts: 0.0,
-        locks: None,
-    })
-}
-
-fn number(text: &str, of: &str) -> io::Result<f64> {
-    let wrong = |_| {
-        io::Error::other(format!(
-            "the guest says {text:?} where a number was expected: {of}"
-        ))
-    };
-    text.parse().map_err(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[allow(clippy::float_cmp)] // they are exact
-    fn the_report_of_the_generator_is_understood() {
-        let line = "read bs=4096 qd=4 jobs=1 polled=0: 14402 IOs in 200 ms = 72010 IOPS, mean 55123 ns p50 54016 p99 81152 ns, errs 0";
-        let report = parse(line).unwrap();
-        assert_eq!((report.requests, report.iops), (14402.0, 72010.0));
-        assert_eq!((report.p50_us, report.p99_us), (54.016, 81.152));
-        assert!(
-            parse(&line.replace("errs 0", "errs 2"))
-                .unwrap_err()
-                .to_string()
-                .contains("failed")
-        );
-        assert!(parse("").is_err());
-    }
-
-    #[test]
-    fn times_of_locks_are_those_of_all_queues() {
-        let line = "queue=0 kicks=7 locks-timed=2 lock-wait-ns=1000 longest-hold-ns=500 \
-                    queue=1 locks-timed=0 lock-wait-ns=2000 longest-hold-ns=4000";
-        let locks = parse_locks(line).unwrap();
-        let expected = Locks {
-            waited_us: 3.0,
-            longest_hold_us: 4.0,
-        };
-        assert_eq!(locks, Some(expected));
-        assert_eq!(parse_locks("").unwrap(), None);
-        assert_eq!(parse_locks("queue=0 locks-timed=0").unwrap(), None);
-    }
 }
