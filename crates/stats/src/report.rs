@@ -11,13 +11,13 @@ use crate::{Distribution, Snapshot};
 /// requests              ok    ioerr   unsupp       bytes
 ///   read            812345        0        0     3.1 GiB
 ///   flush               12        0        0           -
-/// kicks                151   0.000 per I/O
-/// calls               6711   0.008 per I/O, 93411 suppressed
-/// chains/turn         8.12   mean, at most 32-63
-/// completions         6.90   mean of a publish, at most 16-31
-/// turns             100122   busy, 20112 idle
+/// kicks                151   0.000 per I/O, from the driver
+/// calls               6711   0.008 per I/O, to the driver; it suppressed 93411 others
+/// chains/turn         8.12   requests taken at once, mean, at most 32-63
+/// completions         6.90   shown at once, mean, at most 16-31
+/// turns             100122   with work, and 20112 empty polls
 /// sleeps                31   1.204s asleep
-/// peer faults            0
+/// peer faults            0   rings that the driver broke
 /// ```
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,31 +27,40 @@ impl fmt::Display for Snapshot {
             f,
             "kicks",
             self.kicks,
-            &format!("{} per I/O", per_io(self.kicks_per_io())),
+            &format!("{} per I/O, from the driver", per_io(self.kicks_per_io())),
         )?;
         let calls = format!(
-            "{} per I/O, {} suppressed",
+            "{} per I/O, to the driver; it suppressed {} others",
             per_io(self.calls_per_io()),
             self.calls_suppressed
         );
         line(f, "calls", self.calls_sent, &calls)?;
-        batches(f, "chains/turn", "mean", &self.chains_per_turn)?;
+        batches(
+            f,
+            "chains/turn",
+            "requests taken at once, mean",
+            &self.chains_per_turn,
+        )?;
         batches(
             f,
             "completions",
-            "mean of a publish",
+            "shown at once, mean",
             &self.completions_per_publish,
         )?;
         line(
             f,
             "turns",
             self.turns_busy,
-            &format!("busy, {} idle", self.turns_idle),
+            &format!("with work, and {} empty polls", self.turns_idle),
         )?;
         // To the millisecond: what is below is noise to a reader.
         let asleep = Duration::from_millis(self.asleep_ns / 1_000_000);
         line(f, "sleeps", self.sleeps, &format!("{asleep:?} asleep"))?;
-        write!(f, "{:<13}{:>11}", "peer faults", self.peer_faults)
+        write!(
+            f,
+            "{:<13}{:>11}   rings that the driver broke",
+            "peer faults", self.peer_faults
+        )
     }
 }
 
@@ -144,13 +153,13 @@ mod tests {
 requests              ok    ioerr   unsupp       bytes
   read              1000        0        0     3.9 MiB
   write-zeroes         0        1        0           -
-kicks                 10   0.010 per I/O
-calls                250   0.250 per I/O, 17 suppressed
-chains/turn        20.50   mean, at most 32-63
-completions         1.00   mean of a publish, at most 1
-turns                  2   busy, 99 idle
+kicks                 10   0.010 per I/O, from the driver
+calls                250   0.250 per I/O, to the driver; it suppressed 17 others
+chains/turn        20.50   requests taken at once, mean, at most 32-63
+completions         1.00   shown at once, mean, at most 1
+turns                  2   with work, and 99 empty polls
 sleeps                 3   1.204s asleep
-peer faults            0";
+peer faults            0   rings that the driver broke";
         assert_eq!(stats.snapshot().to_string(), expected);
     }
 
@@ -162,7 +171,7 @@ peer faults            0";
             "{report}"
         );
         assert!(
-            report.contains("chains/turn            -   mean"),
+            report.contains("chains/turn            -   requests taken at once, mean"),
             "{report}"
         );
     }
