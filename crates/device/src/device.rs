@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Disk, Event, Events, Quota, Subscription};
 use pollux_stats::{QueueStats, Snapshot};
+use pollux_threads::lock;
 
 use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
@@ -176,12 +177,12 @@ impl Device {
 
     /// Turns frontends away for a while.
     pub(crate) fn shun(&self) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&self.held) = Some(Instant::now());
     }
 
     /// Are frontends turned away?
     pub(crate) fn is_shunned(&self) -> bool {
-        let held = *self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = *lock(&self.held);
         held.is_some_and(|held| held.elapsed() < SHUNNED)
     }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use pollux_threads::lock;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +31,7 @@ impl Events {
     /// Calls `listener` on every event, on the thread that tells it, until the subscription is dropped.
     pub fn subscribe(&self, listener: impl Fn(Event) + Send + Sync + 'static) -> Subscription {
         let listener: Arc<Listener> = Arc::new(listener);
-        let mut listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = lock(&self.listeners);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(&listener));
         Subscription(listener)
@@ -41,11 +40,7 @@ impl Events {
     /// Tells every listener. One that panics ends neither this thread nor what the others hear: a disk whose thread
     /// is gone would not be noticed to go.
     pub fn tell(&self, event: Event) {
-        let listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let listeners = lock(&self.listeners).clone();
         for listener in listeners.iter().filter_map(Weak::upgrade) {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
                 tracing::error!(?event, "a listener of a disk has panicked");

@@ -4,7 +4,9 @@
 //! an owner that is awake is not woken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use pollux_threads::lock;
 
 use crate::{Completion, WaitPoint};
 
@@ -70,11 +72,7 @@ impl Inbox {
     }
 
     fn take(&mut self) {
-        let mut arrived = self
-            .shared
-            .arrived
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = lock(&self.shared.arrived);
         std::mem::swap(&mut *arrived, &mut self.collected);
         self.shared.count.store(0, Ordering::Relaxed);
     }
@@ -93,11 +91,7 @@ impl Address {
 
     /// Delivers `completion` without a wake: [`Address::wake`] follows, once for all that was put.
     pub fn put(&self, completion: Completion) {
-        let mut arrived = self
-            .0
-            .arrived
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = lock(&self.0.arrived);
         arrived.push(completion);
         self.0.count.store(arrived.len(), Ordering::Relaxed);
     }

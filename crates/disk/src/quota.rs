@@ -1,7 +1,9 @@
 //! How many lines of one kind the log is told: what a peer can provoke at will must not fill the log's disk.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use pollux_threads::lock;
 
 /// Another line is allowed after so long, up to the burst.
 const EACH: Duration = Duration::from_secs(1);
@@ -48,7 +50,7 @@ impl Quota {
     }
 
     fn admits_at(&self, now: Instant) -> Option<Admitted> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let since = *state.since.get_or_insert(now);
         let back = u32::try_from(now.duration_since(since).as_secs()).unwrap_or(u32::MAX);
         state.since = Some(since + back * EACH);

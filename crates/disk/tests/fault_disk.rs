@@ -6,54 +6,17 @@ mod common;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use pollux_disk::fault::Faults;
-use pollux_disk::file::{Inline, Settings};
-use pollux_disk::wait::Sleeper;
+use common::faulty::{faults, faulty, file, memory, over};
 use pollux_disk::{
-    Armed, Channel, Completion, Disk, Event, Events, Failure, Fault, File, Geometry, Memory, Op,
-    OpenError, Options, Queued, Request, Spec, Ticket, Unmap, WaitPoint,
+    Channel, Disk, Event, Events, Failure, Fault, Geometry, Memory, Op, OpenError, Unmap, WaitPoint,
 };
 use pollux_disk_conformance::{Buffer, Client, behaves_like_a_disk, pattern, read, write, zeroes};
 use pollux_memory::Region;
 use proptest::prelude::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 const EIO: Result<(), Failure> = Err(Failure::Io(Errno::IO));
-
-fn faults(rules: &str) -> Faults {
-    let comma = if rules.is_empty() { "" } else { "," };
-    match format!("fault:{rules}{comma}on=null:size=1").parse() {
-        Ok(Spec::Fault { faults, .. }) => faults,
-        other => panic!("{rules}: {other:?}"),
-    }
-}
-
-/// `below`, with the faults that `rules` describe.
-fn over(below: Arc<dyn Disk>, rules: &str) -> Fault {
-    Fault::new(below, &faults(rules)).unwrap()
-}
-
-fn memory(bytes: u64) -> Arc<Memory> {
-    Arc::new(Memory::new(Geometry::plain(bytes)).unwrap())
-}
-
-/// A disk that ends nothing before it is reaped.
-fn file() -> Arc<File> {
-    let path = tempfile::NamedTempFile::new().unwrap();
-    path.as_file().set_len(1 << 20).unwrap();
-    let settings = Settings {
-        inline: Inline::Off,
-        ..Settings::default()
-    };
-    Arc::new(File::open(path.path(), settings, &Options::default()).unwrap())
-}
-
-fn faulty(rules: &str) -> Fault {
-    over(memory(1 << 20), rules)
-}
 
 /// Which of `count` flushes, counted from 1, fail.
 fn failing(disk: &Fault, count: u64) -> Vec<u64> {
@@ -199,34 +162,6 @@ fn a_failure_below_is_not_hidden_by_a_lie() {
     assert_eq!((result, kept), (Err(Failure::Io(Errno::NOSPC)), 0));
 }
 
-/// What ends of a read, another one and a write, which is later.
-fn late(below: Arc<dyn Disk>) -> Vec<Ticket> {
-    let disk = over(below, "delay=20ms,delay=5ms,op=write");
-    let mut owner = Owner::new(&disk);
-    let buffers = [(); 3].map(|()| Buffer::new(512));
-    owner.queue(0, read(0, &buffers[0]));
-    owner.queue(1, read(0, &buffers[1]));
-    owner.queue(2, write(0, &buffers[2]));
-    // Only the timer ends the last of these sleeps.
-    let (ended, slept) = owner.sleep_until_ended(3);
-    assert!(slept > 0);
-    assert!(ended.iter().all(|done| done.result == Ok(())));
-    owner.is_idle();
-    ended.iter().map(|done| done.ticket).collect()
-}
-
-#[test]
-fn what_is_late_ends_the_sleep_of_its_owner_and_comes_in_order() {
-    assert_eq!(late(memory(1 << 20)), [0, 1, 2].map(Ticket));
-}
-
-#[test]
-fn what_is_late_is_so_over_a_disk_that_takes_its_time_too() {
-    let mut ended = late(file());
-    ended.sort_unstable_by_key(|ticket| ticket.0);
-    assert_eq!(ended, [0, 1, 2].map(Ticket));
-}
-
 #[test]
 fn faults_are_late_too() {
     let disk = faulty("delay=1ms,error=EIO,op=flush,torn=0");
@@ -234,148 +169,6 @@ fn faults_are_late_too() {
     assert_eq!(client.run(Op::Flush), EIO);
     assert_eq!(client.write_bytes(0, &[1; 512]), EIO);
     assert_eq!(client.read_bytes(0, 512), [0; 512]);
-}
-
-/// An owner of a channel some of whose requests never end.
-struct Owner {
-    sleeper: Sleeper,
-    channel: Box<dyn Channel>,
-}
-
-impl Owner {
-    fn new(disk: &dyn Disk) -> Self {
-        let sleeper = Sleeper::new().unwrap();
-        let channel = disk.open_channel(sleeper.point()).unwrap();
-        Self { sleeper, channel }
-    }
-
-    fn queue(&mut self, ticket: u64, op: Op) {
-        let ticket = Ticket(ticket);
-        let queued = self.channel.queue(Request { ticket, op });
-        assert_eq!(queued, Queued::Pending);
-        self.channel.submit();
-    }
-
-    fn reap(&mut self) -> Vec<Completion> {
-        let mut ended = Vec::new();
-        self.channel.reap(&mut |done| ended.push(done));
-        self.channel.submit();
-        ended
-    }
-
-    /// Until somebody wakes it; a timeout would wake it for what is late, whether it was told or not.
-    fn sleep(&mut self) {
-        let minute = Timespec {
-            tv_sec: 60,
-            tv_nsec: 0,
-        };
-        let mut woken = [PollFd::new(self.sleeper.point(), PollFlags::IN)];
-        let told = poll(&mut woken, Some(&minute)).unwrap();
-        assert_eq!(told, 1, "nobody wakes the owner of what is late");
-        let nothing = Some(Duration::ZERO);
-        self.sleeper.sleep(nothing, |_| ()).unwrap();
-    }
-
-    /// The first `count` that end, and how often it has slept until then.
-    fn sleep_until_ended(&mut self, count: usize) -> (Vec<Completion>, u32) {
-        let (mut ended, mut slept) = (self.reap(), 0);
-        while ended.len() < count {
-            self.sleeper.arm();
-            match self.channel.arm() {
-                Armed::Idle => {
-                    slept += 1;
-                    self.sleep();
-                }
-                _ => self.sleeper.disarm(),
-            }
-            ended.extend(self.reap());
-        }
-        (ended, slept)
-    }
-
-    /// Nothing is there, nothing will come, and nothing will wake us.
-    fn is_idle(&mut self) {
-        assert!(self.reap().is_empty());
-        assert_eq!(self.channel.arm(), Armed::Idle);
-    }
-}
-
-#[test]
-fn a_request_that_is_never_answered_holds_up_no_other() {
-    let disk = faulty("hang=request,op=flush,times=1");
-    let mut owner = Owner::new(&disk);
-    owner.queue(0, Op::Flush);
-    let at_once = owner.channel.queue(Request {
-        ticket: Ticket(1),
-        op: Op::Flush,
-    });
-    assert_eq!(at_once, Queued::Done(Ok(())));
-    owner.is_idle();
-}
-
-#[test]
-fn a_device_that_hangs_answers_nothing_on_any_channel() {
-    let below = memory(1 << 20);
-    let disk = over(
-        Arc::clone(&below) as _,
-        "delay=1us,op=read,hang=device,op=flush,after=2",
-    );
-    let mut owners = [(); 2].map(|()| Owner::new(&disk));
-    let buffer = Buffer::holding(&[7; 512]);
-    owners[1].queue(0, read(0, &buffer));
-    let mut client = Client::new(&disk);
-    for _ in 0..2 {
-        assert_eq!(client.run(Op::Flush), Ok(()));
-    }
-    owners[0].queue(1, Op::Flush);
-    for owner in &mut owners {
-        // Neither what was late, nor what comes.
-        owner.is_idle();
-        owner.queue(2, write(0, &buffer));
-        owner.is_idle();
-    }
-    let stored = Client::new(&*below).read_bytes(0, 512);
-    assert_eq!(stored, [0; 512], "it does not even reach the disk below");
-}
-
-#[test]
-fn a_channel_with_requests_that_never_end_can_be_dropped() {
-    for below in [memory(1 << 20) as Arc<dyn Disk>, file()] {
-        let disk = over(below, "hang=device,after=1");
-        let mut owner = Owner::new(&disk);
-        let buffer = Buffer::new(512);
-        let ticket = Ticket(0);
-        let op = write(0, &buffer);
-        let before = owner.channel.queue(Request { ticket, op });
-        owner.channel.submit();
-        if before == Queued::Pending {
-            owner.sleep_until_ended(1);
-        }
-        owner.queue(1, write(0, &buffer));
-        owner.is_idle();
-        drop(owner);
-    }
-    // Here the disk below still works on it.
-    let disk = over(file(), "torn=512,then=hang");
-    let buffer = Buffer::new(1 << 20);
-    let mut owner = Owner::new(&disk);
-    owner.queue(0, write(0, &buffer));
-    drop(owner);
-}
-
-#[test]
-fn after_a_power_cut_a_part_is_stored_and_nobody_was_told() {
-    let below = memory(1 << 20);
-    let disk = over(Arc::clone(&below) as _, "torn=1K,then=hang,after=1");
-    let mut owner = Owner::new(&disk);
-    let buffer = Buffer::holding(&[7; 4096]);
-    assert_eq!(Client::new(&disk).run(write(0, &buffer)), Ok(()));
-    owner.queue(0, write(8192, &buffer));
-    owner.queue(1, write(16384, &buffer));
-    owner.is_idle();
-    let stored = Client::new(&*below).read_bytes(8192, 8192 + 4096);
-    assert!(stored[..1024].iter().all(|&byte| byte == 7));
-    assert!(stored[1024..].iter().all(|&byte| byte == 0));
 }
 
 /// A disk that says what it was told.

@@ -9,9 +9,10 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use pollux_disk::spec::{Rbd, RbdCache};
+use pollux_threads::lock;
 use rustix::io::Errno;
 
 use crate::error::{RbdError, errno};
@@ -50,11 +51,11 @@ impl Cluster {
             cache: spec.cache,
         };
         let slot = {
-            let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut clusters = lock(&CLUSTERS);
             let slots = clusters.get_or_insert_default();
             Arc::clone(slots.entry(key).or_default())
         };
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&slot);
         if let Some(cluster) = slot.upgrade() {
             return Ok(cluster);
         }

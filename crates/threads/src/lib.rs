@@ -107,6 +107,11 @@ pub fn tell(told: impl Fn(Kind, Kind) + Send + Sync + 'static) {
     assert!(first, "one is told of threads, once for a process");
 }
 
+/// Locks `mutex`, also after a thread has panicked with it: what it guards is whole between any two of its changes.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What the calling thread is.
 #[must_use]
 pub fn kind() -> Kind {
@@ -118,7 +123,7 @@ static UNBORN: Mutex<usize> = Mutex::new(0);
 static BORN: Condvar = Condvar::new();
 
 fn unborn() -> MutexGuard<'static, usize> {
-    UNBORN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&UNBORN)
 }
 
 /// Waits until every thread that was about to be started has told what it is.

@@ -1,8 +1,10 @@
 //! The limits of a disk as its queues ask for them: they may change while queues run, and several disks may share them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use pollux_threads::lock;
 
 use super::Limits;
 use super::bucket::{Buckets, Flow, TICKS_PER_SECOND};
@@ -52,7 +54,7 @@ impl Limiter {
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 
     fn now(&self) -> u64 {

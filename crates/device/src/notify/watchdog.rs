@@ -18,12 +18,12 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use pollux_memory::Interruptible;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Birth, Kind, lock};
 
 /// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves any more.
 const TICK: Duration = Duration::from_millis(4);
@@ -44,7 +44,7 @@ static RESTING: AtomicBool = AtomicBool::new(false);
 static KEEPER: OnceLock<Thread> = OnceLock::new();
 
 fn all() -> MutexGuard<'static, Vec<(Arc<Watched>, u64)>> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&WATCHED)
 }
 
 /// A thread's entry in the list, until the thread ends.
@@ -81,7 +81,7 @@ thread_local! {
 /// Starts the watchdog, once for the whole process, before the first use of [`watched`].
 pub fn start() -> io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
-    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&STARTING);
     if KEEPER.get().is_none() {
         let builder = thread::Builder::new().name("watchdog".to_owned());
         let birth = Birth::of(Kind::Watchdog);

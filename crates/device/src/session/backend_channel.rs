@@ -4,7 +4,9 @@
 //! only message is a header alone, and no answer is asked for, so nothing waits for a frontend.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use pollux_threads::lock;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{SendFlags, send};
@@ -29,7 +31,7 @@ struct State {
 
 impl BackendChannel {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub fn offer(&self, channel: OwnedFd) {

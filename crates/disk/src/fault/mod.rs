@@ -48,7 +48,6 @@ mod state;
 mod timer;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pollux_memory::Region;
@@ -56,21 +55,10 @@ use pollux_memory::Region;
 use channel::FaultChannel;
 pub use delay::Delay;
 use log::Log;
-pub use rule::{Action, Chance, Hang, Keep, Kind, Ops, Rule, Then, When};
+pub use rule::{Action, Chance, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
 use state::State;
 
 use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, ResizeError, WaitPoint};
-
-/// What goes wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Faults {
-    /// Where chance begins.
-    pub seed: u64,
-    /// Where what reaches the disk below is told.
-    pub log: Option<PathBuf>,
-    /// What happens to which requests.
-    pub rules: Vec<Rule>,
-}
 
 /// A disk that misbehaves. See [the module](self).
 pub struct Fault {

@@ -1,10 +1,22 @@
-//! One rule: what happens, to which requests.
+//! The rules: what happens, to which requests.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use super::Delay;
 use crate::{Failure, Op};
+
+/// What goes wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// Where chance begins.
+    pub seed: u64,
+    /// Where what reaches the disk below is told.
+    pub log: Option<PathBuf>,
+    /// What happens to which requests.
+    pub rules: Vec<Rule>,
+}
 
 /// What happens to the requests of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

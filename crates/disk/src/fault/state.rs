@@ -1,14 +1,16 @@
 //! What the rules have counted and drawn so far, for all channels of a disk together.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use pollux_threads::lock;
 
 use fastrand::Rng;
 
+use super::Delay;
 use super::log::Log;
-use super::rule::{Action, Hang, Keep, Rule, Then};
-use super::{Delay, Faults};
+use super::rule::{Action, Faults, Hang, Keep, Rule, Then};
 use crate::{Failure, Op};
 
 /// What is to become of one request.
@@ -101,7 +103,7 @@ impl State {
             delay: Duration::ZERO,
             fate: Fate::Below,
         };
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = lock(&self.rules);
         for counted in rules.iter_mut() {
             if !counted.strikes(op) {
                 continue;

@@ -10,43 +10,15 @@ use pollux_memory::Spans;
 use pollux_memory::io::Flow;
 use pollux_memory::uring::Transfer;
 
-use super::Shared;
 use super::counts::Counts;
+use super::job::Job;
 use super::ready::{AtOnce, Burst, Company};
+use super::shared::Shared;
 use super::sync::{Joined, Settle, Waiter};
 use super::transfers::{Pending, Transfers, verb};
-use crate::inbox::{Address, Inbox};
+use crate::inbox::Inbox;
 use crate::wait::Watch;
 use crate::{Armed, Channel, Completion, Failure, Op, Queued, Request, Ticket, WaitPoint};
-
-/// What a thread of the pool does.
-#[derive(Debug)]
-pub enum Job {
-    /// A request, whose end is delivered.
-    Run(Request, Address),
-    /// The syncs that requests wait for.
-    Sync,
-}
-
-impl Job {
-    /// Does it, on a thread that may block.
-    pub fn run(self, shared: &super::Backing) {
-        match self {
-            Self::Sync => shared.lead_syncs(),
-            Self::Run(Request { ticket, op }, to) => {
-                let mut result = shared.run(&op);
-                if result.is_ok() && shared.settles(&op) == Settle::Synced {
-                    let to = to.clone();
-                    match shared.settle(Waiter { ticket, to }) {
-                        Joined::Leader | Joined::Follower => return,
-                        Joined::Failed(error) => result = Err(Failure::Io(error)),
-                    }
-                }
-                to.deliver(Completion { ticket, result });
-            }
-        }
-    }
-}
 
 pub struct FileChannel {
     shared: Arc<Shared>,

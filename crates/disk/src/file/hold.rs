@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
+
+use pollux_threads::lock;
 
 use super::lock::{LINGERS, Lock};
 use super::settings::Locked;
@@ -55,7 +57,7 @@ impl Hold {
         access: Access,
         inspect: impl FnOnce() -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let patience = match *state {
             State::Free => LINGERS,
             State::Refused => Duration::ZERO,
@@ -71,7 +73,7 @@ impl Hold {
 
     /// What `body` says, during which the image is not let go. `None`: it is not locked.
     pub fn while_locked<T>(&self, body: impl FnOnce() -> T) -> Option<T> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         matches!(*state, State::Locked(_)).then(body)
     }
 
@@ -82,7 +84,7 @@ impl Hold {
     ///
     /// What `settle` says.
     pub fn release<E>(&self, settle: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if self.when == Locked::Running && matches!(*state, State::Locked(_)) {
             settle()?;
             *state = State::Free;

@@ -13,6 +13,7 @@ mod counts;
 mod format;
 mod hold;
 mod image;
+mod job;
 mod limits;
 mod lock;
 mod loops;
@@ -22,22 +23,20 @@ mod ready;
 mod registered;
 mod resize;
 mod settings;
+mod shared;
 mod sync;
 mod system;
 mod transfers;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use pollux_memory::Region;
-use pollux_memory::uring::Ring;
 
 use backing::Backing;
-use channel::{FileChannel, Job};
-use counts::Totals;
-use registered::Registered;
-use transfers::Transfers;
+use channel::FileChannel;
+use shared::Shared;
 
 use crate::{
     Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, ResizeError, WaitPoint,
@@ -51,8 +50,7 @@ pub(crate) use open::{size, whole_blocks};
 pub(crate) use pool::Pool;
 pub use settings::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
 
-/// As many operations of one disk run on threads at once.
-pub const MAX_THREADS: usize = 16;
+pub use shared::MAX_THREADS;
 
 /// A regular file or a block device.
 ///
@@ -72,24 +70,6 @@ pub const MAX_THREADS: usize = 16;
 #[derive(Debug)]
 pub struct File {
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    backing: Arc<Backing>,
-    /// What moves the data that has to be waited for, on this machine.
-    mover: Mover,
-    /// With [`Buffers::Registered`].
-    registered: Option<Arc<Registered>>,
-    pool: Pool<Job>,
-    totals: Totals,
-    events: Events,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mover {
-    IoUring,
-    Threads,
 }
 
 impl File {
@@ -122,52 +102,9 @@ impl File {
     }
 
     fn new(backing: Backing) -> Result<Self, OpenError> {
-        let backing = Arc::new(backing);
-        let mover = mover(&backing)?;
-        let working = Arc::clone(&backing);
-        let register = mover == Mover::IoUring && backing.settings.buffers == Buffers::Registered;
-        let shared = Shared {
-            mover,
-            registered: register.then(Arc::default),
-            pool: Pool::new(MAX_THREADS, move |job: Job| job.run(&working)),
-            backing,
-            totals: Totals::default(),
-            events: Events::default(),
-        };
         Ok(Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared::new(backing)?),
         })
-    }
-}
-
-fn mover(backing: &Backing) -> Result<Mover, OpenError> {
-    if backing.settings.engine == Engine::Threads {
-        return Ok(Mover::Threads);
-    }
-    match Ring::probe(&backing.file) {
-        Ok(()) => Ok(Mover::IoUring),
-        Err(error) if backing.settings.engine == Engine::Auto => {
-            static ONCE: Once = Once::new();
-            ONCE.call_once(|| {
-                tracing::warn!(%error, "there is no io_uring here: threads do its work, and files are slower");
-            });
-            Ok(Mover::Threads)
-        }
-        Err(source) => Err(OpenError::NoIoUring {
-            path: backing.path.clone(),
-            source,
-        }),
-    }
-}
-
-impl Shared {
-    fn new_transfers(&self) -> io::Result<Option<Transfers>> {
-        match self.mover {
-            Mover::IoUring => {
-                Transfers::new(&self.backing.file, self.registered.as_ref()).map(Some)
-            }
-            Mover::Threads => Ok(None),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Birth, Kind, lock};
 use tracing::warn;
 
 /// Threads that work off `J`s.
@@ -104,7 +104,7 @@ impl<J: Send + 'static> Pool<J> {
 
 impl<J> Shared<J> {
     fn lock(&self) -> MutexGuard<'_, State<J>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Sleeps until there is a job; `None` when there is none and will be none.

@@ -5,10 +5,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pollux_memory::uring::{Buffers, Ring};
 use pollux_memory::{Region, Span};
+use pollux_threads::lock;
 
 /// Guest memory could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +118,7 @@ impl Registered {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -9,7 +9,9 @@
 //! One at a time costs little: all that arrive meanwhile share the next, however many they are. No thread
 //! blocks for it: they leave their address, and the one thread that syncs tells them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use pollux_threads::lock;
 
 use rustix::io::Errno;
 
@@ -115,7 +117,7 @@ impl Syncer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

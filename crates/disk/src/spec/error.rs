@@ -1,6 +1,10 @@
 //! What is wrong with a description, and what to write instead.
 
-use super::{KINDS, SizeError};
+use super::SizeError;
+
+const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
+    `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `rbd:pool=rbd,image=disk`, `fault:...,on=` one of these, or \
+    `linear:`, `striped:` or `table:` over several";
 
 /// What is wrong with a description of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

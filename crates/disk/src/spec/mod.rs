@@ -160,9 +160,6 @@ impl Elsewhere for Nowhere {
     }
 }
 
-const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
-    `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `rbd:pool=rbd,image=disk`, `fault:...,on=` one of these, or \
-    `linear:`, `striped:` or `table:` over several";
 /// The kinds by which a leg is known to be no path.
 const KIND_NAMES: [&str; 10] = [
     "null",

@@ -8,7 +8,7 @@ use pollux_memory::Spans;
 use super::build::Whole;
 use super::counts::Counts;
 use super::map::Stretch;
-use super::{PollScope, Shared};
+use super::shared::{PollScope, Shared};
 use crate::parts::{Cut, Leg, Requests, Whose, arm_all, moved};
 use crate::{Armed, Channel, Completion, Op, Queued, Request, Ticket, WaitPoint};
 

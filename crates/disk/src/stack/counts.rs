@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::lock;
+use pollux_threads::lock;
 
 /// What one channel counts. It has one writer, its owner.
 #[derive(Debug, Default)]

@@ -35,52 +35,27 @@ mod build;
 mod channel;
 mod counts;
 mod map;
+mod shared;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use pollux_memory::Region;
 
+use build::Plan;
 pub use build::StackError;
-use build::{Plan, Whole};
 use channel::StackChannel;
-use counts::Tally;
 pub use map::{Layout, Stretch, Target};
+pub use shared::PollScope;
+use shared::Shared;
 
 use crate::{Channel, Disk, Effort, Event, Events, Geometry, ResizeError, Subscription, WaitPoint};
-
-/// Which legs an owner of a stacked disk's channel polls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PollScope {
-    /// Those that hold sub-requests of its own.
-    #[default]
-    OwnInFlight,
-    /// All of them: to measure against.
-    EveryQueue,
-}
 
 /// A disk made of other disks.
 pub struct Stack {
     shared: Arc<Shared>,
     _subscriptions: Vec<Subscription>,
-}
-
-/// What a stack and its channels have in common.
-pub(crate) struct Shared {
-    legs: Vec<Arc<dyn Disk>>,
-    scope: PollScope,
-    plan: Plan,
-    whole: Mutex<Arc<Whole>>,
-    /// Counts the changes of `whole`; written with its lock held.
-    generation: AtomicU64,
-    events: Events,
-    tally: Tally,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The disks of `legs` one after the other, each in whole blocks of the largest block size among them.
@@ -123,15 +98,7 @@ impl Stack {
     fn new(plan: Plan, legs: Vec<Arc<dyn Disk>>, scope: PollScope) -> Result<Self, StackError> {
         let geometries: Vec<_> = legs.iter().map(|leg| leg.geometry()).collect();
         let whole = plan.whole(&geometries)?;
-        let shared = Arc::new(Shared {
-            legs,
-            scope,
-            plan,
-            whole: Mutex::new(Arc::new(whole)),
-            generation: AtomicU64::new(0),
-            events: Events::default(),
-            tally: Tally::default(),
-        });
+        let shared = Arc::new(Shared::new(legs, scope, plan, whole));
         let subscribe = |leg: &Arc<dyn Disk>| {
             let shared = Arc::downgrade(&shared);
             leg.events().subscribe(move |event| heard(&shared, event))
@@ -152,36 +119,6 @@ fn heard(shared: &Weak<Shared>, event: Event) {
         shared.renew();
     }
     shared.events.tell(event);
-}
-
-impl Shared {
-    /// The whole as it is now.
-    fn whole(&self) -> Arc<Whole> {
-        Arc::clone(&lock(&self.whole))
-    }
-
-    /// Which version of it that is.
-    #[inline]
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// A leg has changed. What it has grown by is added where that moves no byte; what it has lost stays a part
-    /// of the whole, and requests there fail.
-    fn renew(&self) {
-        let mut whole = lock(&self.whole);
-        let geometries: Vec<_> = self.legs.iter().map(|leg| leg.geometry()).collect();
-        match self.plan.whole(&geometries) {
-            Ok(next) if next.geometry.bytes >= whole.geometry.bytes => *whole = Arc::new(next),
-            Ok(_) => {
-                tracing::warn!("a leg of a stacked disk has shrunk: requests beyond its end fail");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a leg of a stacked disk has changed, and does not fit any more");
-            }
-        }
-        self.generation.fetch_add(1, Ordering::Release);
-    }
 }
 
 impl Disk for Stack {

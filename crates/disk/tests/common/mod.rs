@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub mod faulty;
 pub mod loops;
+pub mod owner;
 pub mod tiny;
 
 use pollux_disk::file::{Engine, Settings};

@@ -10,12 +10,13 @@ mod server_events;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pollux_blk::feature;
 use pollux_disk::Events;
 use pollux_memory::Region;
 use pollux_ring::Suppression;
+use pollux_threads::lock;
 
 use crate::connection::monitor::Monitor;
 use crate::connection::{Connection, QueueFds};
@@ -58,10 +59,6 @@ pub struct Device {
 
 /// The epoch of a device that is gone.
 const LOST: u64 = u64::MAX;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Device {
     /// The device at the other end of `connection`.

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use pollux_blk::{Config, feature};
 use pollux_disk::{Access, Event};
+use pollux_threads::lock;
 
-use super::{Device, lock};
+use super::Device;
 use crate::connection::backoff::Failed;
 use crate::connection::monitor::Observer;
 use crate::connection::regions::Sending;

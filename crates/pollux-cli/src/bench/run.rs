@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pollux::driver::{Counters, Hybrid, LockTimes, Queue};
 use pollux_load::{Job, JobError, Latencies, Live, Measured, Mixed, Stop, Task, nanoseconds};
+use pollux_threads::lock;
 
 use super::cpu::{self, Server, Usage};
 use super::plan::Plan;
@@ -95,12 +96,12 @@ struct Gate {
 
 impl Gate {
     fn open(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        *lock(&self.phase) = phase;
         self.opened.notify_all();
     }
 
     fn pass(&self, phase: Phase) {
-        let now = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = lock(&self.phase);
         let closed = |now: &mut Phase| *now < phase;
         let _open = self
             .opened
