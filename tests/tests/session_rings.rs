@@ -88,6 +88,9 @@ fn a_kick_of_a_ring_that_was_never_written_to_is_explained() {
     let driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
     add_one(&driver.queues[0].kick);
     assert!(subject.server.says("share=on"), "{}", subject.server.log());
+    let log = subject.server.log();
+    let line = log.lines().find(|line| line.contains("share=on")).unwrap();
+    assert!(line.contains("disk="), "{line}");
     drop(driver);
     let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
     driver.queues[1].round(7);

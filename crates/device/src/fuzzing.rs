@@ -107,6 +107,7 @@ impl SingleQueue {
             limiter: Arc::default(),
             observation: Arc::new(Observation::of(1)),
             log_quotas: Arc::default(),
+            disk: String::new(),
         };
         let mut share = SessionQueues::new(SessionId(0), channel);
         share.start(Box::new(Queue::new(setup, tuning)));

@@ -140,7 +140,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     sandbox.enter()?;
     let workers = Arc::new(start_workers(process, &cpus, tuning)?);
-    let common = Common { workers, tuning };
+    let common = Common { workers };
     let opener = opener.map(|opener| opener.begin(common.clone())).unzip();
     let state = State::new(
         Arc::clone(&disks),

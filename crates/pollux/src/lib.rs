@@ -13,7 +13,7 @@
 //! let device = Arc::new(Device::new(disk, options));
 //! let workers = Arc::new(Workers::start(1, &[], Tuning::default())?);
 //! // For each frontend that connects to a socket of yours:
-//! //     pollux::device::serve(stream, None, &device, &workers, Tuning::default())?;
+//! //     pollux::device::serve(stream, None, &device, &workers)?;
 //! # let _ = (device, workers);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

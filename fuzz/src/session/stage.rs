@@ -49,14 +49,14 @@ impl Stage {
         let tuning = Tuning::default().polling(Polling::Never);
         let workers = Workers::start(WORKERS.into(), &[], tuning);
         let workers = Arc::new(workers.expect("threads can be started"));
-        let neighbour = Neighbour::new(&workers, tuning);
+        let neighbour = Neighbour::new(&workers);
         let (streams, to_serve) = channel();
         let (end, ended) = channel();
         let device = device("fuzzed");
         std::thread::spawn(move || {
             for stream in to_serve {
                 // Most sessions end in a refusal.
-                let _ = serve(stream, None, &device, &workers, tuning);
+                let _ = serve(stream, None, &device, &workers);
                 if end.send(()).is_err() {
                     return;
                 }
@@ -105,14 +105,14 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    fn new(workers: &Arc<Workers>, tuning: Tuning) -> Self {
+    fn new(workers: &Arc<Workers>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("a socket");
         let (device, workers) = (device("neighbour"), Arc::clone(workers));
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("the driver connects");
-            serve(stream, None, &device, &workers, tuning)
+            serve(stream, None, &device, &workers)
         });
         let options = pollux_driver::Options::default();
         let driver = Driver::connect(&path, &options).expect("a disk is served there");

@@ -11,10 +11,11 @@ mod observer;
 mod trace;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pollux_stats::{Kind, Latencies, Times};
+use pollux_threads::lock;
 
 pub use observer::{Ended, Extent, Observer};
 pub use trace::{Trace, Traced};
@@ -22,7 +23,7 @@ pub use trace::{Trace, Traced};
 /// What is to be noted of a disk.
 #[derive(Debug)]
 pub struct Observation {
-    epoch: Instant,
+    began: Instant,
     /// Moves on with each change.
     generation: AtomicU32,
     queues: u16,
@@ -41,7 +42,7 @@ impl Observation {
     /// Nothing, of so many queues.
     pub(crate) fn of(queues: u16) -> Self {
         Self {
-            epoch: Instant::now(),
+            began: Instant::now(),
             generation: AtomicU32::new(0),
             queues,
             wanted: Mutex::default(),
@@ -81,7 +82,7 @@ impl Observation {
     /// Traces requests from now on for a time, the last `records` of them. An earlier trace is thrown away.
     #[must_use]
     pub fn start_trace(&self, time: Duration, records: usize) -> Arc<Trace> {
-        let trace = Arc::new(Trace::new(self.epoch, time, records));
+        let trace = Arc::new(Trace::new(self.began, time, records));
         self.set_trace(Some(Arc::clone(&trace)));
         trace
     }
@@ -103,13 +104,13 @@ impl Observation {
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wanted)
     }
 }
 
-/// Nanoseconds since `epoch`, which was not just now.
-fn now_ns(epoch: Instant) -> u64 {
-    let passed = u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+/// Nanoseconds since `began`, which was not just now.
+fn now_ns(began: Instant) -> u64 {
+    let passed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
     passed.max(1)
 }
 

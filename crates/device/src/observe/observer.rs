@@ -80,7 +80,7 @@ impl Observer {
     }
 
     fn read_clock(&mut self) {
-        let now = now_ns(self.observation.epoch);
+        let now = now_ns(self.observation.began);
         let trace = self.wanted.trace.as_ref();
         if trace.is_some_and(|trace| trace.is_over_at(now)) {
             self.wanted.trace = None;
@@ -107,7 +107,7 @@ impl Observer {
 
     #[cold]
     fn note(&mut self) {
-        let now = now_ns(self.observation.epoch);
+        let now = now_ns(self.observation.began);
         let latencies = self.wanted.latencies.as_ref();
         let latencies = latencies.and_then(|queues| queues.get(usize::from(self.queue)));
         for ended in self.ended.drain(..) {

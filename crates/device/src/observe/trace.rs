@@ -10,17 +10,17 @@ use super::observer::{Ended, Extent};
 
 /// A trace: a ring that any number of queues write to, and that is read at any time.
 ///
-/// A place is written by the thread that has taken it, and no thread waits for one: a request that finds its place taken, because
-/// another worker was kept from running for a whole round, is not noted. A reader passes over a place that is written
-/// to while it reads.
+/// An entry is written by the thread that has taken it, and no thread waits for one: a request that finds its entry
+/// taken, because another worker was kept from running for a whole round, is not noted. A reader passes over an entry
+/// that is written to while it reads.
 #[derive(Debug)]
 pub struct Trace {
-    epoch: Instant,
+    began: Instant,
     started: SystemTime,
     from_ns: u64,
     until_ns: u64,
     next: AtomicU64,
-    places: Box<[Place]>,
+    entries: Box<[Entry]>,
 }
 
 /// A request that was traced.
@@ -44,7 +44,7 @@ pub struct Traced {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     /// The number of the request that is here, plus 1; 0: none is. `TAKEN`: it is being written.
     state: AtomicU64,
     found_ns: AtomicU64,
@@ -58,16 +58,16 @@ struct Place {
 const TAKEN: u64 = u64::MAX;
 
 impl Trace {
-    pub(super) fn new(epoch: Instant, time: Duration, records: usize) -> Self {
-        let from_ns = now_ns(epoch);
+    pub(super) fn new(began: Instant, time: Duration, records: usize) -> Self {
+        let from_ns = now_ns(began);
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
-            epoch,
+            began,
             started: SystemTime::now(),
             from_ns,
             until_ns: from_ns.saturating_add(time),
             next: AtomicU64::new(0),
-            places: (0..records.max(1)).map(|_| Place::default()).collect(),
+            entries: (0..records.max(1)).map(|_| Entry::default()).collect(),
         }
     }
 
@@ -86,13 +86,13 @@ impl Trace {
     /// Are requests still traced?
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_over_at(now_ns(self.epoch))
+        self.is_over_at(now_ns(self.began))
     }
 
     /// How many it keeps.
     #[must_use]
-    pub fn places(&self) -> usize {
-        self.places.len()
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
     }
 
     /// How many were traced, kept or not.
@@ -101,18 +101,18 @@ impl Trace {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// How many of those are kept; later ones have taken the places of the others.
+    /// How many of those are kept; later ones have overwritten the others.
     #[must_use]
     pub fn kept(&self) -> u64 {
-        let is_kept = |place: &&Place| place.state.load(Ordering::Relaxed) > 0;
-        self.places.iter().filter(is_kept).count() as u64
+        let is_kept = |entry: &&Entry| entry.state.load(Ordering::Relaxed) > 0;
+        self.entries.iter().filter(is_kept).count() as u64
     }
 
     /// Those that are kept, in the order in which they ended.
     #[must_use]
     pub fn records(&self) -> Vec<Traced> {
-        let read = |place: &Place| place.read(self.from_ns);
-        let mut records: Vec<_> = self.places.iter().filter_map(read).collect();
+        let read = |entry: &Entry| entry.read(self.from_ns);
+        let mut records: Vec<_> = self.entries.iter().filter_map(read).collect();
         records.sort_unstable_by_key(|traced| traced.number);
         records
     }
@@ -124,15 +124,15 @@ impl Trace {
     /// A request has ended that took so long.
     pub(super) fn note(&self, queue: u16, ended: &Ended, took_ns: u64) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let at = number % self.places.len() as u64;
-        let place = usize::try_from(at).ok().and_then(|at| self.places.get(at));
-        if let Some(place) = place {
-            place.write(number, queue, ended, took_ns);
+        let at = number % self.entries.len() as u64;
+        let entry = usize::try_from(at).ok().and_then(|at| self.entries.get(at));
+        if let Some(entry) = entry {
+            entry.write(number, queue, ended, took_ns);
         }
     }
 }
 
-impl Place {
+impl Entry {
     fn write(&self, number: u64, queue: u16, ended: &Ended, took_ns: u64) {
         let before = self.state.load(Ordering::Relaxed);
         let take = |before| {
@@ -145,7 +145,7 @@ impl Place {
         if before > number || !take(before) {
             return;
         }
-        // Pairs with the fence in `read`: a reader that sees any of what follows sees that the place is taken.
+        // Pairs with the fence in `read`: a reader that sees any of what follows sees that the entry is taken.
         fence(Ordering::Release);
         let what = u64::from(queue) << 16 | (ended.kind as u64) << 8 | ended.outcome as u64;
         for (word, value) in [

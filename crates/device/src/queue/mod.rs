@@ -79,6 +79,8 @@ pub struct Setup {
     pub observation: Arc<Observation>,
     /// How much of it the log is told.
     pub log_quotas: Arc<LogQuotas>,
+    /// What the log calls the disk.
+    pub disk: String,
 }
 
 impl Setup {
@@ -285,6 +287,7 @@ impl Queue {
     pub fn warn_of_private_memory(&self) {
         if let Some(Admitted { withheld }) = self.setup.log_quotas.rings.admits() {
             tracing::warn!(
+                disk = self.setup.disk,
                 queue = self.setup.index,
                 withheld,
                 "the driver kicks, but its ring is empty and was never written to: if the virtual machine hangs, its \
@@ -325,7 +328,8 @@ impl Queue {
             return self.give_up();
         }
         if let Some(Admitted { withheld }) = self.setup.log_quotas.rings.admits() {
-            tracing::warn!(queue = self.setup.index, %fault, withheld, "the driver broke the ring: the queue stops");
+            let (disk, queue) = (&self.setup.disk, self.setup.index);
+            tracing::warn!(disk, queue, %fault, withheld, "the driver broke the ring: the queue stops");
         }
         self.setup.stats.peer_faults.add(1);
         if let Some(record) = &mut self.setup.record {

@@ -142,6 +142,7 @@ impl VhostUserBackendReqHandlerMut for Session {
             && let Some(Admitted { withheld }) = self.device.log_quotas().kicks.admits()
         {
             tracing::warn!(
+                disk = self.device.options().name,
                 queue = index,
                 withheld,
                 "the frontend sends no kicks: this queue's worker will not sleep"

@@ -28,7 +28,6 @@ use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserProtocolFeature
 
 use crate::device::Device;
 use crate::inflight::Inflight;
-use crate::tuning::Tuning;
 use crate::worker::{Command, Handle, SessionId, Workers};
 use backend_channel::BackendChannel;
 use cache::{CacheMode, Rings};
@@ -46,7 +45,6 @@ pub struct Session {
     id: SessionId,
     device: Arc<Device>,
     workers: Arc<Workers>,
-    tuning: Tuning,
     memory: Arc<Memory>,
     log: Log,
     vrings: Vec<Vring>,
@@ -65,12 +63,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(
-        device: Arc<Device>,
-        workers: Arc<Workers>,
-        tuning: Tuning,
-        alarm: Arc<Alarm>,
-    ) -> Mutex<Self> {
+    pub fn new(device: Arc<Device>, workers: Arc<Workers>, alarm: Arc<Alarm>) -> Mutex<Self> {
         let vring = |index| Vring::new(index, &alarm);
         let backend = Arc::<BackendChannel>::default();
         let changes = device.changes().subscribe({
@@ -87,7 +80,6 @@ impl Session {
             shares: vec![false; workers.count()],
             device,
             workers,
-            tuning,
             memory: Arc::default(),
             log: Log::default(),
             features: 0,
@@ -129,7 +121,6 @@ impl Session {
             features: self.features,
             cache: &self.cache,
             log: self.log.wanted(self.features, &self.memory)?,
-            tuning: self.tuning,
             inflight: self.inflight.as_ref(),
         };
         self.vrings[usize::from(index)].start(self.workers.get(number), &context)
@@ -177,9 +168,9 @@ impl Session {
 
     /// Stops queue `index`, if it runs.
     fn stop(&mut self, index: u32) -> Result<(), Refusal> {
-        let id = self.id;
+        let (id, device) = (self.id, Arc::clone(&self.device));
         let (vring, worker) = self.vring(index)?;
-        vring.stop(worker, id);
+        vring.stop(worker, id, &device.options().name);
         if self.vrings.iter().any(Vring::running) {
             for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
                 self.workers.get(number).send(Command::Look { session: id });

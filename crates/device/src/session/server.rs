@@ -15,7 +15,6 @@ use super::Session;
 use super::framing::{Messages, PATIENCE};
 use super::refusal::Refusal;
 use crate::device::Device;
-use crate::tuning::Tuning;
 use crate::worker::Workers;
 
 /// Serves one frontend on `stream` until it disconnects, breaks the protocol, or the stream is shut
@@ -32,7 +31,6 @@ pub fn serve(
     listener: Option<BorrowedFd<'_>>,
     device: &Arc<Device>,
     workers: &Arc<Workers>,
-    tuning: Tuning,
 ) -> io::Result<()> {
     if device.is_shunned() {
         tracing::debug!(disk = device.options().name, "a frontend is turned away");
@@ -48,7 +46,6 @@ pub fn serve(
     let session = Arc::new(Session::new(
         Arc::clone(device),
         Arc::clone(workers),
-        tuning,
         Arc::clone(&alarm),
     ));
     let answers = stream.try_clone()?;

@@ -18,7 +18,6 @@ use crate::device::Device;
 use crate::inflight::{Inflight, Record};
 use crate::notify::{Call, KickFd};
 use crate::queue::{Dirty, Pace, Queue, Rules, Setup, UsedRing};
-use crate::tuning::Tuning;
 use crate::worker::{Command, Handle, SessionId, watch_of};
 
 /// Where the frontend says a ring is, in its own address space.
@@ -69,7 +68,6 @@ pub struct Context<'a> {
     pub cache: &'a CacheMode,
     /// Where queues log what they write to guest memory, if they are to.
     pub log: Option<&'a Arc<DirtyPages>>,
-    pub tuning: Tuning,
     /// `None`: the frontend keeps no record of what is in flight.
     pub inflight: Option<&'a Inflight>,
 }
@@ -155,8 +153,9 @@ impl Vring {
         if requests > 0
             && let Some(Admitted { withheld }) = context.device.log_quotas().resumed.admits()
         {
-            let queue = self.index;
+            let (disk, queue) = (&context.device.options().name, self.index);
             tracing::info!(
+                disk,
                 queue,
                 requests,
                 withheld,
@@ -188,6 +187,7 @@ impl Vring {
             limiter: Arc::clone(context.device.limiter()),
             observation: Arc::clone(context.device.observation()),
             log_quotas: Arc::clone(context.device.log_quotas()),
+            disk: context.device.options().name.clone(),
         };
         if let Some(kick) = kick {
             // Last, as only a queue that runs is stopped. What it reports until then is polled for when the queue starts.
@@ -198,7 +198,7 @@ impl Vring {
                 source,
             })?;
         }
-        let queue = Box::new(Queue::new(setup, context.tuning));
+        let queue = Box::new(Queue::new(setup, worker.tuning()));
         worker.send(Command::Start {
             session: context.session,
             queue,
@@ -267,8 +267,8 @@ impl Vring {
     }
 
     /// Stops the queue, if it runs: it takes nothing more, and what it has taken has ended, and is in
-    /// the used ring, when this returns.
-    pub fn stop(&mut self, worker: &Handle, session: SessionId) {
+    /// the used ring, when this returns. `disk` is what the log calls the disk.
+    pub fn stop(&mut self, worker: &Handle, session: SessionId, disk: &str) {
         if !std::mem::take(&mut self.running) {
             return;
         }
@@ -290,6 +290,7 @@ impl Vring {
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {
                     tracing::warn!(
+                        disk,
                         queue = self.index,
                         "still waiting for the disk to end the requests in flight"
                     );

@@ -33,7 +33,8 @@ pub struct Handle {
     /// As the kernel numbers it.
     thread: u32,
     stats: Arc<WorkerStats>,
-    epoch: Instant,
+    started: Instant,
+    tuning: Tuning,
 }
 
 impl Handle {
@@ -43,6 +44,11 @@ impl Handle {
             .send(command)
             .expect("workers live as long as their handles");
         self.point.wake();
+    }
+
+    /// As it was started, and so its queues are.
+    pub(crate) fn tuning(&self) -> Tuning {
+        self.tuning
     }
 
     /// Where its completions wake it.
@@ -74,7 +80,7 @@ impl Workers {
             let (commands, receiver) = unbounded();
             let worker = Worker::new(receiver, tuning)?;
             let point = worker.point().clone();
-            let (stats, epoch) = worker.stats();
+            let (stats, started) = worker.stats();
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
             let (pinned, is_pinned) = crossbeam_channel::bounded(1);
             let builder = std::thread::Builder::new().name(format!("worker-{number}"));
@@ -93,7 +99,8 @@ impl Workers {
                 point,
                 thread,
                 stats,
-                epoch,
+                started,
+                tuning,
             });
         }
         Ok(Self {
@@ -113,7 +120,7 @@ impl Workers {
     #[must_use]
     pub fn snapshots(&self) -> Vec<WorkerSnapshot> {
         let of = |handle: &Handle| {
-            let age = || u64::try_from(handle.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let age = || u64::try_from(handle.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             handle.stats.snapshot(age)
         };
         self.handles.iter().map(of).collect()

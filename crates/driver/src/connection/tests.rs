@@ -45,7 +45,7 @@ impl Server {
             let disk = Arc::new(Null::new(Geometry::plain(1 << 20)));
             let device = Arc::new(Device::new(disk, options));
             let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
-            pollux_device::serve(stream, None, &device, &workers, Tuning::default()).unwrap();
+            pollux_device::serve(stream, None, &device, &workers).unwrap();
         });
         Self {
             folder,

@@ -54,7 +54,7 @@ impl Served {
             for _ in 0..frontends {
                 let (stream, _) = listener.accept().unwrap();
                 accepted.lock().unwrap().push(stream.try_clone().unwrap());
-                pollux_device::serve(stream, None, &served, &workers, tuning).unwrap();
+                pollux_device::serve(stream, None, &served, &workers).unwrap();
             }
         });
         Self {
@@ -77,10 +77,9 @@ impl Served {
                 let stream = stream.unwrap();
                 accepted.lock().unwrap().push(stream.try_clone().unwrap());
                 std::thread::spawn(move || {
-                    let tuning = Tuning::default();
-                    let workers = Arc::new(Workers::start(1, &[], tuning).unwrap());
+                    let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
                     // It ends in the middle of anything.
-                    let _ = pollux_device::serve(stream, None, &device(spec), &workers, tuning);
+                    let _ = pollux_device::serve(stream, None, &device(spec), &workers);
                 });
             }
         });

@@ -54,9 +54,9 @@ impl Inside {
         let socket = folder.path().join("disk.sock");
         let listener = UnixListener::bind(&socket).map_err(failed)?;
         let session = move || {
-            let served = listener.accept().and_then(|(stream, _)| {
-                pollux::device::serve(stream, None, &device, &workers, tuning)
-            });
+            let served = listener
+                .accept()
+                .and_then(|(stream, _)| pollux::device::serve(stream, None, &device, &workers));
             if let Err(error) = served {
                 tracing::warn!(error = chain(&error), "the session ended");
             }

@@ -38,9 +38,8 @@ impl Bare {
     /// The same, which takes disks or does not.
     pub fn with_folders(takes: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let tuning = Tuning::default();
-        let workers = Arc::new(Workers::start(1, &[], tuning).expect("workers"));
-        let common = Common { workers, tuning };
+        let workers = Arc::new(Workers::start(1, &[], Tuning::default()).expect("workers"));
+        let common = Common { workers };
         let disks = Disks::new(takes);
         let folders = takes.then(|| folder.path().to_owned());
         let folders = Folders::new(folders.as_slice()).expect("it is there");

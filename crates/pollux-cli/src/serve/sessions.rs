@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pollux::device::{Device, Tuning, Workers};
+use pollux::device::{Device, Workers};
 use pollux::disk::Admitted;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -19,7 +19,6 @@ use crate::stop::Stop;
 #[derive(Clone)]
 pub struct Common {
     pub workers: Arc<Workers>,
-    pub tuning: Tuning,
 }
 
 /// Serves a disk until it is told to end, or its only frontend has gone.
@@ -69,7 +68,7 @@ fn session(
         }
     }
     tell(Happening::Connected, name);
-    let served = pollux::device::serve(stream, listener, device, &common.workers, common.tuning);
+    let served = pollux::device::serve(stream, listener, device, &common.workers);
     if let Err(error) = served
         && let Some(Admitted { withheld }) = device.refusals().admits()
     {

@@ -169,6 +169,7 @@ pub fn setup(ring: DeviceEnd, table: &Memory, rules: &Rules, writeback: bool) ->
         limiter: Arc::default(),
         observation: Arc::new(Observation::of(1)),
         log_quotas: Arc::default(),
+        disk: String::new(),
     }
 }
 

@@ -36,7 +36,6 @@ fn a_queue_whose_kicks_nobody_hears_is_refused() {
         features: 0,
         cache: &CacheMode::default(),
         log: None,
-        tuning: Tuning::default(),
         inflight: None,
     };
     let refusal = vring.start(workers.get(0), &context).unwrap_err();

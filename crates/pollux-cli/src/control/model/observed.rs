@@ -117,7 +117,7 @@ impl From<&device::Trace> for TraceState {
             running: !trace.is_over(),
             seconds: trace.time().as_secs(),
             started_unix_ns: u64::try_from(started).unwrap_or(u64::MAX),
-            records: trace.places(),
+            records: trace.capacity(),
             traced,
             lost: traced.saturating_sub(trace.kept()),
         }
