@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use pollux_disk::Durability;
-use pollux_driver::{Completion, Driver, Options};
+use pollux_driver::{CompletionMode, Driver, Options};
 
 use crate::cell::Disk;
 
@@ -19,7 +19,7 @@ pub fn fill(socket: &Path, disk: Disk) -> io::Result<()> {
     buffer.write(0, &noise);
     let queue = driver.queue(0)?;
     for offset in (0..disk.size()).step_by(STEP) {
-        let pending = queue.write(offset, buffer, Durability::Volatile, Completion::Polled);
+        let pending = queue.write(offset, buffer, Durability::Volatile, CompletionMode::Polled);
         buffer = pending.wait().map_err(io::Error::other)?;
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use driver_cases::{Case, patiently, registered};
 use pollux_disk::Durability;
-use pollux_driver::{Buffer, Completion, Driver, Experiment, Mixed, Options, Queue, Waiting};
+use pollux_driver::{Buffer, CompletionMode, Driver, Experiment, Mixed, Options, Queue, Waiting};
 use pollux_tests::backend::{self, Backend, Calls, Conduct, Plan, protocol};
 use pollux_tests::drive::{Mode, SHARED_MODES, run_tasks};
 use pollux_tests::peers;
@@ -250,15 +250,15 @@ fn piece(memory: &mut Buffer) -> Buffer {
 /// Waits in each of the three ways.
 const WAYS: [fn(&Queue, Buffer) -> Buffer; 3] = [
     |queue, into| {
-        let mut read = queue.read(0, into, Completion::Polled);
+        let mut read = queue.read(0, into, CompletionMode::Polled);
         while !read.is_done() {
             std::hint::spin_loop();
         }
         read.wait().unwrap()
     },
-    |queue, into| queue.read(0, into, Completion::Call).wait().unwrap(),
+    |queue, into| queue.read(0, into, CompletionMode::Call).wait().unwrap(),
     |queue, into| {
-        let read = queue.read(0, into, Completion::Call);
+        let read = queue.read(0, into, CompletionMode::Call);
         let (tell, told) = std::sync::mpsc::channel();
         run_tasks(queue, [async { tell.send(read.await.unwrap()).unwrap() }]).unwrap();
         told.recv().unwrap()
@@ -277,7 +277,7 @@ fn registered_memory_is_used_in_place_and_stays_with_its_request() {
         let queue = driver.queue(0).unwrap();
         let mut data = piece(&mut memory);
         data.write(0, &[0x5a; BLOCK]);
-        let write = queue.write(0, data, Durability::Volatile, Completion::Call);
+        let write = queue.write(0, data, Durability::Volatile, CompletionMode::Call);
         drop(write.wait().unwrap());
         for way in WAYS {
             let mut found = [0; BLOCK];
@@ -289,7 +289,7 @@ fn registered_memory_is_used_in_place_and_stays_with_its_request() {
         let last = piece(&mut memory);
         let place = last.addresses().start as u64;
         assert_eq!(place, first + 3 * BLOCK as u64);
-        drop(queue.read(0, last, Completion::Polled));
+        drop(queue.read(0, last, CompletionMode::Polled));
         let held = backend.wait_for_held(1);
         let parts: Vec<_> = held[0].to_driver.iter().map(|part| part.address).collect();
         assert!(parts.contains(&place), "{parts:x?}, and not {place:x}");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use driver_cases::losing::{Who, holding, never, until_lost};
 use driver_cases::patiently;
 use pollux_disk::{Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, Completion, Driver, Lost, Options, Waiter, Waiting};
+use pollux_driver::{Buffer, CompletionMode, Driver, Lost, Options, Waiter, Waiting};
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Lie, Plan, Silence, code};
 use pollux_tests::drive::PATIENCE;
@@ -192,7 +192,7 @@ fn a_status_that_is_missing_or_nonsense_fails_its_request_alone() {
         let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
         let queue = driver.queue(0).unwrap();
         for _ in 0..3 {
-            let read = || queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Call);
+            let read = || queue.read(0, driver.allocate(BLOCK).unwrap(), CompletionMode::Call);
             let (bad, good) = (read(), read());
             backend.wait_for_held(2);
             backend.conduct(Conduct::Lie(lie));
@@ -256,7 +256,7 @@ fn a_device_that_does_not_stop_a_queue_is_left_all_the_same() {
             let options = never().patience(Duration::from_millis(100));
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let queue = driver.queue(0).unwrap();
-            let read = queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Polled);
+            let read = queue.read(0, driver.allocate(BLOCK).unwrap(), CompletionMode::Polled);
             backend.wait_for_held(1);
             backend.fall_silent(code::GET_VRING_BASE, silence);
             drop(read);
@@ -308,7 +308,7 @@ fn nonsense_in_the_configuration_is_refused_or_made_safe() {
             assert!(geometry.bytes.is_multiple_of(geometry.block.into()));
             let queue = driver.queue(0).unwrap();
             let buffer = driver.allocate(BLOCK).unwrap();
-            let read = queue.read(0, buffer, Completion::Call).wait();
+            let read = queue.read(0, buffer, CompletionMode::Call).wait();
             println!("{what}: {:?}", read.map(drop));
         });
     }
@@ -326,7 +326,7 @@ fn a_change_of_size_reaches_the_caller() {
     let at_the_end = |sectors: u64| {
         let buffer = driver.allocate(512).unwrap();
         queue
-            .read(512 * (sectors - 1), buffer, Completion::Call)
+            .read(512 * (sectors - 1), buffer, CompletionMode::Call)
             .wait()
     };
     for sectors in [4096, 1024, 2048] {
@@ -413,7 +413,7 @@ fn a_queue_size_that_cannot_be_is_refused() {
         let used = Driver::connect(backend.socket(), &options).map_err(|error| error.to_string());
         let used = used.and_then(|driver| {
             let queue = driver.queue(0).map_err(|error| error.to_string())?;
-            let read = queue.read(0, vec![0; BLOCK], Completion::Call).wait();
+            let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call).wait();
             read.map(drop).map_err(|error| error.to_string())
         });
         println!("{queue_size}: {used:?}");

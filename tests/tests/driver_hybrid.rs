@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use driver_cases::asleep::{Asleep, asleep};
 use driver_cases::patiently;
-use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
+use pollux_disk::{Channel as _, Completion, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Experiment, Hybrid, Mixed, Options, Pending, Queue, Reconnect,
+    Buffer, CompletionMode, Driver, Experiment, Hybrid, Mixed, Options, Pending, Queue, Reconnect,
     Waiter, Waiting,
 };
 use pollux_memory::Spans;
@@ -54,13 +54,13 @@ impl Stage {
         }
     }
 
-    fn read(&self, completion: Completion) -> Pending<Buffer> {
+    fn read(&self, completion: CompletionMode) -> Pending<Buffer> {
         let buffer = self.driver.allocate(BLOCK).unwrap();
         self.queue.read(0, buffer, completion)
     }
 
     /// A thread that sleeps until its own request has ended.
-    fn sleeper(&self, completion: Completion) -> Asleep {
+    fn sleeper(&self, completion: CompletionMode) -> Asleep {
         let (driver, queue) = (self.driver.clone(), self.queue.clone());
         asleep(move || {
             let buffer = driver.allocate(BLOCK).unwrap();
@@ -81,8 +81,8 @@ impl Stage {
 /// then ends.
 fn park(mixed: Mixed, without: u64) -> (Stage, Vec<Pending<Buffer>>, Asleep) {
     let stage = Stage::new(mixed, without, 64);
-    let polled = (0..3).map(|_| stage.read(Completion::Polled)).collect();
-    let sleeper = stage.sleeper(Completion::Call);
+    let polled = (0..3).map(|_| stage.read(CompletionMode::Polled)).collect();
+    let sleeper = stage.sleeper(CompletionMode::Call);
     stage.backend.wait_for_held(4);
     stage.backend.conduct(Conduct::Prompt);
     (stage, polled, sleeper)
@@ -121,11 +121,11 @@ fn under_the_rule_of_the_rfc_it_holds_up_everybody() {
 #[test]
 fn who_waits_for_room_is_woken_though_the_poller_has_stopped() {
     for mixed in [Mixed::WhileNeeded, BOUND] {
-        for kind in [Completion::Polled, Completion::Call] {
+        for kind in [CompletionMode::Polled, CompletionMode::Call] {
             let stage = Stage::new(mixed, feature::INDIRECT_DESC, 4);
-            let polled = stage.read(Completion::Polled);
+            let polled = stage.read(CompletionMode::Polled);
             stage.backend.wait_for_held(1);
-            let sleepers = [kind, Completion::Call].map(|kind| stage.sleeper(kind));
+            let sleepers = [kind, CompletionMode::Call].map(|kind| stage.sleeper(kind));
             assert_eq!(
                 stage.backend.settle().requests,
                 1,
@@ -153,7 +153,7 @@ fn whoever_reaps_for_a_sleeper_wakes_it() {
 #[test]
 fn a_sleeper_that_leaves_hands_the_call_descriptor_on() {
     for mixed in [Mixed::WhileNeeded, BOUND] {
-        for kind in [Completion::Polled, Completion::Call] {
+        for kind in [CompletionMode::Polled, CompletionMode::Call] {
             let stage = Stage::new(mixed, 0, 64);
             let sleepers = [(); 4].map(|()| stage.sleeper(kind));
             stage.backend.wait_for_held(4);
@@ -175,7 +175,7 @@ fn a_sleeper_that_leaves_hands_the_call_descriptor_on() {
 fn who_goes_to_sleep_over_a_polled_request_is_called() {
     for mixed in [Mixed::WhileNeeded, BOUND, FOR_EVER] {
         let stage = Stage::new(mixed, 0, 64);
-        let sleeper = stage.sleeper(Completion::Polled);
+        let sleeper = stage.sleeper(CompletionMode::Polled);
         stage.backend.wait_for_held(1);
         stage.backend.conduct(Conduct::Prompt);
         sleeper.end();
@@ -186,9 +186,9 @@ fn who_goes_to_sleep_over_a_polled_request_is_called() {
 #[test]
 fn tasks_and_channels_are_not_held_up_either() {
     for mixed in [Mixed::WhileNeeded, BOUND] {
-        for kind in [Completion::Polled, Completion::Call] {
+        for kind in [CompletionMode::Polled, CompletionMode::Call] {
             let stage = Stage::new(mixed, 0, 64);
-            let polled: Vec<_> = (0..3).map(|_| stage.read(Completion::Polled)).collect();
+            let polled: Vec<_> = (0..3).map(|_| stage.read(CompletionMode::Polled)).collect();
             let (driver, queue) = (stage.driver.clone(), stage.queue.clone());
             let task = asleep(move || {
                 let buffer = driver.allocate(BLOCK).unwrap();
@@ -211,7 +211,7 @@ fn tasks_and_channels_are_not_held_up_either() {
 }
 
 /// Reads a block by a channel, and waits for it.
-fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind: Completion) {
+fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind: CompletionMode) {
     let buffer = driver.allocate(BLOCK).unwrap();
     // SAFETY: the buffer is kept until the request has ended, below.
     let list = [unsafe { buffer.span() }];
@@ -226,7 +226,7 @@ fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind:
     let mut done = vec![];
     let count = waiter.wait(channel, Some(drive::PATIENCE), &mut |one| done.push(one));
     assert_eq!(count.unwrap(), 1);
-    let expected = Done {
+    let expected = Completion {
         ticket: Ticket(7),
         result: Ok(()),
     };
@@ -237,7 +237,7 @@ fn one_by(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, kind:
 #[test]
 fn the_owner_of_a_queue_is_called_when_it_sleeps() {
     for mixed in [Mixed::WhileNeeded, BOUND, FOR_EVER] {
-        for kind in [Completion::Polled, Completion::Call] {
+        for kind in [CompletionMode::Polled, CompletionMode::Call] {
             let backend = Backend::start(Plan::default()).unwrap();
             backend.conduct(Conduct::Held);
             let options = Options::default().mixed(mixed);
@@ -288,7 +288,7 @@ impl Poller {
         let (tell, looked) = channel();
         let (driver, queue) = (driver.clone(), queue.clone());
         let thread = asleep(move || {
-            let read = |at| queue.read(at, driver.allocate(BLOCK).unwrap(), Completion::Polled);
+            let read = |at| queue.read(at, driver.allocate(BLOCK).unwrap(), CompletionMode::Polled);
             let endless: Vec<_> = (0..many).map(|_| read(NEVER)).collect();
             let mut unseen: Vec<_> = (0..many).map(|_| read(0)).collect();
             while looks.recv() == Ok(()) {
@@ -331,7 +331,7 @@ impl Caller {
             let mut count = 0;
             while (count < MEANWHILE || Instant::now() < end) && !stop.load(Ordering::Relaxed) {
                 let buffer = driver.allocate(BLOCK).unwrap();
-                queue.read(0, buffer, Completion::Call).wait().unwrap();
+                queue.read(0, buffer, CompletionMode::Call).wait().unwrap();
                 count += 1;
                 let _ = tell.send(());
             }
@@ -476,7 +476,7 @@ fn calls_stop_on_a_shared_queue_that_is_polled() {
         let queue = driver.queue(0).unwrap();
         let start = || {
             let buffer = driver.allocate(BLOCK).unwrap();
-            queue.read(0, buffer, Completion::Polled)
+            queue.read(0, buffer, CompletionMode::Polled)
         };
         let mut pending: Vec<_> = (0..DEPTH).map(|_| start()).collect();
         let mut ended = 0;
@@ -525,7 +525,7 @@ fn calls_stop_on_a_queue_of_its_own_that_is_polled() {
                 begun += 1;
             }
             channel.submit();
-            let mut done = |one: Done| {
+            let mut done = |one: Completion| {
                 assert_eq!(one.result, Ok(()));
                 free.push(one.ticket.0);
             };

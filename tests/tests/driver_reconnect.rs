@@ -18,7 +18,7 @@ use driver_cases::losing::{DEPTH, Who, until_lost};
 use driver_cases::{Case, patiently};
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket, Unmap};
 use pollux_driver::{
-    Completion, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
+    CompletionMode, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
@@ -212,7 +212,11 @@ fn whatever_was_in_flight_is_handed_to_the_next_server() {
         let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
         let queue = driver.queue(0).unwrap();
         let bytes = vec![7; 3 * BLOCK];
-        let (volatile, polled, call) = (Durability::Volatile, Completion::Polled, Completion::Call);
+        let (volatile, polled, call) = (
+            Durability::Volatile,
+            CompletionMode::Polled,
+            CompletionMode::Call,
+        );
         let buffer = || driver.allocate(BLOCK).unwrap();
         let flush = queue.flush(call);
         let reads = [polled, call].map(|how| queue.read(0, buffer(), how));
@@ -285,7 +289,7 @@ fn what_has_ended_is_not_handed_to_the_next_server() {
         backend.conduct(Conduct::Held);
         let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
         let queue = driver.queue(0).unwrap();
-        let all = [(); 6].map(|()| queue.flush(Completion::Polled));
+        let all = [(); 6].map(|()| queue.flush(CompletionMode::Polled));
         backend.wait_for_held(6);
         for ended in 1..=4 {
             backend.conduct(Conduct::Next);
@@ -353,7 +357,7 @@ fn a_driver_is_left_while_its_server_is_away() {
             .patience(for_ever);
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let queue = driver.queue(0).unwrap();
-        let read = queue.read(0, vec![0; BLOCK], Completion::Call);
+        let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
         backend.wait_for_held(1);
         backend.hang_up();
         // The thread that would end an attempt that lasts too long.
@@ -372,7 +376,7 @@ fn a_liar_gets_no_second_chance() {
         backend.conduct(Conduct::Held);
         let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
         let queue = driver.queue(0).unwrap();
-        let read = queue.read(0, vec![0; BLOCK], Completion::Call);
+        let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
         backend.wait_for_held(1);
         backend.conduct(Conduct::Lie(Lie::IndexJump(1000)));
         assert_eq!(read.wait().unwrap_err().failure, Failure::Lost);
@@ -393,7 +397,7 @@ fn changed(change: impl FnOnce(&Place) -> Server) -> (Driver, Result<(), Failure
     });
     let queue = driver.queue(0).unwrap();
     drop(server);
-    let write = queue.write(0, vec![1; 512], Durability::Volatile, Completion::Call);
+    let write = queue.write(0, vec![1; 512], Durability::Volatile, CompletionMode::Call);
     let _server = change(&place);
     let ended = write.wait().map(drop).map_err(Failure::from);
     // It is told after those who sleep were woken.
@@ -464,7 +468,7 @@ fn nothing_is_left_behind_by_servers_that_are_gone() {
         };
         let mut all = BTreeSet::new();
         for round in 0..20 {
-            queue.flush(Completion::Call).wait().unwrap();
+            queue.flush(CompletionMode::Call).wait().unwrap();
             if round > 2 {
                 all.insert(idle());
             }

@@ -8,7 +8,7 @@ use driver_cases::exhaust::{exhaust, overlap};
 use driver_cases::losing::{holding, never};
 use driver_cases::patiently;
 use pollux_disk::{Failure, Op, Queued, Request, Ticket};
-use pollux_driver::{Completion, Driver, Hybrid, Options, Waiter, Waiting};
+use pollux_driver::{CompletionMode, Driver, Hybrid, Options, Waiter, Waiting};
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Held, Lie, Plan};
 use pollux_tests::drive::PATIENCE;
@@ -22,8 +22,8 @@ fn the_buffer_of_a_dropped_future_is_nobodys_until_its_request_has_ended() {
     let backend = holding(Plan::default());
     let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
     let queue = driver.queue(0).unwrap();
-    drop(queue.read(0, driver.allocate(BLOCK).unwrap(), Completion::Polled));
-    drop(queue.read(0, vec![0; BLOCK], Completion::Call));
+    drop(queue.read(0, driver.allocate(BLOCK).unwrap(), CompletionMode::Polled));
+    drop(queue.read(0, vec![0; BLOCK], CompletionMode::Call));
     let held = backend.wait_for_held(2);
     backend.scribble(Some(0x5a));
 
@@ -110,13 +110,13 @@ fn retires(victim: Victim, wrong: impl FnOnce(&Backend) + Send + 'static) {
 fn lose_handles(driver: &Driver, wrong: impl FnOnce(usize) -> Vec<Held>) -> Vec<Held> {
     let queue = driver.queue(0).unwrap();
     let mut waiting = vec![];
-    for completion in [Completion::Polled, Completion::Call] {
+    for completion in [CompletionMode::Polled, CompletionMode::Call] {
         drop(queue.read(0, driver.allocate(BLOCK).unwrap(), completion));
         drop(queue.read(0, vec![0; BLOCK], completion));
         waiting.push(queue.read(0, driver.allocate(BLOCK).unwrap(), completion));
     }
     let lists = [(); 3].map(|()| driver.allocate(BLOCK).unwrap());
-    let list = queue.read(0, Vec::from(lists), Completion::Call);
+    let list = queue.read(0, Vec::from(lists), CompletionMode::Call);
     let held = wrong(7);
     for read in waiting {
         assert_eq!(read.wait().unwrap_err().failure, Failure::Lost);

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use pollux_disk::{Disk, Durability, Event};
-use pollux_driver::{Completion, Driver, Options};
+use pollux_driver::{CompletionMode, Driver, Options};
 use pollux_tests::control::{ask, change};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::server::{Server, pollux_binary};
@@ -170,7 +170,7 @@ fn drivers_and_stacked_disks_pass_it_on() {
     assert_eq!(driver.geometry().bytes, 5 * MIB);
     let page = vec![0x5a; 4096];
     let at = 5 * MIB - 4096;
-    let written = queue.write(at, page.clone(), Durability::Stable, Completion::Call);
+    let written = queue.write(at, page.clone(), Durability::Stable, CompletionMode::Call);
     written.wait().unwrap();
     let stored = std::fs::read(&image).unwrap();
     assert_eq!(stored[stored.len() - 4096..], page);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use driver_cases::patiently;
-use pollux_disk::{Channel as _, Completion as Done, Op, Queued, Request, Ticket};
+use pollux_disk::{Channel as _, Completion, Op, Queued, Request, Ticket};
 use pollux_driver::{Driver, Hybrid as _, Options, Waiter, Waiting};
 use pollux_memory::Spans;
 use pollux_tests::client::{Client, Shape};
@@ -58,7 +58,7 @@ fn kicks(options: &'static [&str], load: Load) -> u64 {
                 begun += 1;
             }
             channel.submit();
-            let mut done = |one: Done| {
+            let mut done = |one: Completion| {
                 assert_eq!(one.result, Ok(()));
                 free.push(one.ticket.0);
                 (0..load.work).for_each(|_| std::hint::spin_loop());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use driver_cases::patiently;
 use pollux_disk::{Disk, Durability, Op, PollScope, Queued, Request, Ticket, striped};
-use pollux_driver::{Completion, Driver, Options, Waiter, Waiting};
+use pollux_driver::{CompletionMode, Driver, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Region};
 use pollux_tests::backend::{Backend, Conduct, Plan};
 use pollux_tests::frontend::{self, PAGE, Status, TWO_QUEUES};
@@ -209,7 +209,7 @@ fn a_table_is_served_from_a_file() {
     let queue = driver.queue(0).unwrap();
     // Three chunks by turns, the last of them in the other target.
     let at = 2048 * 512 - 2 * CHUNK as u64;
-    let write = queue.write(at, noise.clone(), Durability::Stable, Completion::Call);
+    let write = queue.write(at, noise.clone(), Durability::Stable, CompletionMode::Call);
     write.wait().unwrap();
     let legs = [a, b].map(|leg| std::fs::read(leg).unwrap());
     let chunk = |leg: usize, at: usize| &legs[leg][at..at + CHUNK];

@@ -5,7 +5,7 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
-use pollux_driver::{Completion, Driver, Experiment, KickLock, Options, Queue};
+use pollux_driver::{CompletionMode, Driver, Experiment, KickLock, Options, Queue};
 
 use super::site::{Setup, Site};
 use super::study::{Case, Study, count, only};
@@ -141,7 +141,7 @@ fn one_thread(driver: &Driver, queue: &Queue, seed: u64, end: Instant) -> io::Re
         let pending = queue.read(
             random.u64(..blocks) * BLOCK as u64,
             buffer,
-            Completion::Call,
+            CompletionMode::Call,
         );
         buffer = pending.wait().map_err(io::Error::other)?;
         requests += 1;

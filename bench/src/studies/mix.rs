@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use pollux_disk::WaitPoint;
-use pollux_driver::{Completion, Driver, Hybrid, Mixed as Policy, Options};
+use pollux_driver::{CompletionMode, Driver, Hybrid, Mixed as Policy, Options};
 use pollux_load::{Histogram, Mixed, Plan, Split, Waits, microseconds};
 
 use super::site::{Setup, Site};
@@ -33,7 +33,7 @@ enum Owners {
 /// Which requests there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kinds {
-    Pure(Completion),
+    Pure(CompletionMode),
     Both,
 }
 
@@ -49,8 +49,8 @@ pub struct Trial {
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.kinds, self.mixed) {
-            (Kinds::Pure(Completion::Polled), _) => f.write_str("polled"),
-            (Kinds::Pure(Completion::Call), _) => f.write_str("call"),
+            (Kinds::Pure(CompletionMode::Polled), _) => f.write_str("polled"),
+            (Kinds::Pure(CompletionMode::Call), _) => f.write_str("call"),
             (Kinds::Both, Policy::SuspendedFor(_)) => f.write_str("mix suspended"),
             (Kinds::Both, _) => f.write_str("mix"),
         }
@@ -88,8 +88,8 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
                     trials: vec![
                         trial(Kinds::Both, Policy::WhileNeeded),
                         trial(Kinds::Both, SUSPENDED),
-                        trial(Kinds::Pure(Completion::Polled), Policy::WhileNeeded),
-                        trial(Kinds::Pure(Completion::Call), Policy::WhileNeeded),
+                        trial(Kinds::Pure(CompletionMode::Polled), Policy::WhileNeeded),
+                        trial(Kinds::Pure(CompletionMode::Call), Policy::WhileNeeded),
                     ],
                     rows: vec![
                         ("polled", [of(0, 0), only(2)]),
@@ -117,8 +117,8 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
         };
         let kinds = match trial.kinds {
             Kinds::Both => vec![polled, call],
-            Kinds::Pure(Completion::Polled) => vec![polled],
-            Kinds::Pure(Completion::Call) => vec![call],
+            Kinds::Pure(CompletionMode::Polled) => vec![polled],
+            Kinds::Pure(CompletionMode::Call) => vec![call],
         };
         Ok(kinds.iter().map(|all| finding(all, time)).collect())
     }
@@ -159,8 +159,8 @@ fn two_owners(driver: &Driver, trial: Trial, time: Duration) -> io::Result<Both>
         let open = |point: &WaitPoint| queue.channel(point);
         owner(driver, open, kinds, trial.depth / 2, seed)
     };
-    let mut polled = of_kind(Completion::Polled, 1)?;
-    let mut call = of_kind(Completion::Call, 2)?;
+    let mut polled = of_kind(CompletionMode::Polled, 1)?;
+    let mut call = of_kind(CompletionMode::Call, 2)?;
     let together = Barrier::new(2);
     thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -191,8 +191,8 @@ fn owner<C: Hybrid>(
         depth,
     };
     let polled = match kinds {
-        Kinds::Pure(Completion::Polled) => 100,
-        Kinds::Pure(Completion::Call) => 0,
+        Kinds::Pure(CompletionMode::Polled) => 100,
+        Kinds::Pure(CompletionMode::Call) => 0,
         Kinds::Both => 50,
     };
     let pattern = job.pattern(DISK, seed).polled(polled);

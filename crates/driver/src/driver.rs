@@ -4,10 +4,11 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use pollux_disk::{Disk, Effort, Events, Geometry, ResizeError, WaitPoint};
 use pollux_memory::Region;
+use pollux_threads::lock;
 
 use crate::connection::Connection;
 use crate::device::Device;
@@ -97,7 +98,7 @@ impl Driver {
     ///
     /// ```no_run
     /// # use pollux_disk::Durability;
-    /// # use pollux_driver::{Completion, Driver};
+    /// # use pollux_driver::{CompletionMode, Driver};
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let disk = Driver::builder("pollux.sock").connect()?;
     /// let file = pollux_memory::memfd("mine", 1 << 20)?;
@@ -106,8 +107,8 @@ impl Driver {
     /// first.write(0, b"hello");
     ///
     /// let queue = disk.queue(0)?;
-    /// let first = queue.write(0, first, Durability::Volatile, Completion::Polled).wait()?;
-    /// let second = queue.read(512 << 10, second, Completion::Call).wait()?;
+    /// let first = queue.write(0, first, Durability::Volatile, CompletionMode::Polled).wait()?;
+    /// let second = queue.read(512 << 10, second, CompletionMode::Call).wait()?;
     /// drop(first);
     /// disk.unregister(second).expect("it is the last part");
     /// # Ok(())
@@ -172,7 +173,7 @@ impl Driver {
     /// When there is no such queue, it is in use as a [`Channel`] of its own, or it cannot be started.
     pub fn queue(&self, index: u16) -> io::Result<Queue> {
         let device = self.device()?;
-        let mut all = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0.shared);
         let queues = device.queues();
         let entry = all.get_mut(usize::from(index)).ok_or_else(|| {
             let message = format!("there is no queue {index}; the disk has {queues}");

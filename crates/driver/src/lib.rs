@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use pollux_disk::{Disk, Durability};
-//! use pollux_driver::{Completion, Driver};
+//! use pollux_driver::{CompletionMode, Driver};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let disk = Driver::builder("pollux.sock").connect()?;
@@ -10,15 +10,15 @@
 //! let queue = disk.queue(0)?; // shared by any number of threads and tasks
 //! let mut block = disk.allocate(4096)?; // memory that the server uses in place
 //! block.write(0, b"hello");
-//! let block = queue.write(0, block, Durability::Volatile, Completion::Polled).wait()?;
-//! let block = queue.read(0, block, Completion::Call).await?; // or .wait(), or poll with .is_done()
+//! let block = queue.write(0, block, Durability::Volatile, CompletionMode::Polled).wait()?;
+//! let block = queue.read(0, block, CompletionMode::Call).await?; // or .wait(), or poll with .is_done()
 //! # drop(block);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Every request says how its end is to be noticed: by polling ([`Completion::Polled`]), or by a call of
-//! the device's ([`Completion::Call`]). Both kinds share a queue. A queue is used in one of two ways:
+//! Every request says how its end is to be noticed: by polling ([`CompletionMode::Polled`]), or by a call of
+//! the device's ([`CompletionMode::Call`]). Both kinds share a queue. A queue is used in one of two ways:
 //!
 //! - a [`Channel`] has one owner and no lock; a [`Waiter`] waits for it, polled, by calls, or for as long
 //!   as polling pays and then by calls;
@@ -85,7 +85,7 @@ pub use exclusive::waiter::{Waiter, Waiting};
 pub use memory::buffer::Buffer;
 #[cfg(not(loom))]
 pub use memory::data::Data;
-pub use options::{Completion, Mixed, Options, Reconnect};
+pub use options::{CompletionMode, Mixed, Options, Reconnect};
 #[doc(hidden)]
 pub use options::{Experiment, KickLock};
 #[cfg(not(loom))]

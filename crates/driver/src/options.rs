@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How the end of a request is to be noticed. Each request says so itself; both kinds share a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Completion {
+pub enum CompletionMode {
     /// The owner polls: [`poll`](crate::Queue::poll), `reap`, or a `wait` that still polls. The device
     /// is not asked to call, unless an owner goes to sleep over it.
     #[default]

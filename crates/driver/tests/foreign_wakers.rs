@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::Served;
 use pollux_disk::Failure;
-use pollux_driver::{Completion, Options, Pending, Queue};
+use pollux_driver::{CompletionMode, Options, Pending, Queue};
 
 /// Longer than any wake-up takes: what is not there by then does not come.
 const HUNG: Duration = Duration::from_secs(20);
@@ -93,7 +93,7 @@ fn a_waker_that_panics_when_it_is_cloned_loses_no_later_wake_up() {
     let served = Served::disk(SLOW, 1);
     let driver = served.connect(&Options::default().queues(1));
     let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(Completion::Call);
+    let mut request = queue.flush(CompletionMode::Call);
     poll_panics(&mut request, &unclonable());
     goes_on(&queue, request);
     drop((queue, driver));
@@ -105,7 +105,7 @@ fn a_waker_that_panics_when_it_is_replaced_loses_no_later_wake_up() {
     let served = Served::disk(SLOW, 1);
     let driver = served.connect(&Options::default().queues(1));
     let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(Completion::Call);
+    let mut request = queue.flush(CompletionMode::Call);
     let brittle = Waker::from(Arc::new(Brittle));
     assert!(poll(&mut request, &brittle).is_pending());
     drop(brittle);
@@ -120,7 +120,7 @@ fn no_waker_is_dropped_under_the_lock() {
     let served = Served::disk(SLOW, 1);
     let driver = served.connect(&Options::default().queues(1));
     let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(Completion::Call);
+    let mut request = queue.flush(CompletionMode::Call);
     let brittle = Waker::from(Arc::new(Brittle));
     assert!(poll(&mut request, &brittle).is_pending());
     drop(brittle);
@@ -132,7 +132,7 @@ fn no_waker_is_dropped_under_the_lock() {
     std::thread::spawn({
         let queue = queue.clone();
         move || {
-            queue.flush(Completion::Call).wait().unwrap();
+            queue.flush(CompletionMode::Call).wait().unwrap();
             ended.send(()).unwrap();
         }
     });

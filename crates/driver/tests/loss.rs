@@ -14,7 +14,7 @@ use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Armed, Channel, Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Experiment, Hybrid, Lost, Options, Pending, Queue, Reconnect,
+    Buffer, CompletionMode, Driver, Experiment, Hybrid, Lost, Options, Pending, Queue, Reconnect,
     Waiter, Waiting,
 };
 use pollux_memory::Loan;
@@ -38,7 +38,7 @@ fn narrow() -> Options {
         })
 }
 
-fn read(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffer> {
+fn read(driver: &Driver, queue: &Queue, completion: CompletionMode) -> Pending<Buffer> {
     queue.read(0, driver.allocate(4096).unwrap(), completion)
 }
 
@@ -59,7 +59,7 @@ fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submit
         op: write,
     };
     for ticket in 0..4 {
-        let queued = channel.queue_as(request(ticket), Completion::Polled);
+        let queued = channel.queue_as(request(ticket), CompletionMode::Polled);
         assert_eq!(queued, Queued::Pending);
     }
     channel.submit();
@@ -71,7 +71,7 @@ fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submit
     }
     // From now on nothing is there to wait for, and what comes is told at once.
     assert_eq!(channel.arm(), Armed::Idle);
-    match channel.queue_as(request(4), Completion::Call) {
+    match channel.queue_as(request(4), CompletionMode::Call) {
         Queued::Done(result) => assert_eq!(result, Err(Failure::Lost)),
         Queued::Pending => {
             channel.submit();
@@ -117,11 +117,11 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
             }
         };
         // Two are in flight, and the others wait for room.
-        for completion in [Completion::Call, Completion::Polled].repeat(2) {
+        for completion in [CompletionMode::Call, CompletionMode::Polled].repeat(2) {
             scope.spawn(wait(completion));
         }
         scope.spawn(|| {
-            let mut pending = read(driver, queue, Completion::Polled);
+            let mut pending = read(driver, queue, CompletionMode::Polled);
             while !pending.is_done() {
                 thread::yield_now();
             }
@@ -144,7 +144,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
     });
     let lost = driver.lost().unwrap();
     assert!(driver.retired() > 0, "what was in flight");
-    let late = read(&driver, &queue, Completion::Call);
+    let late = read(&driver, &queue, CompletionMode::Call);
     assert_eq!(late.wait().unwrap_err().failure, Failure::Lost);
     let error = driver.queue(1).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
@@ -156,12 +156,12 @@ fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_writ
     let served = Served::disk("fault:hang=request,op=read,on=memory:size=1M", 1);
     let driver = served.connect(&Options::default().patience(Duration::from_millis(50)));
     let queue = driver.queue(0).unwrap();
-    let mut pending = read(&driver, &queue, Completion::Call);
+    let mut pending = read(&driver, &queue, CompletionMode::Call);
     let mut context = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut pending).poll(&mut context).is_pending());
     drop(pending);
     // The device takes requests in their order, so it has that read.
-    queue.flush(Completion::Call).wait().unwrap();
+    queue.flush(CompletionMode::Call).wait().unwrap();
     assert_eq!(driver.retired(), 0);
     drop(queue);
     // Whoever lets go of a queue waits for what is in flight, but not for ever.
@@ -181,7 +181,7 @@ fn a_queue_that_is_let_go_of_ends_what_was_dropped_and_can_be_taken_again() {
                 u64::from(round) * 512,
                 vec![round; 512],
                 Durability::Stable,
-                Completion::Polled,
+                CompletionMode::Polled,
             ));
         }
         let waiter = Waiter::new(Waiting::Call).unwrap();
@@ -189,7 +189,7 @@ fn a_queue_that_is_let_go_of_ends_what_was_dropped_and_can_be_taken_again() {
         for ticket in 0..6 {
             let ticket = Ticket(ticket);
             let op = Op::Flush;
-            let _pending = channel.queue_as(Request { ticket, op }, Completion::Call);
+            let _pending = channel.queue_as(Request { ticket, op }, CompletionMode::Call);
         }
         channel.submit();
         assert_eq!(channel.arm(), Armed::Idle);
@@ -214,7 +214,7 @@ fn a_waker_may_use_the_queue_it_is_woken_by() {
     }
     impl Drop for Busy {
         fn drop(&mut self) {
-            drop(self.0.flush(Completion::Polled));
+            drop(self.0.flush(CompletionMode::Polled));
         }
     }
     let served = Served::disk("fault:delay=5ms,on=memory:size=1M", 1);
@@ -223,7 +223,7 @@ fn a_waker_may_use_the_queue_it_is_woken_by() {
     let busy = || Waker::from(Arc::new(Busy(queue.clone())));
     for _ in 0..4 {
         let mut all: Vec<_> = (0..4)
-            .map(|_| read(&driver, &queue, Completion::Polled))
+            .map(|_| read(&driver, &queue, CompletionMode::Polled))
             .collect();
         // Twice, so that each waker is replaced; the last two wait for room.
         for _ in 0..2 {

@@ -16,7 +16,7 @@ use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Channel as _, Durability, Op, Request, Ticket};
 use pollux_driver::{
-    Completion, Driver, Experiment, Hybrid, KickLock, Mixed, Options, Pending, Queue, Waiter,
+    CompletionMode, Driver, Experiment, Hybrid, KickLock, Mixed, Options, Pending, Queue, Waiter,
     Waiting,
 };
 use pollux_memory::Loan;
@@ -26,7 +26,7 @@ const ROUNDS: u8 = 150;
 const BYTES: usize = 1024;
 const PART: u64 = 64 << 10;
 
-const KINDS: [Completion; 2] = [Completion::Polled, Completion::Call];
+const KINDS: [CompletionMode; 2] = [CompletionMode::Polled, CompletionMode::Call];
 
 /// Writes and reads back, over and over, by a way of waiting that is `end`.
 fn by_handles(queue: &Queue, part: u64, mut end: impl FnMut(Pending<Vec<u8>>) -> Vec<u8>) {
@@ -219,7 +219,7 @@ fn who_sleeps_over_another_queue_keeps_no_calls_from_those_who_need_them() {
     let mut wait = |channel: &mut _| both.wait(channel, None, &mut |_| ()).unwrap();
     let [first, second] = &mut channels;
     // It has slept over the second, and holds that queue's calls.
-    let _pending = second.queue_as(flush, Completion::Call);
+    let _pending = second.queue_as(flush, CompletionMode::Call);
     second.submit();
     wait(second);
     let over = AtomicBool::new(false);
@@ -231,7 +231,7 @@ fn who_sleeps_over_another_queue_keeps_no_calls_from_those_who_need_them() {
                 by_channel(queue.channel(waiter.point()).unwrap(), waiter, driver, 1);
             }
         });
-        let _pending = first.queue_as(flush, Completion::Call);
+        let _pending = first.queue_as(flush, CompletionMode::Call);
         first.submit();
         wait(first);
         over.store(true, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
-use pollux_driver::{Buffer, Completion, Driver, Experiment, Hybrid, Options, Waiter, Waiting};
+use pollux_driver::{Buffer, CompletionMode, Driver, Experiment, Hybrid, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Region, Span};
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ struct Step {
     blocks: u64,
     /// Lengths of spans, and whether the device knows them.
     cuts: Vec<(usize, bool)>,
-    completion: Completion,
+    completion: CompletionMode,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(vec![(usize::MAX, false)]),
         proptest::collection::vec(cut, 1..20),
     ];
-    let completion = prop_oneof![Just(Completion::Polled), Just(Completion::Call)];
+    let completion = prop_oneof![Just(CompletionMode::Polled), Just(CompletionMode::Call)];
     (what, 0..PART_BLOCKS, 0..PART_BLOCKS, cuts, completion).prop_map(
         |(what, first, blocks, cuts, completion)| Step {
             what,
@@ -362,7 +362,7 @@ fn what_the_disk_cannot_do_ends_before_the_device_is_asked() {
         ),
     ] {
         let ticket = Ticket(0);
-        let queued = channel.queue_as(Request { ticket, op }, Completion::Polled);
+        let queued = channel.queue_as(Request { ticket, op }, CompletionMode::Polled);
         assert_eq!(queued, Queued::Done(result), "{op:?}");
     }
     list.end();

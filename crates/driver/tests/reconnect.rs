@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::Served;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Completion, Driver, Experiment, Hybrid, Lost, Options, Queue, Reconnect, Waiter, Waiting,
+    CompletionMode, Driver, Experiment, Hybrid, Lost, Options, Queue, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::{Loan, Region, Span};
 
@@ -35,14 +35,14 @@ impl Job<'_> {
     }
 
     /// Handles of a shared queue; `wait` sees one to its end.
-    fn handles(&self, queue: &Queue, completion: Completion) {
+    fn handles(&self, queue: &Queue, completion: CompletionMode) {
         while let Some(byte) = self.goes_on() {
             let data = vec![byte; BLOCK];
             let written = queue.write(self.at, data, Durability::Stable, completion);
             let mut buffer = written.wait().unwrap();
             buffer.fill(0);
             let mut read = queue.read(self.at, buffer, completion);
-            while completion == Completion::Polled && !read.is_done() {
+            while completion == CompletionMode::Polled && !read.is_done() {
                 thread::yield_now();
             }
             assert_eq!(read.wait().unwrap(), vec![byte; BLOCK]);
@@ -56,7 +56,7 @@ impl Job<'_> {
                 ticket: Ticket(7),
                 op,
             };
-            let queued = channel.queue_as(request, Completion::Call);
+            let queued = channel.queue_as(request, CompletionMode::Call);
             assert_eq!(queued, Queued::Pending);
             channel.submit();
             let done = &mut |done: pollux_disk::Completion| {
@@ -117,7 +117,11 @@ fn under_hang_ups(times: u64, options: &Options) {
             over,
             rounds,
         });
-        for completion in [Completion::Call, Completion::Polled, Completion::Call] {
+        for completion in [
+            CompletionMode::Call,
+            CompletionMode::Polled,
+            CompletionMode::Call,
+        ] {
             let job = jobs.next().unwrap();
             scope.spawn(move || job.handles(queue, completion));
         }
@@ -195,7 +199,7 @@ fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
         let _ = told.send(event);
     });
     let queue = driver.queue(0).unwrap();
-    let poison = queue.read(0, vec![0; BLOCK], Completion::Call);
+    let poison = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
     thread::scope(|scope| {
         let waits = scope.spawn(|| poison.wait());
         // Each server gets the request, and is gone.

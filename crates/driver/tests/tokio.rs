@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::Served;
 use pollux_disk::Durability;
-use pollux_driver::{Completion, Driver, Options, Queue};
+use pollux_driver::{CompletionMode, Driver, Options, Queue};
 use tokio::task::JoinSet;
 
 const TASKS: u8 = 32;
@@ -35,9 +35,9 @@ fn tasks_share_a_queue_with_a_blocked_thread_and_a_poller() {
                 let at = (u64::from(TASKS) + round % 8) * BLOCK;
                 let written = vec![7; 512];
                 let durability = Durability::Volatile;
-                let write = queue.write(at, written.clone(), durability, Completion::Polled);
+                let write = queue.write(at, written.clone(), durability, CompletionMode::Polled);
                 write.wait().unwrap();
-                let read = queue.read(at, vec![0; 512], Completion::Call);
+                let read = queue.read(at, vec![0; 512], CompletionMode::Call);
                 assert_eq!(read.wait().unwrap(), written);
             }
         });
@@ -82,7 +82,7 @@ async fn write_and_read(driver: Driver, queue: Queue, task: u8) {
     for round in 0..100u8 {
         let byte = task.wrapping_mul(101).wrapping_add(round);
         buffer.write(0, &[byte; 4096]);
-        let completion = [Completion::Call, Completion::Polled][usize::from(round % 2)];
+        let completion = [CompletionMode::Call, CompletionMode::Polled][usize::from(round % 2)];
         let written = queue.write(at, buffer, Durability::Volatile, completion);
         buffer = written.await.unwrap();
         buffer.write(0, &[0; 4096]);

@@ -16,7 +16,7 @@ use common::Served;
 use pollux_device::{Polling, Tuning};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel, Op, Queued, Request, Ticket};
-use pollux_driver::{Completion, Driver, Hybrid, Options};
+use pollux_driver::{CompletionMode, Driver, Hybrid, Options};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longer than any wake-up takes: what is not there by then does not come.
@@ -41,7 +41,7 @@ fn readable(fd: impl AsFd, within: Duration) -> bool {
 /// A request of `channel`, whose owner has armed over it and is called, but has not run since.
 fn is_called(channel: &mut impl Hybrid, sleeper: &Sleeper) {
     loop {
-        let queued = channel.queue_as(FLUSH, Completion::Call);
+        let queued = channel.queue_as(FLUSH, CompletionMode::Call);
         assert_eq!(queued, Queued::Pending);
         channel.submit();
         sleeper.arm();
@@ -138,7 +138,7 @@ fn a_channel_that_opens_takes_no_wake_up_from_a_task() {
     let queue = driver.queue(0).unwrap();
     let (readiness, other) = (queue.readiness().unwrap(), Sleeper::new().unwrap());
     for _ in 0..20 {
-        let mut request = queue.flush(Completion::Call);
+        let mut request = queue.flush(CompletionMode::Call);
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         while Pin::new(&mut request)
@@ -146,7 +146,7 @@ fn a_channel_that_opens_takes_no_wake_up_from_a_task() {
             .is_ready()
         {
             readiness.drive();
-            request = queue.flush(Completion::Call);
+            request = queue.flush(CompletionMode::Call);
         }
         assert!(readable(&readiness, HUNG), "no call");
         let opened = queue.channel(other.point()).unwrap();
@@ -194,7 +194,7 @@ fn a_waker_that_panics_takes_no_wake_up_from_others() {
     let wakers = [Arc::new(Panics).into(), Arc::clone(&woken).into()];
     for _ in 0..50 {
         woken.0.store(false, Ordering::Relaxed);
-        let mut requests = [(); 2].map(|()| queue.flush(Completion::Call));
+        let mut requests = [(); 2].map(|()| queue.flush(CompletionMode::Call));
         let polled = requests.iter_mut().zip(&wakers).map(|(request, waker)| {
             let mut context = Context::from_waker(waker);
             // It reaps for both.
@@ -225,7 +225,7 @@ fn a_thread_that_a_waker_kills_leaves_its_seat() {
     let threads = [(); 2].map(|()| {
         let (queue, ended) = (queue.clone(), ended.clone());
         std::thread::spawn(move || {
-            let flushed = queue.flush(Completion::Call).wait();
+            let flushed = queue.flush(CompletionMode::Call).wait();
             ended.send(flushed).unwrap();
         })
     });
@@ -233,12 +233,12 @@ fn a_thread_that_a_waker_kills_leaves_its_seat() {
         std::thread::yield_now();
     }
     let waker = Arc::new(Panics).into();
-    let mut task = queue.serial(Completion::Call);
+    let mut task = queue.serial(CompletionMode::Call);
     while Pin::new(&mut task)
         .poll(&mut Context::from_waker(&waker))
         .is_ready()
     {
-        task = queue.serial(Completion::Call);
+        task = queue.serial(CompletionMode::Call);
     }
     assert_eq!(
         has_ended.recv_timeout(HUNG),
@@ -284,7 +284,7 @@ fn nobody_sleeps_for_ever_while_channels_come_and_go() {
         let ended = Arc::clone(&ended);
         move || {
             for _ in 0..REQUESTS {
-                queue.flush(Completion::Call).wait().unwrap();
+                queue.flush(CompletionMode::Call).wait().unwrap();
                 ended.fetch_add(1, Ordering::Relaxed);
             }
             drop(queue);

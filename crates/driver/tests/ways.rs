@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::Served;
 use pollux_disk::{Channel, Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
-use pollux_driver::{Completion, Hybrid, Options, Waiter, Waiting};
+use pollux_driver::{CompletionMode, Hybrid, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Spans};
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ fn a_channel_reads_what_it_wrote_however_it_waits() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options::default());
     for waiting in ALL {
-        for completion in [Completion::Polled, Completion::Call] {
+        for completion in [CompletionMode::Polled, CompletionMode::Call] {
             let mut waiter = Waiter::new(waiting).unwrap();
             let mut channel = driver.channel(waiter.point()).unwrap();
             let mut buffer = driver.allocate(4096).unwrap();
@@ -96,7 +96,7 @@ fn a_shared_queue_serves_whoever_waits_in_whichever_way() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options::default());
     let queue = driver.queue(0).unwrap();
-    for completion in [Completion::Polled, Completion::Call] {
+    for completion in [CompletionMode::Polled, CompletionMode::Call] {
         let written = queue.write(0, vec![9; 1024], Durability::Stable, completion);
         assert_eq!(written.wait().unwrap(), vec![9; 1024]);
         let mut read = queue.read(512, vec![0; 1024], completion);
@@ -160,7 +160,7 @@ fn whoever_comes_as_the_last_handle_goes_waits_for_the_queue() {
             scope.spawn(|| {
                 for _ in 0..200 {
                     let queue = driver.queue(0).unwrap();
-                    queue.flush(Completion::Polled).wait().unwrap();
+                    queue.flush(CompletionMode::Polled).wait().unwrap();
                 }
             });
         }
@@ -177,7 +177,7 @@ fn what_fails_gives_its_memory_back() {
 
     let mut buffer = driver.allocate(4096).unwrap();
     buffer.write(0, b"mine");
-    let write = queue.write(0, buffer, Durability::Volatile, Completion::Call);
+    let write = queue.write(0, buffer, Durability::Volatile, CompletionMode::Call);
     let failed = write.wait().unwrap_err();
     assert_eq!(failed.failure, Failure::Io(Errno::IO));
     let cause = failed.source().and_then(Error::source);
@@ -188,7 +188,7 @@ fn what_fails_gives_its_memory_back() {
 
     // Known to fail before the device is asked.
     let beyond = driver.geometry().bytes;
-    let read = queue.read(beyond, vec![0; 512], Completion::Polled);
+    let read = queue.read(beyond, vec![0; 512], CompletionMode::Polled);
     let failed = read.wait().unwrap_err();
     assert_eq!(failed.data.as_deref(), Some(&[0; 512][..]));
     let error = std::io::Error::from(failed);

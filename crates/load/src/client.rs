@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use pollux_driver::Completion;
+use pollux_driver::CompletionMode;
 
 use crate::latency::Direction;
 
@@ -15,7 +15,7 @@ pub struct Ask {
     /// Where on the disk, in bytes.
     pub offset: u64,
     /// How its end is noticed, for clients that let each request say so.
-    pub completion: Completion,
+    pub completion: CompletionMode,
 }
 
 /// One queue of a client with a buffer for each of its requests, which are named by the number of that buffer.

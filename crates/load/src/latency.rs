@@ -1,6 +1,6 @@
 //! How long requests took, in nanoseconds.
 
-use pollux_driver::Completion;
+use pollux_driver::CompletionMode;
 
 /// A number of times, by their length.
 pub type Histogram = hdrhistogram::Histogram<u64>;
@@ -112,11 +112,11 @@ impl Latencies {
 
     /// A request has ended.
     #[inline]
-    pub fn ended(&mut self, direction: Direction, completion: Completion, ns: u64) {
+    pub fn ended(&mut self, direction: Direction, completion: CompletionMode, ns: u64) {
         let split = self.of(direction);
         let histogram = match completion {
-            Completion::Polled => &mut split.polled,
-            Completion::Call => &mut split.called,
+            CompletionMode::Polled => &mut split.polled,
+            CompletionMode::Call => &mut split.called,
         };
         histogram.saturating_record(ns);
     }
@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn both_kinds_are_kept_apart_and_merge() {
         let mut one = Latencies::default();
-        one.ended(Direction::Read, Completion::Polled, 1000);
-        one.ended(Direction::Read, Completion::Call, 9000);
+        one.ended(Direction::Read, CompletionMode::Polled, 1000);
+        one.ended(Direction::Read, CompletionMode::Call, 9000);
         let mut all = Latencies::default();
-        all.ended(Direction::Write, Completion::Call, u64::MAX);
+        all.ended(Direction::Write, CompletionMode::Call, u64::MAX);
         all.add(&one);
         assert_eq!(all.read.polled.len(), 1);
         assert_eq!(all.read.called.len(), 1);

@@ -3,10 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use pollux_disk::{
-    Channel, Completion as Done, Durability, Op, Queued, Request, Ticket, WaitPoint,
-};
-use pollux_driver::{Buffer, Completion, Counters, Driver, Hybrid, Waiter, Waiting};
+use pollux_disk::{Channel, Completion, Durability, Op, Queued, Request, Ticket, WaitPoint};
+use pollux_driver::{Buffer, CompletionMode, Counters, Driver, Hybrid, Waiter, Waiting};
 use pollux_memory::{Loan, Span};
 
 use crate::client::{Ask, Client};
@@ -93,7 +91,7 @@ pub struct Own<C, B = Buffers> {
 /// What the last wait has found.
 #[derive(Default)]
 struct Back {
-    all: Vec<Done>,
+    all: Vec<Completion>,
     taken: usize,
 }
 
@@ -111,7 +109,7 @@ impl<C: Channel, B: Lend> Own<C, B> {
     #[inline]
     fn queued(&mut self, ticket: Ticket, queued: Queued) {
         if let Queued::Done(result) = queued {
-            self.back.all.push(Done { ticket, result });
+            self.back.all.push(Completion { ticket, result });
         }
     }
 
@@ -159,7 +157,7 @@ impl<C: Channel, B: Lend> Client for Own<C, B> {
 
     #[inline]
     fn take(&mut self) -> Option<(usize, io::Result<()>)> {
-        let Done { ticket, result } = *self.back.all.get(self.back.taken)?;
+        let Completion { ticket, result } = *self.back.all.get(self.back.taken)?;
         self.back.taken += 1;
         let slot = usize::try_from(ticket.0).expect("it was a usize before");
         Some((slot, result.map_err(io::Error::other)))
@@ -196,7 +194,7 @@ pub struct Mixed<C, B = Buffers> {
     own: Own<C, B>,
     /// While a polled request is in flight.
     poller: Option<Waiter>,
-    completions: Vec<Completion>,
+    completions: Vec<CompletionMode>,
     polled: usize,
 }
 
@@ -214,7 +212,7 @@ impl<C: Hybrid> Mixed<C> {
         let waiter = Waiter::new(waiting)?;
         let channel = open(waiter.point())?;
         Ok(Self {
-            completions: vec![Completion::Call; buffers.lent.len()],
+            completions: vec![CompletionMode::Call; buffers.lent.len()],
             own: Own::new(channel, waiter, buffers),
             poller,
             polled: 0,
@@ -231,7 +229,7 @@ impl<C: Hybrid> Client for Mixed<C> {
     #[inline]
     fn queue(&mut self, slot: usize, ask: Ask) {
         self.completions[slot] = ask.completion;
-        self.polled += usize::from(ask.completion == Completion::Polled);
+        self.polled += usize::from(ask.completion == CompletionMode::Polled);
         let request = self.own.buffers.request(slot, ask);
         let queued = self.own.channel.queue_as(request, ask.completion);
         self.own.queued(request.ticket, queued);
@@ -246,7 +244,7 @@ impl<C: Hybrid> Client for Mixed<C> {
     #[inline]
     fn take(&mut self) -> Option<(usize, io::Result<()>)> {
         let (slot, result) = self.own.take()?;
-        self.polled -= usize::from(self.completions[slot] == Completion::Polled);
+        self.polled -= usize::from(self.completions[slot] == CompletionMode::Polled);
         Some((slot, result))
     }
 

@@ -1,6 +1,6 @@
 //! Which request is next: its direction, its block, its completion.
 
-use pollux_driver::Completion;
+use pollux_driver::CompletionMode;
 
 use crate::client::Ask;
 use crate::latency::Direction;
@@ -115,11 +115,11 @@ impl Pattern {
     }
 
     #[inline]
-    pub(crate) fn completion(&mut self) -> Completion {
+    pub(crate) fn completion(&mut self) -> CompletionMode {
         if self.chance(self.polled) {
-            Completion::Polled
+            CompletionMode::Polled
         } else {
-            Completion::Call
+            CompletionMode::Call
         }
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let asks: Vec<_> = (0..10_000).map(|_| pattern.ask(512)).collect();
         let count = |what: fn(&&Ask) -> bool| asks.iter().filter(what).count();
         let reads = count(|ask| ask.direction == Direction::Read);
-        let polled = count(|ask| ask.completion == Completion::Polled);
+        let polled = count(|ask| ask.completion == CompletionMode::Polled);
         assert!((2800..3200).contains(&reads), "{reads}");
         assert!((7800..8200).contains(&polled), "{polled}");
         assert!(asks.iter().all(|ask| ask.offset <= 3 * 512));

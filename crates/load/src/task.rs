@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pollux_driver::Completion;
+use pollux_driver::CompletionMode;
 
 use crate::arrivals::Arrivals;
 use crate::latency::Direction;
@@ -16,7 +16,7 @@ pub(crate) struct Choice {
     pub direction: Direction,
     /// Which block of the job's part.
     pub block: usize,
-    pub completion: Completion,
+    pub completion: CompletionMode,
     /// From when its latency counts, in nanoseconds since the start.
     pub since: u64,
 }
@@ -26,7 +26,7 @@ impl Choice {
     pub const NOTHING: Self = Self {
         direction: Direction::Read,
         block: 0,
-        completion: Completion::Polled,
+        completion: CompletionMode::Polled,
         since: 0,
     };
 }
@@ -124,7 +124,7 @@ fn sweep(
     Next::Start(Choice {
         direction,
         block,
-        completion: Completion::Polled,
+        completion: CompletionMode::Polled,
         since: 0,
     })
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use pollux::disk::Disk;
-use pollux::driver::{Completion, Driver, Options, Queue};
+use pollux::driver::{CompletionMode, Driver, Options, Queue};
 use tokio::task::JoinSet;
 
 const TASKS: u64 = 32;
@@ -47,7 +47,9 @@ async fn read_some(driver: Driver, queue: Queue, task: u64) -> io::Result<()> {
     for read in 0..READS {
         // Scattered well enough for an example.
         let block = (task * READS + read).wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
-        buffer = queue.read(block * BLOCK, buffer, Completion::Call).await?;
+        buffer = queue
+            .read(block * BLOCK, buffer, CompletionMode::Call)
+            .await?;
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ pub enum Refused {
 
 /// A chain the device has handed back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct UsedChain {
     /// What [`DriverEnd::stage`] was given.
     pub token: u64,
     /// How many bytes the device wrote, at most what the chain has room for.
@@ -302,7 +302,7 @@ impl DriverEnd {
     /// When the device handed back what is not in flight, or claims to have written more than there
     /// is room for.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Completion>, PeerFault> {
+    pub fn take(&mut self) -> Result<Option<UsedChain>, PeerFault> {
         let Some(UsedElem { id, len: written }) = self.used.take() else {
             return Ok(None);
         };
@@ -323,7 +323,7 @@ impl DriverEnd {
         }
         last.link = std::mem::replace(&mut self.free, head);
         self.free_count += length;
-        Ok(Some(Completion { token, written }))
+        Ok(Some(UsedChain { token, written }))
     }
 
     /// Asks for a call by the next completion, then polls once more.

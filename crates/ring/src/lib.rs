@@ -42,7 +42,7 @@ pub use descriptor::{DescriptorFlags, descriptor};
 #[cfg(not(loom))]
 pub use device::DeviceEnd;
 #[cfg(not(loom))]
-pub use driver::{Buffer, Completion, DriverEnd, Refused, Tables};
+pub use driver::{Buffer, DriverEnd, Refused, Tables, UsedChain};
 pub use fault::PeerFault;
 pub use index::RingIndex;
 pub use lane::{Armed, Lane, Notify, Suppression, Words};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pollux_device::{Device, Options, Polling, Tuning, Workers, serve};
 use pollux_disk::{Durability, Spec};
-use pollux_driver::{Buffer, Completion, Driver, Queue};
+use pollux_driver::{Buffer, CompletionMode, Driver, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
@@ -134,10 +134,10 @@ impl Neighbour {
             let said = self.rounds.to_le_bytes();
             let mut block = place.take().expect("it was put back");
             block.write(0, &said);
-            let write = queue.write(at, block, Durability::Volatile, Completion::Polled);
+            let write = queue.write(at, block, Durability::Volatile, CompletionMode::Polled);
             let mut block = write.wait().expect("the neighbour writes");
             block.write(0, &[0; 8]);
-            let read = queue.read(at, block, Completion::Polled);
+            let read = queue.read(at, block, CompletionMode::Polled);
             let block = read.wait().expect("the neighbour reads");
             let mut seen = [0; 8];
             block.read(0, &mut seen);

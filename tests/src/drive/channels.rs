@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pollux_disk::{Completion as Done, Op as DiskOp, Queued, Request, Ticket};
+use pollux_disk::{Completion, Op as DiskOp, Queued, Request, Ticket};
 use pollux_driver::{Driver, Hybrid, Waiter};
 use pollux_memory::{Span, Spans};
 
@@ -95,7 +95,7 @@ fn fill(channel: &mut impl Hybrid, kinds: Kinds, work: &mut Work, slots: &mut [S
         let completion = kinds.choose(&mut work.random);
         match channel.queue_as(Request { ticket, op }, completion) {
             Queued::Pending => {}
-            Queued::Done(result) => end_one(work, slots, Done { ticket, result }),
+            Queued::Done(result) => end_one(work, slots, Completion { ticket, result }),
         }
     }
 }
@@ -134,7 +134,7 @@ fn prepare(work: &mut Work, slot: &mut Slot, job: Job) -> DiskOp {
     }
 }
 
-fn end_one(work: &mut Work, slots: &mut [Slot], done: Done) {
+fn end_one(work: &mut Work, slots: &mut [Slot], done: Completion) {
     let index = usize::try_from(done.ticket.0).expect("an index");
     let slot = &mut slots[index];
     let (job, written) = slot.busy.take().expect("each request ends once");

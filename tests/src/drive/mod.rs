@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pollux_disk::Disk as _;
-use pollux_driver::{Completion, Driver, Queue, Waiter, Waiting};
+use pollux_driver::{CompletionMode, Driver, Queue, Waiter, Waiting};
 use pollux_memory::Region;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -77,15 +77,15 @@ pub enum Kinds {
     /// Of its requests, each as chance has it.
     Mixed,
     /// All like this.
-    Only(Completion),
+    Only(CompletionMode),
 }
 
 impl Kinds {
-    fn choose(self, random: &mut Random) -> Completion {
+    fn choose(self, random: &mut Random) -> CompletionMode {
         match self {
             Self::Only(kind) => kind,
-            Self::Mixed if random.one_in(2) => Completion::Polled,
-            Self::Mixed => Completion::Call,
+            Self::Mixed if random.one_in(2) => CompletionMode::Polled,
+            Self::Mixed => CompletionMode::Call,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Instant;
 
 use pollux_disk::Failure;
-use pollux_driver::{Buffer, Completion, Driver, Pending, Queue};
+use pollux_driver::{Buffer, CompletionMode, Driver, Pending, Queue};
 
 use super::executor;
 use super::work::{Job, Op, Work};
@@ -28,7 +28,7 @@ impl Doing {
         queue: &Queue,
         work: &mut Work,
         (job, data): (Job, &[u8]),
-        c: Completion,
+        c: CompletionMode,
     ) -> io::Result<Self> {
         let (at, len) = (job.at, job.len as u64);
         let own = if job.has_data() && work.random.one_in(4) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollux_disk::{Failure, Op, Queued, Request, Ticket};
 use pollux_driver::{
-    Buffer, Completion, Driver, Hybrid, Options, Pending, Queue, Reconnect, Waiter, Waiting,
+    Buffer, CompletionMode, Driver, Hybrid, Options, Pending, Queue, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Plan};
@@ -47,17 +47,17 @@ pub fn until_lost(driver: &Driver, who: Who, count: &AtomicU64) {
             let mut channel = queue.channel(waiter.point()).unwrap();
             by_channel(driver, &mut channel, &mut waiter, count);
         }
-        Who::Poller => by_handles(driver, count, Completion::Polled, |queue, pending| {
+        Who::Poller => by_handles(driver, count, CompletionMode::Polled, |queue, pending| {
             while !pending.is_done() {
                 queue.poll();
             }
         }),
-        Who::Sleeper => by_handles(driver, count, Completion::Call, |_, _| ()),
+        Who::Sleeper => by_handles(driver, count, CompletionMode::Call, |_, _| ()),
         Who::Task => {
             let queue = driver.queue(0).unwrap();
             let task = || async {
                 loop {
-                    match start(driver, &queue, Completion::Call).await {
+                    match start(driver, &queue, CompletionMode::Call).await {
                         Ok(_) => count.fetch_add(1, Ordering::Relaxed),
                         Err(error) => return is_lost(error),
                     };
@@ -73,12 +73,12 @@ fn is_lost(error: impl Into<Failure>) {
     assert_eq!(error.into(), Failure::Lost);
 }
 
-fn start(driver: &Driver, queue: &Queue, completion: Completion) -> Pending<Buffer> {
+fn start(driver: &Driver, queue: &Queue, completion: CompletionMode) -> Pending<Buffer> {
     queue.read(0, driver.allocate(BLOCK).unwrap(), completion)
 }
 
 fn later_ones_fail(driver: &Driver, queue: &Queue) {
-    for completion in [Completion::Polled, Completion::Call] {
+    for completion in [CompletionMode::Polled, CompletionMode::Call] {
         is_lost(queue.flush(completion).wait().unwrap_err());
         is_lost(
             queue
@@ -93,7 +93,7 @@ fn later_ones_fail(driver: &Driver, queue: &Queue) {
 fn by_handles(
     driver: &Driver,
     count: &AtomicU64,
-    completion: Completion,
+    completion: CompletionMode,
     before_wait: impl Fn(&Queue, &mut Pending<Buffer>),
 ) {
     let queue = driver.queue(0).unwrap();
@@ -136,8 +136,8 @@ fn by_channel(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, c
         },
     };
     let kind = |ticket: Ticket| match ticket.0 % 2 {
-        0 => Completion::Polled,
-        _ => Completion::Call,
+        0 => CompletionMode::Polled,
+        _ => CompletionMode::Call,
     };
     let mut free: Vec<_> = (0..DEPTH as u64).map(Ticket).collect();
     let mut in_flight = 0;
@@ -177,7 +177,7 @@ fn by_channel(driver: &Driver, channel: &mut impl Hybrid, waiter: &mut Waiter, c
         op: Op::Flush,
     };
     let failed = Err(Failure::Lost);
-    if channel.queue_as(flush, Completion::Polled) == Queued::Done(failed) {
+    if channel.queue_as(flush, CompletionMode::Polled) == Queued::Done(failed) {
         return;
     }
     channel.submit();

@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use pollux_disk::{Disk as _, Durability, Unmap};
-use pollux_driver::{Buffer, Completion, Driver, Options, Queue};
+use pollux_driver::{Buffer, CompletionMode, Driver, Options, Queue};
 use pollux_memory::memfd;
 use pollux_tests::drive::{self, End, Kinds, Mode, Own, Work};
 use pollux_tests::random::{Random, seed};
@@ -139,14 +139,14 @@ pub fn empty(driver: &Driver) {
     let geometry = driver.geometry();
     if geometry.write_zeroes.is_some() {
         let (unmap, durability) = (Unmap::Allowed, Durability::Volatile);
-        let zeroes = queue.write_zeroes(0, geometry.bytes, unmap, durability, Completion::Call);
+        let zeroes = queue.write_zeroes(0, geometry.bytes, unmap, durability, CompletionMode::Call);
         return zeroes.wait().unwrap();
     }
     let len = usize::try_from(geometry.bytes).unwrap();
     let mut buffer = driver.allocate(len).unwrap();
     buffer.write(0, &vec![0; len]);
     queue
-        .write(0, buffer, Durability::Volatile, Completion::Call)
+        .write(0, buffer, Durability::Volatile, CompletionMode::Call)
         .wait()
         .unwrap();
 }

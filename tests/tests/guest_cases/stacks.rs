@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use pollux_disk::Durability;
-use pollux_driver::{Completion, Driver, Options};
+use pollux_driver::{CompletionMode, Driver, Options};
 use pollux_tests::guest::{Export, Lab, System};
 
 use super::{MIB, sha256};
@@ -103,12 +103,12 @@ fn write(disk: &Driver, image: &Path) -> io::Result<()> {
         let mut bytes = vec![0; STEP];
         file.read_exact(&mut bytes)?;
         let written = queue
-            .write(at, bytes, Durability::Volatile, Completion::Call)
+            .write(at, bytes, Durability::Volatile, CompletionMode::Call)
             .wait();
         written.map_err(io::Error::other)?;
     }
     queue
-        .flush(Completion::Call)
+        .flush(CompletionMode::Call)
         .wait()
         .map_err(io::Error::other)
 }
@@ -116,7 +116,7 @@ fn write(disk: &Driver, image: &Path) -> io::Result<()> {
 fn read(disk: &Driver, image: &Path) -> io::Result<()> {
     let (queue, mut file) = (disk.queue(0)?, File::create(image)?);
     for at in (0..MAPPED).step_by(STEP) {
-        let bytes = queue.read(at, vec![0; STEP], Completion::Call).wait();
+        let bytes = queue.read(at, vec![0; STEP], CompletionMode::Call).wait();
         file.write_all(&bytes.map_err(io::Error::other)?)?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use pollux_disk::wait::Watch;
-use pollux_disk::{Armed, Completion as Done, Queued, Request, Ticket, WaitPoint};
+use pollux_disk::{Armed, Completion, Queued, Request, Ticket, WaitPoint};
 use pollux_ring::{Armed as RingArmed, Notify};
 
 use crate::counters::Counters;
@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::device::active_queue::ActiveQueue;
 use crate::notify::call_policy::CallPolicy;
 use crate::notify::doorbell::Doorbell;
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::requests::command::Command;
 use crate::requests::core::Core;
 use crate::requests::hybrid::Hybrid;
@@ -21,12 +21,12 @@ use crate::requests::hybrid::Hybrid;
 /// A queue of its own for one owner.
 ///
 /// Calls are off until its owner [`arm`](pollux_disk::Channel::arm)s, or has queued a request as
-/// [`Completion::Call`]; its wait point watches the call descriptor.
+/// [`CompletionMode::Call`]; its wait point watches the call descriptor.
 #[derive(Debug)]
 pub struct Channel {
     /// Goes first: the queue stops with it, and only then are the requests' own buffers let go.
     queue: ActiveQueue,
-    core: Core<(Ticket, Completion)>,
+    core: Core<(Ticket, CompletionMode)>,
     policy: CallPolicy,
     /// Its owner has armed and may be asleep.
     asleep: bool,
@@ -87,7 +87,7 @@ impl Channel {
 // SAFETY: as for `pollux_disk::Channel`.
 unsafe impl Hybrid for Channel {
     #[inline]
-    fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
+    fn queue_as(&mut self, request: Request, completion: CompletionMode) -> Queued {
         let Request { ticket, op } = request;
         match self.core.accept(Command::Op(op), (ticket, completion)) {
             Ok(()) => {
@@ -111,7 +111,7 @@ unsafe impl Hybrid for Channel {
 unsafe impl pollux_disk::Channel for Channel {
     #[inline]
     fn queue(&mut self, request: Request) -> Queued {
-        self.queue_as(request, Completion::Polled)
+        self.queue_as(request, CompletionMode::Polled)
     }
 
     #[inline]
@@ -123,12 +123,12 @@ unsafe impl pollux_disk::Channel for Channel {
         self.settle();
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         self.asleep = false;
         let policy = &mut self.policy;
         let chains = self.core.reap(&mut |(ticket, completion), result| {
             policy.end(completion);
-            done(Done { ticket, result });
+            done(Completion { ticket, result });
         });
         self.queue.counts().looked(chains);
     }

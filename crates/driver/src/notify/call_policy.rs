@@ -7,7 +7,7 @@
 //! The Linux RFC of 2021 turned calls off while *any* polled request was in flight. A poller that is
 //! stopped then holds up everybody else on the queue without bound: `tests/loom` shows it.
 
-use crate::{Completion, Mixed};
+use crate::{CompletionMode, Mixed};
 
 /// What is in flight on a queue, and how many owners sleep.
 #[derive(Clone, Debug)]
@@ -36,19 +36,19 @@ impl CallPolicy {
 
     /// A request begins.
     #[inline]
-    pub fn begin(&mut self, completion: Completion) {
+    pub fn begin(&mut self, completion: CompletionMode) {
         match completion {
-            Completion::Polled => self.polled += 1,
-            Completion::Call => self.call_driven += 1,
+            CompletionMode::Polled => self.polled += 1,
+            CompletionMode::Call => self.call_driven += 1,
         }
     }
 
     /// It has ended.
     #[inline]
-    pub fn end(&mut self, completion: Completion) {
+    pub fn end(&mut self, completion: CompletionMode) {
         match completion {
-            Completion::Polled => self.polled -= 1,
-            Completion::Call => self.call_driven -= 1,
+            CompletionMode::Polled => self.polled -= 1,
+            CompletionMode::Call => self.call_driven -= 1,
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use Completion::{Call, Polled};
+    use CompletionMode::{Call, Polled};
 
     #[test]
     fn calls_are_on_while_a_call_driven_request_is_in_flight_or_anybody_sleeps() {
@@ -150,7 +150,7 @@ mod tests {
     /// The rule as it is written, over the list of all that is in flight.
     #[derive(Default)]
     struct Naive {
-        requests: Vec<Completion>,
+        requests: Vec<CompletionMode>,
         sleepers: usize,
         overdue: bool,
     }

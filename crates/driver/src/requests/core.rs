@@ -24,7 +24,7 @@ use std::sync::Arc;
 use pollux_blk::{Kind, RequestHeader, SECTOR};
 use pollux_disk::{Access, Durability, Failure, Op};
 use pollux_memory::Span;
-use pollux_ring::{Armed, Completion, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedElem};
+use pollux_ring::{Armed, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedChain, UsedElem};
 use slab::Slab;
 
 use crate::device::Device;
@@ -256,7 +256,7 @@ impl<T> Core<T> {
         done: &mut impl FnMut(T, Result<(), Failure>),
     ) -> Result<u16, PeerFault> {
         let seen = self.ring.look()?;
-        while let Some(Completion { token, .. }) = self.ring.take()? {
+        while let Some(UsedChain { token, .. }) = self.ring.take()? {
             let head = u16::try_from(token).expect("tokens are heads");
             let flight = self.flights[usize::from(head)].take();
             let flight = flight.expect("the ring's end vouches that it is in flight");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pollux_disk::inbox::{Address, Inbox};
-use pollux_disk::{Armed, Completion as Done, Queued, Request, WaitPoint};
+use pollux_disk::{Armed, Completion, Queued, Request, WaitPoint};
 
 use crate::counters::Counters;
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::requests::command::Command;
 use crate::requests::hybrid::Hybrid;
 use crate::shared::listeners::Listener;
@@ -25,7 +25,7 @@ pub struct SharedChannel {
     address: Address,
     listener: Listener<WaitPoint>,
     /// What was queued and not submitted.
-    queued: Vec<(Request, Completion)>,
+    queued: Vec<(Request, CompletionMode)>,
     /// How many were submitted and not reaped.
     in_flight: usize,
     /// Its owner has armed over them and may be asleep.
@@ -57,7 +57,7 @@ impl SharedChannel {
 
 // SAFETY: as for `pollux_disk::Channel`.
 unsafe impl Hybrid for SharedChannel {
-    fn queue_as(&mut self, request: Request, completion: Completion) -> Queued {
+    fn queue_as(&mut self, request: Request, completion: CompletionMode) -> Queued {
         self.queued.push((request, completion));
         Queued::Pending
     }
@@ -70,7 +70,7 @@ unsafe impl Hybrid for SharedChannel {
 // SAFETY: as for a `Channel` of the driver's: the completion is delivered to the inbox when the core has ended the request.
 unsafe impl pollux_disk::Channel for SharedChannel {
     fn queue(&mut self, request: Request) -> Queued {
-        self.queue_as(request, Completion::Polled)
+        self.queue_as(request, CompletionMode::Polled)
     }
 
     fn submit(&mut self) {
@@ -86,7 +86,7 @@ unsafe impl pollux_disk::Channel for SharedChannel {
                 let owner = Waits::Channel(address.clone(), ticket, completion);
                 match ends.core.accept(Command::Op(op), owner) {
                     Ok(()) => policy.begin(completion),
-                    Err((_, result)) => ended.push(Done { ticket, result }),
+                    Err((_, result)) => ended.push(Completion { ticket, result }),
                 }
             }
         });
@@ -95,7 +95,7 @@ unsafe impl pollux_disk::Channel for SharedChannel {
         }
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         if self.asleep {
             self.wake();
         } else {

@@ -6,7 +6,7 @@ use pollux_disk::Failure;
 
 use super::wakeups::Wakeups;
 use crate::notify::call_policy::CallPolicy;
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, lock};
 
 /// What is known of a request.
@@ -21,10 +21,10 @@ pub struct CompletionState {
 
 impl CompletionState {
     /// Of a request that has not ended.
-    pub fn new(completion: Completion) -> Self {
+    pub fn new(completion: CompletionMode) -> Self {
         Self {
             result: OnceLock::new(),
-            call_driven: AtomicBool::new(completion == Completion::Call),
+            call_driven: AtomicBool::new(completion == CompletionMode::Call),
             waker: Mutex::new(None),
         }
     }
@@ -50,11 +50,11 @@ impl CompletionState {
     }
 
     /// What it is now, polled or call-driven.
-    pub fn completion(&self) -> Completion {
+    pub fn completion(&self) -> CompletionMode {
         if self.call_driven.load(Ordering::Relaxed) {
-            Completion::Call
+            CompletionMode::Call
         } else {
-            Completion::Polled
+            CompletionMode::Polled
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pollux_disk::inbox::Address;
-use pollux_disk::{Completion as Done, Failure, Ticket};
+use pollux_disk::{Completion, Failure, Ticket};
 use pollux_ring::{Armed, Notify, RingIndex};
 
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::requests::core::Core;
 use crate::shared::completion_state::CompletionState;
 use crate::shared::parts::{Ends, Owner};
@@ -19,7 +19,7 @@ pub enum Waits {
     /// Whoever has its [`Pending`](crate::Pending).
     Handle(Arc<dyn Held>),
     /// A channel.
-    Channel(Address, Ticket, Completion),
+    Channel(Address, Ticket, CompletionMode),
 }
 
 /// A request that a [`Pending`](crate::Pending) holds, with all that was lent with it.
@@ -32,7 +32,7 @@ pub trait Held: Send + Sync + std::fmt::Debug {
 }
 
 impl Owner for Waits {
-    fn completion(&self) -> Completion {
+    fn completion(&self) -> CompletionMode {
         match self {
             Self::Handle(held) => held.state().completion(),
             Self::Channel(_, _, completion) => *completion,
@@ -47,7 +47,9 @@ impl Owner for Waits {
                 }
                 held.state().end(result, wakes);
             }
-            Self::Channel(address, ticket, _) => wakes.deliver(address, Done { ticket, result }),
+            Self::Channel(address, ticket, _) => {
+                wakes.deliver(address, Completion { ticket, result });
+            }
         }
     }
 }

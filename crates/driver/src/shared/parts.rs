@@ -9,12 +9,12 @@ use pollux_ring::{Armed, Notify, RingIndex};
 use super::listeners::Point;
 use super::wakeups::Wakeups;
 use crate::notify::call::{Call, EventFd};
-use crate::options::Completion;
+use crate::options::CompletionMode;
 
 /// Who waits for a request.
 pub trait Owner: Send {
     /// What the request is now, polled or call-driven.
-    fn completion(&self) -> Completion;
+    fn completion(&self) -> CompletionMode;
 
     /// The request has ended. Under the queue's lock: what is to be woken goes to `wakes`.
     fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups);

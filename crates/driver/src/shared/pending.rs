@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::memory::data::{Data, Direction};
 use crate::notify::polling::{Next, Polling};
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::requests::command::Command;
 use crate::shared::completion_state::CompletionState;
 use crate::shared::owner::{Held, Waits};
@@ -89,7 +89,7 @@ struct Lent<D: Data> {
     state: CompletionState,
     /// But for its memory, which is `spans`.
     command: Command,
-    completion: Completion,
+    completion: CompletionMode,
     data: Mutex<Option<D::Lent>>,
     /// Neither moves nor changes: it is lent in place.
     spans: D::Spans,
@@ -135,7 +135,7 @@ impl<D: Data> Pending<D> {
         shared: &Arc<Shared>,
         data: D,
         direction: Direction,
-        completion: Completion,
+        completion: CompletionMode,
         command: Command,
     ) -> Self {
         let shared = Arc::clone(shared);
@@ -226,7 +226,7 @@ impl<D: Data> Pending<D> {
         if self.is_done() {
             return self.end();
         }
-        if self.completion() == Some(Completion::Call) {
+        if self.completion() == Some(CompletionMode::Call) {
             return self.sleep();
         }
         let shared = Arc::clone(&self.shared);
@@ -265,7 +265,7 @@ impl<D: Data> Pending<D> {
         shared.board.block(|waker| self.poll_with(waker))
     }
 
-    fn completion(&self) -> Option<Completion> {
+    fn completion(&self) -> Option<CompletionMode> {
         match &self.progress {
             Progress::Waiting(lent, _) | Progress::InFlight(lent) => Some(lent.completion),
             Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => None,

@@ -10,7 +10,7 @@ use pollux_memory::Spans;
 use crate::counters::Counters;
 use crate::device::active_queue::ActiveQueue;
 use crate::memory::data::{Data, Direction};
-use crate::options::Completion;
+use crate::options::CompletionMode;
 use crate::requests::command::Command;
 use crate::shared::channel::SharedChannel;
 use crate::shared::lock::LockTimes;
@@ -52,7 +52,7 @@ impl Queue {
     }
 
     /// Reads from the disk at `at` into all of `into`.
-    pub fn read<D: Data>(&self, at: u64, into: D, completion: Completion) -> Pending<D> {
+    pub fn read<D: Data>(&self, at: u64, into: D, completion: CompletionMode) -> Pending<D> {
         let op = Op::Read {
             at,
             into: Spans::NONE,
@@ -66,7 +66,7 @@ impl Queue {
         at: u64,
         from: D,
         durability: Durability,
-        completion: Completion,
+        completion: CompletionMode,
     ) -> Pending<D> {
         let op = Op::Write {
             at,
@@ -77,12 +77,12 @@ impl Queue {
     }
 
     /// Puts every write that has completed on stable storage.
-    pub fn flush(&self, completion: Completion) -> Pending<()> {
+    pub fn flush(&self, completion: CompletionMode) -> Pending<()> {
         self.bare(Op::Flush, completion)
     }
 
     /// Gives up the contents of `len` bytes at `at`.
-    pub fn discard(&self, at: u64, len: u64, completion: Completion) -> Pending<()> {
+    pub fn discard(&self, at: u64, len: u64, completion: CompletionMode) -> Pending<()> {
         self.bare(Op::Discard { at, len }, completion)
     }
 
@@ -93,7 +93,7 @@ impl Queue {
         len: u64,
         unmap: Unmap,
         durability: Durability,
-        completion: Completion,
+        completion: CompletionMode,
     ) -> Pending<()> {
         let op = Op::WriteZeroes {
             at,
@@ -105,7 +105,7 @@ impl Queue {
     }
 
     /// Asks for the serial number: 20 bytes, padded with zeroes.
-    pub fn serial(&self, completion: Completion) -> Pending<Vec<u8>> {
+    pub fn serial(&self, completion: CompletionMode) -> Pending<Vec<u8>> {
         let into = vec![0; SERIAL_BYTES];
         Pending::new(
             &self.0,
@@ -116,7 +116,7 @@ impl Queue {
         )
     }
 
-    fn bare(&self, op: Op, completion: Completion) -> Pending<()> {
+    fn bare(&self, op: Op, completion: CompletionMode) -> Pending<()> {
         Pending::new(&self.0, (), Direction::Out, completion, Command::Op(op))
     }
 

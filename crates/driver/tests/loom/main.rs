@@ -17,10 +17,10 @@ use model::{
     Board, Channel, Device, Request, go_off, queue, submit, submit_as_task, submit_blocking, wait,
 };
 use pollux_driver::model::{EventFd, Owner, Transport};
-use pollux_driver::{Completion, KickLock, Mixed};
+use pollux_driver::{CompletionMode, KickLock, Mixed};
 use pollux_ring::Suppression;
 
-use Completion::{Call, Polled};
+use CompletionMode::{Call, Polled};
 
 /// Runs `case` in both modes of suppression, with at most so many interruptions of a thread by another.
 fn explore(interruptions: Option<usize>, case: fn(Suppression)) {
@@ -37,7 +37,7 @@ fn usual(room: usize, suppression: Suppression) -> (Arc<Board>, Device) {
 }
 
 /// A request that is in flight.
-fn flying(board: &Board, completion: Completion) -> Request {
+fn flying(board: &Board, completion: CompletionMode) -> Request {
     let request = Request::new(completion);
     assert!(submit(board, &mut None, &request), "there is room");
     request

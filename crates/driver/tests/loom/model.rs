@@ -1,230 +1,37 @@
 //! A queue and its device for loom: the real lanes, and around them as little as will do.
 
+mod events;
+mod ring;
+
 use std::collections::VecDeque;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
+use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
-use loom::sync::{Condvar, Mutex};
 use pollux_disk::Failure;
-use pollux_disk::wait::Flag;
 use pollux_driver::model::{
-    Call, CallPolicy, CallSleeper, CompletionState, Ends, EventFd, Listener, Owner, Switchboard,
-    Transport, Turn, Wakeups,
+    Call, CallPolicy, CompletionState, Ends, Listener, Owner, Switchboard, Transport, Turn, Wakeups,
 };
-use pollux_driver::{Completion, KickLock, Mixed};
-use pollux_ring::{
-    Armed, Entry, Glance, Head, Lane, Notify, Reader, RingIndex, Suppression, UsedElem, Words,
-    Writer,
-};
+use pollux_driver::{CompletionMode, KickLock, Mixed};
+use pollux_ring::{Armed, Glance, Head, Notify, Reader, RingIndex, Suppression, UsedElem, Writer};
 
-const SIZE: usize = 4;
-/// The wrap is on the way.
-const START: RingIndex = RingIndex(u16::MAX);
-
-/// The shared words of one lane, in loom's atomics.
-struct Ring<E: Entry> {
-    entries: [E::Slot; SIZE],
-    idx: AtomicU16,
-    flags: AtomicU16,
-    event: AtomicU16,
-}
-
-impl<E: Entry> Ring<E> {
-    fn new(slot: impl Fn() -> E::Slot) -> Self {
-        Self {
-            entries: std::array::from_fn(|_| slot()),
-            idx: AtomicU16::new(START.0),
-            flags: AtomicU16::new(0),
-            event: AtomicU16::new(0),
-        }
-    }
-
-    fn lane(&self, suppression: Suppression) -> Lane<E> {
-        let words = Words {
-            entries: NonNull::from(&self.entries).cast(),
-            idx: NonNull::from(&self.idx),
-            flags: NonNull::from(&self.flags),
-            event: NonNull::from(&self.event),
-        };
-        // SAFETY: every user of the lane holds the `Arc` of both rings for as long as the lane lives.
-        unsafe { Lane::new(words, u16::try_from(SIZE).unwrap(), suppression) }
-    }
-}
-
-/// Both lanes.
-pub struct Rings {
-    available: Ring<Head>,
-    used: Ring<UsedElem>,
-    suppression: Suppression,
-}
-
-/// What ends a sleep, whether it comes before or after the sleep began.
-#[derive(Debug, Default)]
-pub struct Event {
-    signals: Mutex<Signals>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Signals {
-    signalled: bool,
-    /// A call descriptor that is watched has become readable, and still is.
-    called: bool,
-}
-
-impl Event {
-    pub fn signal(&self) {
-        self.signals.lock().unwrap().signalled = true;
-        self.changed.notify_one();
-    }
-
-    /// The call descriptor is readable, or somebody has read it: `epoll` looks again before it ends a sleep.
-    fn called(&self, readable: bool) {
-        self.signals.lock().unwrap().called = readable;
-        if readable {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Loom reports a sleep that nothing ends as a deadlock: a lost wake-up.
-    pub fn sleep(&self) {
-        let mut signals = self.signals.lock().unwrap();
-        while !(signals.signalled || signals.called) {
-            signals = self.changed.wait(signals).unwrap();
-        }
-        *signals = Signals::default();
-    }
-}
-
-/// The call descriptor: an eventfd, and where it ends sleeps.
-#[derive(Debug, Default)]
-pub struct CallFd {
-    inside: Mutex<Watched>,
-}
-
-#[derive(Debug, Default)]
-struct Watched {
-    signals: u64,
-    points: Vec<Arc<Point>>,
-}
-
-impl CallFd {
-    fn watched_by(&self, point: &Arc<Point>) {
-        let mut inside = self.inside.lock().unwrap();
-        point.event.called(inside.signals > 0);
-        inside.points.push(Arc::clone(point));
-    }
-
-    fn unwatched_by(&self, point: &Arc<Point>) {
-        let mut inside = self.inside.lock().unwrap();
-        inside.points.retain(|other| !Arc::ptr_eq(point, other));
-        point.event.called(false);
-    }
-}
-
-impl EventFd for CallFd {
-    fn read(&self) -> u64 {
-        let mut inside = self.inside.lock().unwrap();
-        if inside.signals > 0 {
-            inside
-                .points
-                .iter()
-                .for_each(|point| point.event.called(false));
-        }
-        std::mem::take(&mut inside.signals)
-    }
-
-    fn signal(&self, times: u64) {
-        let mut inside = self.inside.lock().unwrap();
-        inside.signals += times;
-        inside
-            .points
-            .iter()
-            .for_each(|point| point.event.called(true));
-    }
-}
-
-impl Wake for Event {
-    fn wake(self: Arc<Self>) {
-        self.signal();
-    }
-}
-
-/// A wait point: its flag is the real one. Calls end the sleep whether it is set or not.
-#[derive(Debug, Default)]
-pub struct Point {
-    flag: Flag,
-    event: Event,
-}
-
-impl Point {
-    /// Sleeps until the device calls.
-    pub fn hear(&self) {
-        self.event.sleep();
-    }
-}
-
-impl Wake for Point {
-    fn wake(self: Arc<Self>) {
-        ModelSleeper::wake(&self);
-    }
-}
-
-/// A handle on one.
-#[derive(Clone)]
-pub struct Handle(Arc<Point>);
-
-impl pollux_driver::model::Point for Handle {
-    fn wake(&self) {
-        ModelSleeper::wake(&self.0);
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-/// The sleep at it that calls end.
-pub struct ModelSleeper(Arc<Point>);
-
-impl CallSleeper for ModelSleeper {
-    type Handle = Arc<Point>;
-
-    fn handle(&self) -> Arc<Point> {
-        Arc::clone(&self.0)
-    }
-
-    fn arm(&mut self) {
-        self.0.flag.arm();
-    }
-
-    fn sleep(&mut self) {
-        self.0.event.sleep();
-        self.0.flag.disarm();
-    }
-
-    fn wake(handle: &Arc<Point>) {
-        if handle.flag.take() {
-            handle.event.signal();
-        }
-    }
-}
+use self::events::{CallFd, Event, Handle, ModelSleeper, Point};
+use self::ring::{Ring, Rings, SIZE, START};
 
 /// A request, as far as a shared queue knows it.
 #[derive(Clone, Debug)]
 pub struct Request(pub Arc<CompletionState>, Option<Arc<Point>>);
 
 impl Request {
-    pub fn new(completion: Completion) -> Self {
+    pub fn new(completion: CompletionMode) -> Self {
         Self(Arc::new(CompletionState::new(completion)), None)
     }
 }
 
 impl Owner for Request {
-    fn completion(&self) -> Completion {
+    fn completion(&self) -> CompletionMode {
         self.0.completion()
     }
 
@@ -560,7 +367,7 @@ impl Channel {
     }
 
     /// A request of its, in flight.
-    pub fn flying(&self, completion: Completion) -> Request {
+    pub fn flying(&self, completion: CompletionMode) -> Request {
         let mut request = Request::new(completion);
         request.1 = Some(Arc::clone(&self.point));
         self.board.submit_all(|ends, policy| {

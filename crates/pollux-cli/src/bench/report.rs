@@ -91,7 +91,7 @@ pub const PERCENTILES: [f64; 17] = [
 pub mod tests {
     use clap::Parser;
     use pollux::disk::Geometry;
-    use pollux::driver::Completion;
+    use pollux::driver::CompletionMode;
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -102,7 +102,7 @@ pub mod tests {
         for _ in 0..1000 {
             outcome
                 .latencies
-                .ended(Direction::Read, Completion::Polled, 20_000);
+                .ended(Direction::Read, CompletionMode::Polled, 20_000);
         }
         outcome.elapsed = Duration::from_secs(2);
         outcome.client.total = Duration::from_millis(2);
@@ -119,10 +119,10 @@ pub mod tests {
         let mut outcome = of_a_run();
         outcome
             .latencies
-            .ended(Direction::Read, Completion::Call, 90_000);
+            .ended(Direction::Read, CompletionMode::Call, 90_000);
         outcome
             .latencies
-            .ended(Direction::Write, Completion::Call, 80_000);
+            .ended(Direction::Write, CompletionMode::Call, 80_000);
         outcome
     }
 

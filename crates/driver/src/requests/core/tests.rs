@@ -8,7 +8,7 @@ use pollux_ring::PeerFault;
 
 use crate::common::Served;
 use crate::device::rings::Rings;
-use crate::{Channel, Completion, Driver, Hybrid, Lost, Options, Waiter, Waiting};
+use crate::{Channel, CompletionMode, Driver, Hybrid, Lost, Options, Waiter, Waiting};
 
 /// A disk that has taken requests and answers none of them.
 fn silent() -> Served {
@@ -49,7 +49,7 @@ fn flush(channel: &mut Channel, ticket: u64) {
     let ticket = Ticket(ticket);
     let request = Request { ticket, op: FLUSH };
     assert_eq!(
-        channel.queue_as(request, Completion::Polled),
+        channel.queue_as(request, CompletionMode::Polled),
         Queued::Pending
     );
     channel.submit();
@@ -112,7 +112,7 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
             for _ in 0..10 {
                 scope.spawn(|| {
                     // What came back before the nonsense has an answer: that nothing was written to it.
-                    let flushed = queue.flush(Completion::Call).wait();
+                    let flushed = queue.flush(CompletionMode::Call).wait();
                     assert!(flushed.is_err());
                 });
             }
@@ -132,7 +132,7 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
         );
         assert_eq!(
             queue
-                .flush(Completion::Polled)
+                .flush(CompletionMode::Polled)
                 .wait()
                 .map_err(Failure::from),
             Err(Failure::Lost),
