@@ -29,7 +29,7 @@ fn a_file_with_holes_is_no_measure_of_its_storage() {
 
 #[test]
 fn what_cannot_be_done_is_refused_by_name() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["--socket", "/nowhere/disk.sock"], "/nowhere/disk.sock"),
         (&["--disk", "mem:size=1M"], "--disk"),
         (&["--disk", "memory:size=1M", "--size", "2M"], "--size"),
@@ -37,6 +37,11 @@ fn what_cannot_be_done_is_refused_by_name() {
         (&["--disk", "memory:size=1M", "--bs", "2m"], "--bs"),
         (&["--disk", "memory:size=1M", "--iodepth", "0"], "--iodepth"),
         (&["--disk", "memory:size=1M", "--cpus", "x"], "--cpus"),
+        (
+            &["--disk", "memory:size=1M", "--output", "/nowhere/report"],
+            "--output /nowhere/report",
+        ),
+        (&["--disk", "memory:size=1M", "--direct=1"], "cache=none"),
         (&["--disk", "memory:size=1M", "--cpus", "4000"], "--cpus"),
         (
             &["--disk", "memory:size=1M", "--kick-lock", "held"],

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use pollux_tests::server::pollux_binary;
 use serde_json::Value;
 
-use super::{MEMORY, count, json, number};
+use super::{MEMORY, bench, count, json, number};
 
 #[test]
 fn a_verified_run_reports_in_fios_layout() {
@@ -35,6 +35,26 @@ fn a_verified_run_reports_in_fios_layout() {
     assert!(count(&pollux["polls"]) > 0, "{pollux}");
     assert!(number(&pollux["cpu_us_per_io"]["client"]) > 0.0, "{pollux}");
     assert!(number(&pollux["cpu_us_per_io"]["server"]) > 0.0, "{pollux}");
+}
+
+/// `fio --filename=disk.img --rw=randread --runtime=1 --output=report`, in the same words.
+#[test]
+fn a_file_is_measured_in_fios_words() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("disk.img"), vec![1; 1 << 20]).unwrap();
+    let options = [
+        format!("--filename={}", at("disk.img").display()),
+        format!("--output={}", at("report").display()),
+        "--direct=0".to_owned(),
+        "--rw=randread".to_owned(),
+        "--runtime=200ms".to_owned(),
+    ];
+    let output = bench(&options.each_ref().map(String::as_str));
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let report = std::fs::read_to_string(at("report")).unwrap();
+    assert!(report.starts_with("randread of 4K at a time"), "{report}");
 }
 
 /// What a terminal of 80 columns gets to see, the control sequences included.

@@ -3,15 +3,7 @@
 use clap::Arg;
 
 /// They are refused with what to say instead, as the nearest name here may do something else.
-const OTHERS: [(&str, &str); 12] = [
-    (
-        "filename",
-        "give --disk file:path=FILE, or the --socket of a running server",
-    ),
-    (
-        "direct",
-        "give it to the disk: --disk file:path=FILE,cache=none",
-    ),
+const OTHERS: [(&str, &str); 9] = [
     (
         "buffered",
         "give it to the disk: --disk file:path=FILE,cache=writeback",
@@ -22,7 +14,6 @@ const OTHERS: [(&str, &str); 12] = [
     ),
     ("hipri", "give --completion polled, or --hipri-percent N"),
     ("rate", "give requests a second: --rate-iops N"),
-    ("output", "redirect standard output instead"),
     ("ramp_time", "measuring begins at once; leave it out"),
     ("fsync", "no flushes are measured; leave it out"),
     ("name", "a run has no name; leave it out"),

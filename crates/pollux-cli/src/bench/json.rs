@@ -58,7 +58,7 @@ fn options(report: &Report<'_>) -> Value {
         "socket",
         args.socket.as_ref().map(|path| path.display().to_string()),
     );
-    put("disk", args.disk.clone());
+    put("disk", args.spec().ok().flatten());
     put("rw", Some(name(args.rw)));
     put("rwmixread", Some(plan.reads.to_string()));
     put("bs", Some(args.bs.to_string()));

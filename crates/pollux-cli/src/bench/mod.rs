@@ -18,7 +18,9 @@ mod table;
 mod target;
 mod units;
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,6 +44,7 @@ type Error = Box<dyn std::error::Error>;
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
     // SIGUSR1 may come early: it is sent to all processes of this program for their counters.
     let signals = Signals::new([SIGUSR1])?;
+    let mut output = output(args.output.as_deref())?;
     let cpus = args.process.cpu_list()?;
     let mut of_the_server = cpus.clone();
     of_the_server.rotate_left(usize::from(args.numjobs) % cpus.len().max(1));
@@ -67,14 +70,25 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         outcome: &outcome,
     };
     match args.output_format {
-        Output::Normal => print!("{}", table::report(&report)),
-        Output::Json => println!("{:#}", json::report(&report)),
-    }
+        Output::Normal => write!(output, "{}", table::report(&report)),
+        Output::Json => writeln!(output, "{:#}", json::report(&report)),
+    }?;
     match (lost, outcome.error) {
         (_, None) => Ok(()),
         // Requests in flight have failed because of it.
         (Some(lost), Some(_)) => Err(lost.into()),
         (None, Some(error)) => Err(error.into()),
+    }
+}
+
+/// Where the report goes: known before anything is measured.
+fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Error> {
+    let Some(path) = path else {
+        return Ok(Box::new(io::stdout()));
+    };
+    match File::create(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(format!("--output {}: {error}", path.display()).into()),
     }
 }
 
@@ -95,7 +109,7 @@ fn watch_signals(
                     let (ended, seconds) = (ended(&live), begun.elapsed().as_secs_f64());
                     // Its reader may be gone.
                     let _ = writeln!(
-                        std::io::stderr(),
+                        io::stderr(),
                         "{ended} requests have ended in {seconds:.1} s"
                     );
                 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux::disk::spec::Size;
 
@@ -36,7 +37,7 @@ SIGUSR1 prints how many requests have ended.";
 #[command(mut_args(fio::underscored))]
 #[command(args(fio::options()))]
 #[group(skip)]
-#[command(group(ArgGroup::new("target").required(true).args(["socket", "disk"])))]
+#[command(group(ArgGroup::new("target").required(true).args(["socket", "disk", "filename"])))]
 pub struct BenchArgs {
     /// Drive the server that listens on this unix socket; --rw of a kind that writes DESTROYS what is
     /// on its disk
@@ -47,6 +48,21 @@ pub struct BenchArgs {
     /// SPEC see `pollux serve --help`
     #[arg(long, value_name = "SPEC", help_heading = "Which disk")]
     pub disk: Option<String>,
+
+    /// fio's words for --disk file:path=FILE
+    #[arg(long, value_name = "FILE", help_heading = "Which disk")]
+    pub filename: Option<String>,
+
+    /// fio's words for cache=none of --filename: past the page cache
+    #[arg(
+        long,
+        value_name = "0|1",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = BoolishValueParser::new(),
+        help_heading = "Which disk"
+    )]
+    pub direct: Option<bool>,
 
     /// Which legs of a disk made of disks its server polls
     #[arg(
@@ -143,8 +159,33 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
     pub output_format: Output,
 
+    /// Write it to this file instead
+    #[arg(long, value_name = "FILE", help_heading = "What it says")]
+    pub output: Option<PathBuf>,
+
     #[command(flatten)]
     pub process: ProcessArgs,
+}
+
+impl BenchArgs {
+    /// The disk that is served from inside, in words of `--disk`.
+    pub fn spec(&self) -> Result<Option<String>, &'static str> {
+        let Some(file) = &self.filename else {
+            return match self.direct {
+                None => Ok(self.disk.clone()),
+                Some(_) => Err(
+                    "--direct is for --filename; give it to the disk: --disk file:path=FILE,cache=none",
+                ),
+            };
+        };
+        let path = file.replace(',', ",,");
+        let cache = if self.direct == Some(true) {
+            ",cache=none"
+        } else {
+            ""
+        };
+        Ok(Some(format!("file:path={path}{cache}")))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -30,7 +30,7 @@ impl Target {
     /// Connects to what `args` say. A server inside this process runs on `cpus`.
     pub fn open(args: &BenchArgs, cpus: &[usize]) -> Result<Self, Error> {
         let queues = if args.share_queue { 1 } else { args.numjobs };
-        let Some(spec) = &args.disk else {
+        let Some(spec) = args.spec()? else {
             refuse_server_options(args)?;
             let socket = args.socket.as_deref();
             let socket = socket.ok_or("give --socket PATH or --disk SPEC")?;
@@ -40,7 +40,7 @@ impl Target {
                 inside: None,
             });
         };
-        let inside = Inside::start(spec, args, queues, cpus)?;
+        let inside = Inside::start(&spec, args, queues, cpus)?;
         Ok(Self {
             driver: connect(inside.socket(), queues, args)?,
             inside: Some(inside),

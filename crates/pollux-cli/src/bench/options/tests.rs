@@ -62,10 +62,9 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--disk d --runtime 5x", "the units of time are"),
         ("--disk d --runtime 1m30s", "a time has one unit"),
         ("--disk d --runtime 0.2", "a time is a whole number"),
-        ("--disk d --direct", "cache=none"),
-        ("--disk d --direct=1", "cache=none"),
+        ("--disk d --filename f", "cannot be used with"),
+        ("--filename f --direct=2", "--direct"),
         ("--disk d --ioengine libaio", "engine=io_uring"),
-        ("--disk d --output x", "redirect standard output"),
         ("--disk d --ramp_time 1", "leave it out"),
         ("--disk d --time_based=0", "--time_based"),
         ("--disk d --rw trim", "--rw"),
@@ -107,6 +106,24 @@ fn what_fio_says_in_other_words_is_understood() {
     assert_eq!(args.hipri_percent, Some(5));
     assert_eq!(args.process.poll_max_us, Some(9));
     assert_eq!(parse("--disk d --rw readwrite").unwrap().rw, Rw::Readwrite);
+}
+
+#[test]
+fn a_file_in_fios_words_is_a_disk_in_ours() {
+    let spec = |line: &str| parse(line).unwrap().spec();
+    for (line, disk) in [
+        ("--filename a,b", "file:path=a,,b"),
+        ("--filename=f --direct=0", "file:path=f"),
+        ("--filename=f --direct=1", "file:path=f,cache=none"),
+        ("--filename f --direct --rw rw", "file:path=f,cache=none"),
+        ("--disk null:size=1G", "null:size=1G"),
+    ] {
+        assert_eq!(spec(line).unwrap().as_deref(), Some(disk), "{line}");
+    }
+    assert_eq!(spec("--socket s"), Ok(None));
+    for line in ["--disk d --direct=1", "--socket s --direct"] {
+        assert!(spec(line).unwrap_err().contains("cache=none"), "{line}");
+    }
 }
 
 #[test]
