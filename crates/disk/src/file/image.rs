@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use pollux_memory::Spans;
 
-use super::channel::Job;
+use super::job::Job;
 use super::sync::{Joined, Settle, Waiter};
 use super::system::{Sight, sight};
 use super::{File, Settings, Shared};
