@@ -23,6 +23,9 @@ pub struct Options {
     pub block_size: Option<u32>,
     /// Which legs of a stacked disk the owners of its channels poll.
     pub poll_scope: PollScope,
+    /// The folders in which files and devices have to be, those too that images name; `None`: anywhere. Their paths have
+    /// no links.
+    pub within: Option<&'static [PathBuf]>,
 }
 
 /// Why a disk cannot be opened.
@@ -33,6 +36,12 @@ pub enum OpenError {
     /// There is nothing of that name.
     #[error("{path} does not exist; {}", missing_remedy(.path))]
     Missing { path: PathBuf },
+    /// It lies in none of the folders that are for disks.
+    #[error(
+        "{path} is {real}, outside of the folders for disks; put it into one of them, or name {} as well (`--disk-folder`)",
+        .real.parent().unwrap_or(.real).display()
+    )]
+    Outside { path: PathBuf, real: PathBuf },
     /// It can hold no disk.
     #[error("{path} is {what}; a disk is a regular file or a block device")]
     NotADisk { path: PathBuf, what: &'static str },
@@ -238,6 +247,13 @@ impl Options {
     #[must_use]
     pub fn poll_scope(mut self, scope: PollScope) -> Self {
         self.poll_scope = scope;
+        self
+    }
+
+    /// These with this [`within`](#structfield.within).
+    #[must_use]
+    pub fn within(mut self, folders: &'static [PathBuf]) -> Self {
+        self.within = Some(folders);
         self
     }
 

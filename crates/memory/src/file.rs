@@ -50,13 +50,26 @@ pub fn is_locked_by_others(file: impl AsFd, byte: u32) -> Result<bool, Errno> {
     Ok(i32::from(answer.l_type) != libc::F_UNLCK)
 }
 
+/// Is `byte` of `file` locked through its own open file description, and no other: by this process, or by another one that
+/// has a duplicate of the descriptor?
+///
+/// # Errors
+///
+/// As [`lock_shared`].
+pub fn is_locked_through(file: impl AsFd, byte: u32) -> Result<bool, Errno> {
+    // Locks of a process collide with those of every open file description.
+    let mut answer = wish(libc::F_WRLCK, byte..=byte);
+    fcntl(file.as_fd(), libc::F_GETLK, &mut answer)?;
+    Ok(i32::from(answer.l_type) != libc::F_UNLCK && !is_locked_by_others(file, byte)?)
+}
+
 fn wish(kind: libc::c_int, bytes: RangeInclusive<u32>) -> libc::flock64 {
     libc::flock64 {
         l_type: libc::c_short::try_from(kind).expect("lock types are small"),
         l_whence: libc::c_short::try_from(libc::SEEK_SET).expect("it is 0"),
         l_start: (*bytes.start()).into(),
         l_len: i64::from(*bytes.end()) - i64::from(*bytes.start()) + 1,
-        // Asked for by this kind of lock, which belongs to no process.
+        // Asked for by locks that belong to no process; the others are only asked about.
         l_pid: 0,
     }
 }
@@ -67,7 +80,7 @@ fn fcntl(
     lock: &mut libc::flock64,
 ) -> Result<(), Errno> {
     loop {
-        // SAFETY: the descriptor is open while it is borrowed, and both commands take a `flock64`,
+        // SAFETY: the descriptor is open while it is borrowed, and all these commands take a `flock64`,
         // which is ours alone until the call returns.
         let failed = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut *lock) } != 0;
         match failed.then(crate::io::last_error) {
@@ -110,6 +123,9 @@ mod tests {
         assert_eq!(is_locked_by_others(&other, 101), Ok(true));
         assert_eq!(is_locked_by_others(&other, 102), Ok(false));
         let duplicate = one.try_clone().unwrap();
+        assert_eq!(is_locked_through(&duplicate, 101), Ok(true));
+        assert_eq!(is_locked_through(&other, 101), Ok(false), "by another");
+        assert_eq!(is_locked_through(&one, 102), Ok(false), "by none");
         drop(one);
         assert_eq!(is_locked_by_others(&other, 101), Ok(true));
         unlock(&duplicate, 101..=101).unwrap();

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use crate::file::may_append;
 use crate::{Failure, Op};
 
 /// How much of what is written the log shows.
@@ -17,8 +18,15 @@ pub struct Log(File);
 
 impl Log {
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
-        Ok(Self(file))
+        // What locks a file together with others has to be able to read it.
+        let mut options = OpenOptions::new();
+        let file = options.read(true).append(true).create(true).open(path)?;
+        if may_append(&file)? {
+            Ok(Self(file))
+        } else {
+            let why = "it is an image that a disk is in; name another file";
+            Err(io::Error::other(why))
+        }
     }
 
     /// Appends a line about `op`. What cannot be logged is not done.

@@ -28,7 +28,7 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_memory::file::{is_locked_by_others, lock_shared, unlock};
+use pollux_memory::file::{is_locked_by_others, is_locked_through, lock_shared, unlock};
 use rustix::io::Errno;
 use tracing::warn;
 
@@ -60,7 +60,7 @@ pub struct Lock(File);
 impl Lock {
     /// Locks `file`, which was opened at `path`, for such access. Where the file system has no such
     /// locks, that is said and the image used unprotected. A lock that belongs to no process is waited for
-    /// as long as `patience`. Nothing stays locked where this fails.
+    /// as long as `patience`. Nothing stays locked where this fails, but for what was.
     ///
     /// # Errors
     ///
@@ -76,14 +76,18 @@ impl Lock {
             path: path.to_owned(),
             source,
         };
+        let in_use = |Claimed { conflict, holder }| OpenError::InUse {
+            path: path.to_owned(),
+            access,
+            conflict,
+            holder,
+        };
+        // First, as the locks are shared then: those that were taken here would be let go for both users.
+        if let Some(claimed) = claimed_through(file) {
+            return Err(in_use(claimed));
+        }
         let refused = match claim(file, access, patience) {
-            Ok(None) => None,
-            Ok(Some(Claimed { conflict, holder })) => Some(OpenError::InUse {
-                path: path.to_owned(),
-                access,
-                conflict,
-                holder,
-            }),
+            Ok(claimed) => claimed.map(in_use),
             Err(error) if has_no_locks(error) => {
                 warn!(
                     path = %path.display(), %error,
@@ -136,6 +140,32 @@ pub fn open_busy(
             Err(Errno::BUSY) if started.elapsed() < LETS_GO => thread::sleep(LOOK_EVERY),
             opened => return Ok(opened),
         }
+    }
+}
+
+/// The open file itself is in use: a descriptor of it was passed twice, or its owner has locked it. Of what others only
+/// read as well, that cannot be known.
+fn claimed_through(file: &File) -> Option<Claimed> {
+    let bytes = [DOES + READ, DOES + WRITE, FORBIDS + WRITE, FORBIDS + RESIZE];
+    let byte = bytes
+        .into_iter()
+        .find(|&byte| is_locked_through(file, byte) == Ok(true))?;
+    Some(Claimed {
+        conflict: Conflict::Shares,
+        holder: holder(file, byte),
+    })
+}
+
+/// Says that `file` is written, beside others that write it, for as long as it is open: a log. May it be? Where the file
+/// system has no locks, it may.
+pub fn may_append(file: &File) -> Result<bool, Errno> {
+    let byte = DOES + WRITE;
+    let forbidden =
+        lock_shared(file, byte..=byte).and_then(|()| is_locked_by_others(file, FORBIDS + WRITE));
+    match forbidden {
+        Err(error) if has_no_locks(error) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        forbidden => Ok(!forbidden?),
     }
 }
 
@@ -254,6 +284,8 @@ pub enum Conflict {
     Resizes,
     /// The other lets no one do what we want to do.
     Forbids,
+    /// The other uses this very open file, of which a descriptor was passed.
+    Shares,
 }
 
 impl Conflict {
@@ -272,6 +304,7 @@ impl Conflict {
             (Self::Resizes, _) => "is changing its size",
             (Self::Forbids, Access::ReadWrite) => "has it open and lets no other program write it",
             (Self::Forbids, Access::ReadOnly) => "has it open for itself alone",
+            (Self::Shares, _) => "has locked it through the very descriptor that was passed",
         }
     }
 
@@ -286,6 +319,9 @@ impl Conflict {
             }
             (Self::Forbids, Access::ReadWrite) => "end that first, or open the disk read-only",
             (Self::Forbids, Access::ReadOnly) => "end that first",
+            (Self::Shares, _) => {
+                "end that first, or, where both only read it, open it once more and pass that"
+            }
         }
     }
 }

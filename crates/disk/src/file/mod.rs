@@ -45,6 +45,7 @@ use crate::{
 pub(crate) use backing::fill;
 pub(crate) use bounce::Buffer;
 pub(crate) use image::Raw;
+pub(crate) use lock::may_append;
 pub use lock::{Conflict, Holder};
 pub(crate) use open::{size, whole_blocks};
 pub(crate) use pool::Pool;

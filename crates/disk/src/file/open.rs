@@ -3,7 +3,7 @@
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
@@ -29,6 +29,9 @@ const MAX_WRITE_ZEROES: u64 = 128 << 20;
 /// Opens what lies at `path`.
 pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing, OpenError> {
     let cache = settings.cache;
+    if let Some(folders) = options.within {
+        check(path, folders)?;
+    }
     let looked =
         fs::metadata(path).map_err(|error| refused(path, cache, options.access(), error))?;
     // Before it is opened, as opening a pipe would wait for its other end.
@@ -41,6 +44,17 @@ pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing
     };
     let file = opened.map_err(|error| refused(path, cache, options.access(), error.into()))?;
     backing(file, path, settings, options)
+}
+
+/// Is `path` in one of these folders, wherever links lead? What is not there says so when it is opened.
+fn check(path: &Path, folders: &[PathBuf]) -> Result<(), OpenError> {
+    match fs::canonicalize(path) {
+        Ok(real) if !folders.iter().any(|folder| real.starts_with(folder)) => {
+            let path = path.to_owned();
+            Err(OpenError::Outside { path, real })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes a file that is open already, and is called `path`.

@@ -236,6 +236,24 @@ impl Spec {
         })
     }
 
+    /// It, and all that it is made of: what is opened with it, but for what images name.
+    #[must_use]
+    pub fn parts(&self) -> Vec<&Self> {
+        let below: &[Self] = match self {
+            Self::Fault { on, .. } => std::slice::from_ref(&**on),
+            Self::Linear { legs } | Self::Striped { legs, .. } => legs,
+            Self::Table(table) => &table.legs,
+            Self::Null { .. }
+            | Self::Memory { .. }
+            | Self::File { .. }
+            | Self::Qcow2 { .. }
+            | Self::VhostUser(_)
+            | Self::Rbd(_) => &[],
+        };
+        let below = below.iter().flat_map(Self::parts);
+        std::iter::once(self).chain(below).collect()
+    }
+
     fn stacked(&self, stack: Result<Stack, StackError>) -> Result<Arc<dyn Disk>, OpenError> {
         let stack = stack.map_err(|source| OpenError::Stack {
             spec: self.to_string(),

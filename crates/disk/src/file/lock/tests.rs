@@ -113,6 +113,47 @@ fn what_is_refused_leaves_nothing_locked() {
     }
 }
 
+/// Its locks are shared: taken twice, they would be let go for both by the first that goes.
+#[test]
+fn an_open_file_that_is_in_use_is_not_taken_once_more() {
+    let image = image();
+    for access in [WE_WRITE, WE_READ] {
+        let options = Options {
+            read_only: access == WE_READ,
+            ..Options::default()
+        };
+        let opened = File::options().read(true).write(true).open(image.path());
+        let file = opened.unwrap();
+        let adopt = || {
+            let file = file.try_clone().unwrap();
+            Disk::adopt(file, image.path(), Cache::Writeback, &options)
+        };
+        let first = adopt().unwrap();
+        let told = adopt().unwrap_err().to_string();
+        assert!(told.contains("the very descriptor"), "{told}");
+        let told = self::told(image.path(), WE_WRITE);
+        assert!(told.contains("is in use"), "still locked: {told}");
+        drop(first);
+        adopt().unwrap();
+    }
+}
+
+/// Two logs may be one file, and neither lies in an image, nor an image in one.
+#[test]
+fn what_is_appended_to_is_no_image() {
+    let image = image();
+    let append = || {
+        let mut options = File::options();
+        options.read(true).append(true).open(image.path()).unwrap()
+    };
+    let (one, other) = (append(), append());
+    assert_eq!((may_append(&one), may_append(&other)), (Ok(true), Ok(true)));
+    open(image.path(), WE_WRITE).unwrap_err();
+    drop((one, other));
+    let _disk = open(image.path(), WE_WRITE).unwrap();
+    assert_eq!(may_append(&append()), Ok(false));
+}
+
 #[test]
 fn a_lock_ends_when_it_is_dropped_although_the_open_file_lives_on() {
     let image = image();

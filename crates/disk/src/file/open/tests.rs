@@ -109,3 +109,29 @@ fn a_file_opened_read_only_promises_no_writes() {
     assert_eq!(geometry.access, Access::ReadOnly);
     assert_eq!((geometry.discard, geometry.write_zeroes), (None, None));
 }
+
+#[test]
+fn what_lies_outside_of_the_folders_is_not_opened_whatever_leads_there() {
+    let above = tempfile::tempdir().unwrap();
+    let above = above.path().canonicalize().unwrap();
+    let folder = above.join("images");
+    fs::create_dir(&folder).unwrap();
+    for image in ["secret", "images/disk.img"] {
+        fs::write(above.join(image), [7; 4096]).unwrap();
+    }
+    std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+    let folders = vec![folder].leak();
+    let options = Options::default().within(folders);
+    let opened = |path: &str| open(&above.join(path), Settings::default(), options);
+    opened("images/disk.img").unwrap();
+    for outside in ["secret", "images/link", "images/../secret"] {
+        let told = opened(outside).unwrap_err();
+        assert!(matches!(told, OpenError::Outside { .. }), "{told}");
+        assert!(
+            told.to_string().contains("outside of the folders"),
+            "{told}"
+        );
+    }
+    let told = opened("images/none").unwrap_err();
+    assert!(matches!(told, OpenError::Missing { .. }), "{told}");
+}
