@@ -28,6 +28,9 @@ pub struct Observation {
     generation: AtomicU32,
     queues: u16,
     wanted: Mutex<Wanted>,
+    /// Traces that were thrown away, while queues may hold them: a worker that let go of the last of one would give back
+    /// megabytes of memory in the middle of its turn.
+    thrown_away: Mutex<Vec<Arc<Trace>>>,
 }
 
 /// What is to be noted.
@@ -46,6 +49,7 @@ impl Observation {
             generation: AtomicU32::new(0),
             queues,
             wanted: Mutex::default(),
+            thrown_away: Mutex::default(),
         }
     }
 
@@ -90,17 +94,28 @@ impl Observation {
     /// The trace that was started last, whether it has ended or not.
     #[must_use]
     pub fn trace(&self) -> Option<Arc<Trace>> {
+        self.forget(None);
         self.wanted().trace.clone()
     }
 
-    /// Ends the trace and throws it away. A queue holds its memory until its next request.
+    /// Ends the trace and throws it away. Its memory is given back at once, or, as a queue holds it until its next request,
+    /// when a trace is asked for after that.
     pub fn drop_trace(&self) {
         self.set_trace(None);
     }
 
     fn set_trace(&self, trace: Option<Arc<Trace>>) {
-        self.wanted().trace = trace;
+        let last = std::mem::replace(&mut self.wanted().trace, trace);
         self.generation.fetch_add(1, Ordering::Release);
+        self.forget(last);
+    }
+
+    /// Gives back what no queue holds.
+    fn forget(&self, trace: Option<Arc<Trace>>) {
+        let thrown_away = self.thrown_away.lock();
+        let mut thrown_away = thrown_away.unwrap_or_else(PoisonError::into_inner);
+        thrown_away.extend(trace);
+        thrown_away.retain(|trace| Arc::strong_count(trace) > 1);
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {

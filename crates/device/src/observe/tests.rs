@@ -113,3 +113,16 @@ fn records_are_whole_while_others_are_written() {
     });
     assert_eq!((trace.records().len(), trace.kept()), (8, 8));
 }
+
+#[test]
+fn a_trace_that_was_thrown_away_is_not_given_back_by_a_queue() {
+    let observation = Arc::new(Observation::of(1));
+    let mut observer = Observer::new(Arc::clone(&observation), 0, 4);
+    let trace = Arc::downgrade(&observation.start_trace(Duration::from_secs(3600), 3));
+    serve(&mut observer, 0);
+    observation.drop_trace();
+    serve(&mut observer, 0);
+    assert!(trace.upgrade().is_some(), "the queue let go of the last");
+    assert!(observation.trace().is_none());
+    assert!(trace.upgrade().is_none());
+}
