@@ -48,6 +48,7 @@ put 644 "$dist/pollux@.service" "$prefix/lib/systemd/system/pollux@.service"
 put 644 "$dist/pollux@.socket" "$prefix/lib/systemd/system/pollux@.socket"
 put 644 "$dist/pollux.sysusers" "$prefix/lib/sysusers.d/pollux.conf"
 put 644 "$dist/pollux.toml" "$prefix/share/doc/pollux/example.toml"
+put 644 "$dist/grafana-pollux.json" "$prefix/share/pollux/grafana-pollux.json"
 put 755 "$dist/pollux-vhost-user-blk" "$prefix/libexec/pollux-vhost-user-blk"
 # Here QEMU's management software looks whatever the prefix is.
 put 644 "$dist/50-pollux.json" "$sysconf/qemu/vhost-user/50-pollux.json"

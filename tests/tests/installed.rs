@@ -79,6 +79,10 @@ fn what_is_installed_names_what_is_installed() {
     let capabilities: serde_json::Value = serde_json::from_slice(&capabilities.stdout).unwrap();
     assert_eq!(capabilities["type"], "block");
 
+    let dashboard = fs::read(prefix.join("share/pollux/grafana-pollux.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
+    assert!(dashboard["panels"].is_array(), "{dashboard}");
+
     for page in ["pollux.1", "pollux-serve.1", "pollux-bench.1"] {
         let text = fs::read_to_string(prefix.join("share/man/man1").join(page)).unwrap();
         assert!(text.contains(".TH"), "{page}: {text}");
