@@ -1,8 +1,9 @@
 //! The control socket and the thread that answers on it.
 //!
 //! A connection carries one request and has a few seconds, however slow its client is; only one that listens to events
-//! stays. So many are open at once; one more closes the oldest, so clients that say nothing keep no others away. What
-//! clients may make us keep is thereby bounded.
+//! stays. So many are open at once; one more closes the oldest, so clients that say nothing keep no others away. The
+//! same holds for those that listen, and for those that are told something large. What clients may make us keep is thereby
+//! bounded.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,8 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,6 +47,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_CONNECTIONS: usize = 32;
 /// How many of them may stay, to listen to events.
 const MOST_LISTENERS: usize = 8;
+/// How many of them may be told something large, as a trace of up to 40 MB.
+const MOST_LARGE: usize = 2;
+/// What is more than this is large, in bytes.
+const LARGE: u64 = 1 << 20;
 /// The longest head of a request, in bytes.
 const LONGEST_HEAD: usize = 16 << 10;
 /// The longest body, in bytes.
@@ -191,18 +195,56 @@ fn serve(
     })
 }
 
+/// What is known of a connection once it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    /// Its answer is large: a trace.
+    Large,
+    /// It stays, as the client listens to events.
+    Stays,
+}
+
 /// A connection that is open.
 struct Open {
     task: AbortHandle,
-    /// Does it stay, as the client listens to events?
-    stays: Arc<AtomicBool>,
+    sort: Arc<OnceLock<Sort>>,
+}
+
+/// The connections that are open, the oldest first.
+#[derive(Clone, Default)]
+struct AllOpen(Arc<Mutex<VecDeque<Open>>>);
+
+impl AllOpen {
+    fn all(&self) -> MutexGuard<'_, VecDeque<Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, connection: Open) {
+        let mut all = self.all();
+        all.retain(|connection| !connection.task.is_finished());
+        all.push_back(connection);
+        close_oldest(&mut all, None, MOST_CONNECTIONS);
+    }
+
+    /// The connection of this sort, which is one of them, is `sort`.
+    fn sort(&self, connection: &OnceLock<Sort>, sort: Sort) {
+        // It has one answer.
+        let _ = connection.set(sort);
+        let mut all = self.all();
+        all.retain(|connection| !connection.task.is_finished());
+        let most = match sort {
+            Sort::Large => MOST_LARGE,
+            Sort::Stays => MOST_LISTENERS,
+        };
+        close_oldest(&mut all, Some(sort), most);
+    }
 }
 
 impl Door {
     /// Takes the next client, and answers it in a task of its own.
-    async fn next(&self, state: Arc<State>) -> io::Result<Open> {
-        let stays = Arc::new(AtomicBool::new(false));
-        let staying = Arc::clone(&stays);
+    async fn next(&self, state: Arc<State>, open: AllOpen) -> io::Result<Open> {
+        let sort = Arc::new(OnceLock::new());
+        let its_sort = Arc::clone(&sort);
         let answered = match self {
             Self::Control(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -214,7 +256,8 @@ impl Door {
                         peer: &peer,
                         reach: Reach::Everything,
                         received,
-                        stays: &staying,
+                        sort: &its_sort,
+                        open,
                     };
                     converse(stream, asking, &state).await;
                 })
@@ -227,27 +270,24 @@ impl Door {
                         peer: &peer,
                         reach: Reach::Metrics,
                         received,
-                        stays: &staying,
+                        sort: &its_sort,
+                        open,
                     };
                     converse(stream, asking, &state).await;
                 })
             }
         };
         let task = answered.abort_handle();
-        Ok(Open { task, stays })
+        Ok(Open { task, sort })
     }
 }
 
 async fn accept(door: Door, state: Arc<State>) {
-    let mut open: VecDeque<Open> = VecDeque::new();
+    let open = AllOpen::default();
     loop {
-        match door.next(Arc::clone(&state)).await {
-            Ok(connection) => {
-                open.retain(|connection| !connection.task.is_finished());
-                open.push_back(connection);
-                close_oldest(&mut open, false, MOST_CONNECTIONS);
-                close_oldest(&mut open, true, MOST_LISTENERS);
-            }
+        match door.next(Arc::clone(&state), open.clone()).await {
+            // Its task has not begun.
+            Ok(connection) => open.add(connection),
             Err(error) => {
                 tracing::error!(%error, "cannot accept a control connection; trying again in a second");
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -256,9 +296,9 @@ async fn accept(door: Door, state: Arc<State>) {
     }
 }
 
-/// Of those that stay or do not, leaves `most` open.
-fn close_oldest(open: &mut VecDeque<Open>, stays: bool, most: usize) {
-    let kind = |connection: &Open| connection.stays.load(Ordering::Relaxed) == stays;
+/// Of those of this sort, leaves `most` open.
+fn close_oldest(open: &mut VecDeque<Open>, sort: Option<Sort>, most: usize) {
+    let kind = |connection: &Open| connection.sort.get().copied() == sort;
     if open.iter().filter(|connection| kind(connection)).count() > most
         && let Some(oldest) = open.iter().position(kind)
         && let Some(oldest) = open.remove(oldest)
@@ -272,7 +312,8 @@ struct Asking<'a, P> {
     peer: &'a P,
     reach: Reach,
     received: Received,
-    stays: &'a AtomicBool,
+    sort: &'a OnceLock<Sort>,
+    open: AllOpen,
 }
 
 /// Answers one request.
@@ -285,12 +326,14 @@ where
     let service = service_fn(|request| respond(request, &asking, state));
     let connection = http1::Builder::new()
         .keep_alive(false)
+        // A large answer is not copied once more.
+        .writev(true)
         .max_buf_size(LONGEST_HEAD)
         .max_headers(MOST_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = match tokio::time::timeout(PATIENCE, connection.as_mut()).await {
-        Err(_) if asking.stays.load(Ordering::Relaxed) => connection.await,
+        Err(_) if asking.sort.get() == Some(&Sort::Stays) => connection.await,
         Err(_) => return tracing::debug!(?peer, "a control connection took too long"),
         Ok(ended) => ended,
     };
@@ -335,8 +378,11 @@ async fn respond<P: Debug>(
     }
     let request = Request::from_parts(head, ());
     let answer = changed.unwrap_or_else(|| routes::answer(state, *reach, &request));
-    let is_stream = answer.body().size_hint().exact().is_none();
-    asking.stays.store(is_stream, Ordering::Relaxed);
+    match answer.body().size_hint().exact() {
+        None => asking.open.sort(asking.sort, Sort::Stays),
+        Some(bytes) if bytes > LARGE => asking.open.sort(asking.sort, Sort::Large),
+        Some(_) => {}
+    }
     let status = answer.status().as_u16();
     tracing::debug!(?peer, %method, path, status, "control request");
     Ok(answer)

@@ -18,7 +18,7 @@ const SECONDS: u64 = 10;
 const MOST_SECONDS: u64 = 3600;
 /// How many are kept, if nothing is said: 3 MiB.
 const RECORDS: usize = 1 << 16;
-/// At most: 12 MiB, which are told in some 40 MB of JSON.
+/// At most: 12 MiB, which are told in some 40 MB of JSON. How many clients are told that at once, the server bounds.
 const MOST_RECORDS: usize = 1 << 18;
 
 /// Traces the requests of a disk from now on, and throws an earlier trace away.
@@ -132,16 +132,17 @@ fn trace(state: &State, name: &str) -> Result<std::sync::Arc<Trace>, Box<Problem
 /// Two lines for each request, as `blkparse` prints them by default: queued, and complete. What is a processor there is
 /// the queue.
 fn as_blkparse(trace: &Trace) -> String {
-    let mut events = Vec::new();
-    for traced in trace.records() {
-        let request = TracedRequest::from(&traced);
-        events.push((request.at_ns, 'Q', request.clone()));
-        events.push((request.at_ns.saturating_add(request.took_ns), 'C', request));
+    let records = trace.records();
+    let mut events = Vec::with_capacity(2 * records.len());
+    for traced in &records {
+        events.push((traced.found, 'Q', traced));
+        events.push((traced.found.saturating_add(traced.took), 'C', traced));
     }
-    events.sort_by_key(|(at, event, request)| (*at, *event == 'C', request.number));
+    events.sort_by_key(|(at, event, traced)| (*at, *event == 'C', traced.number));
     let mut text = String::new();
-    for ((at, event, request), line) in events.into_iter().zip(1..) {
-        let (seconds, rest) = (at / 1_000_000_000, at % 1_000_000_000);
+    for ((at, event, traced), line) in events.into_iter().zip(1..) {
+        let request = TracedRequest::from(traced);
+        let (seconds, rest) = (at.as_secs(), at.subsec_nanos());
         let (queue, sector) = (request.queue, request.sector);
         let does = match &*request.op {
             "read" => "R",
