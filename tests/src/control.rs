@@ -1,11 +1,14 @@
 //! A client of the control socket that knows nothing of HTTP but bytes, so that it can be a bad one.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
 
 /// How long an answer may take: it is there at once unless something is broken.
@@ -61,6 +64,24 @@ pub fn change(socket: &Path, method: &str, path: &str, body: &Value) -> io::Resu
         "{method} {path} HTTP/1.1\r\nHost: pollux\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     read(&say(socket, request.as_bytes())?)
+}
+
+/// The same, with a descriptor.
+pub fn pass(socket: &Path, path: &str, body: &Value, image: impl AsFd) -> io::Result<(u16, Value)> {
+    let stream = connect(socket)?;
+    let body = body.to_string();
+    let length = body.len();
+    let request =
+        format!("PUT {path} HTTP/1.1\r\nHost: pollux\r\nContent-Length: {length}\r\n\r\n{body}");
+    let images = [image.as_fd()];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut room);
+    beside.push(SendAncillaryMessage::ScmRights(&images));
+    let parts = [IoSlice::new(request.as_bytes())];
+    sendmsg(&stream, &parts, &mut beside, SendFlags::NOSIGNAL)?;
+    let mut answer = String::new();
+    (&stream).read_to_string(&mut answer)?;
+    read(&answer)
 }
 
 /// The body of an answer to `GET path` over TCP.

@@ -2,29 +2,40 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use blkio::ReqFlags;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::control::{ask, change};
+use crate::client::{Client, Queue, Shape};
+use crate::control::{ask, change, pass};
 use crate::process::Process;
 use crate::server::{Ready, Server, pollux_binary};
 
 /// A folder with a daemon in it: `images` is for disks, and beside it lie its control socket and the list of disks.
 pub struct Hot {
     above: TempDir,
+    sandbox: &'static str,
     server: Option<Server>,
 }
 
 impl Hot {
     /// A daemon without a disk.
     pub fn start() -> io::Result<Self> {
+        Self::start_within("require")
+    }
+
+    /// The same with `--sandbox LEVEL`.
+    pub fn start_within(sandbox: &'static str) -> io::Result<Self> {
         let above = TempDir::new()?;
         std::fs::create_dir(above.path().join("images"))?;
         let mut hot = Self {
             above,
+            sandbox,
             server: None,
         };
         hot.restart()?;
@@ -35,7 +46,7 @@ impl Hot {
     pub fn restart(&mut self) -> io::Result<()> {
         self.server = None;
         let mut command = Command::new(pollux_binary());
-        command.args(["serve", "--sandbox", "require", "--disk-folder"]);
+        command.args(["serve", "--sandbox", self.sandbox, "--disk-folder"]);
         command
             .arg(self.images())
             .arg("--control")
@@ -91,6 +102,13 @@ impl Hot {
         Ok(path)
     }
 
+    /// A socket on which no server answers, and the disk that would be served there.
+    pub fn silent(&self) -> io::Result<(UnixListener, String)> {
+        let socket = self.images().join("silent.sock");
+        let spec = format!("vhost-user:path={}", socket.display());
+        Ok((UnixListener::bind(socket)?, spec))
+    }
+
     /// `GET path`.
     pub fn get(&self, path: &str) -> io::Result<Value> {
         Ok(ask(&self.control(), "GET", path)?.1)
@@ -110,6 +128,16 @@ impl Hot {
         change(&self.control(), "PUT", &format!("/v1/disks/{name}"), body)
     }
 
+    /// `PUT` of this body, with a descriptor.
+    pub fn pass(&self, name: &str, body: &Value, image: impl AsFd) -> io::Result<(u16, Value)> {
+        pass(&self.control(), &format!("/v1/disks/{name}"), body, image)
+    }
+
+    /// `PATCH` of this body.
+    pub fn patch(&self, name: &str, body: &Value) -> io::Result<(u16, Value)> {
+        change(&self.control(), "PATCH", &format!("/v1/disks/{name}"), body)
+    }
+
     /// Adds what `spec` says.
     pub fn add(&self, name: &str, spec: &str) -> io::Result<(u16, Value)> {
         self.put(name, &json!({ "disk": spec }))
@@ -124,6 +152,17 @@ impl Hot {
         )
     }
 
+    /// Starts the next one when the last one, which was told to end, has done so.
+    ///
+    /// # Panics
+    /// When it has not ended well.
+    pub fn restart_ended(&mut self) -> io::Result<()> {
+        let server = self.server.take().expect("it runs");
+        let (ended, said) = server.ended()?;
+        assert_eq!(ended.code(), Some(0), "{said}");
+        self.restart()
+    }
+
     /// Sends SIGTERM; all must end well.
     ///
     /// # Panics
@@ -136,5 +175,35 @@ impl Hot {
         for name in names {
             assert!(!self.socket(&name).exists(), "the socket of {name} is left");
         }
+    }
+}
+
+/// Writes a block full of `byte`, and reads it back.
+///
+/// # Panics
+/// When it is not what was written.
+pub fn write_and_read(client: &Client, queue: &mut Queue, byte: u8) {
+    let memory = client.memory(8192).expect("there is memory");
+    memory.fill(0..4096, byte);
+    queue.write(4096, &memory, 0..4096, 0, ReqFlags::FUA);
+    let written = queue.finish().expect("it ends");
+    written.expect("it is written");
+    queue.read(4096, &memory, 4096..8192, 0);
+    let read = queue.finish().expect("it ends");
+    read.expect("it is read");
+    let mut back = [0; 4096];
+    memory.get(4096, &mut back);
+    assert!(back.iter().all(|&read| read == byte));
+}
+
+/// Writes and reads on two queues.
+///
+/// # Panics
+/// When what is read is not what was written.
+pub fn use_it(socket: &Path) {
+    let used = Client::connect(socket, Shape::blocking(2, 64));
+    let (client, mut queues) = used.expect("it is served");
+    for (queue, byte) in queues.iter_mut().zip([0x5a, 0xa5]) {
+        write_and_read(&client, queue, byte);
     }
 }

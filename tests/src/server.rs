@@ -173,8 +173,13 @@ impl Server {
     }
 
     /// Sends `signal`, waits for the end, and returns the status and everything the server said.
-    pub fn end_by(mut self, signal: Signal) -> io::Result<(ExitStatus, String)> {
+    pub fn end_by(self, signal: Signal) -> io::Result<(ExitStatus, String)> {
         self.signal(signal)?;
+        self.ended()
+    }
+
+    /// Waits for the end, and returns the status and everything the server said.
+    pub fn ended(mut self) -> io::Result<(ExitStatus, String)> {
         let status = self.child.wait()?;
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the reader does not panic");

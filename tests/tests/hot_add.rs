@@ -5,17 +5,16 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use blkio::ReqFlags;
-use pollux_tests::client::{Client, Queue, Shape};
+use pollux_tests::client::{Client, Shape};
 use pollux_tests::control::{change, connect};
 use pollux_tests::frontend::{Driver, Plan, Status};
-use pollux_tests::hot::Hot;
+use pollux_tests::hot::{Hot, use_it, write_and_read};
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Server, pollux_binary};
 use pollux_tests::storage::{Medium, Storage};
@@ -26,25 +25,6 @@ const ONE_QUEUE: Plan = Plan {
     queues: 1,
     without: 0,
 };
-
-fn write_and_read(client: &Client, queue: &mut Queue, byte: u8) {
-    let memory = client.memory(8192).unwrap();
-    memory.fill(0..4096, byte);
-    queue.write(4096, &memory, 0..4096, 0, ReqFlags::FUA);
-    queue.finish().unwrap().unwrap();
-    queue.read(4096, &memory, 4096..8192, 0);
-    queue.finish().unwrap().unwrap();
-    let mut back = [0; 4096];
-    memory.get(4096, &mut back);
-    assert!(back.iter().all(|&read| read == byte));
-}
-
-fn use_it(socket: &Path) {
-    let (client, mut queues) = Client::connect(socket, Shape::blocking(2, 64)).unwrap();
-    for (queue, byte) in queues.iter_mut().zip([0x5a, 0xa5]) {
-        write_and_read(&client, queue, byte);
-    }
-}
 
 /// `pollux disk …`: its output if it succeeds, else what it complains of.
 fn disk_command(hot: &Hot, words: &[&str]) -> Result<String, String> {
@@ -385,6 +365,21 @@ fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
     hot.ends_well();
 }
 
+/// A client that is told of all that happens from now on.
+fn listen(hot: &Hot) -> BufReader<UnixStream> {
+    let mut stream = connect(&hot.control()).unwrap();
+    stream
+        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut events = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.contains(": events") {
+        events.read_line(&mut head).unwrap();
+    }
+    assert!(head.contains("text/event-stream"), "{head}");
+    events
+}
+
 /// The events that are told until one of the kind `last`.
 fn until(events: &mut impl BufRead, last: &str) -> Vec<Value> {
     let mut all = Vec::new();
@@ -410,28 +405,23 @@ fn until(events: &mut impl BufRead, last: &str) -> Vec<Value> {
 fn events_tell_what_happens_in_order() {
     let hot = Hot::start().unwrap();
     let image = hot.image("a.img", MIB).unwrap();
-    let mut stream = connect(&hot.control()).unwrap();
-    stream
-        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
-    let mut events = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.contains(": events") {
-        events.read_line(&mut head).unwrap();
-    }
-    assert!(head.contains("text/event-stream"), "{head}");
-
+    let mut events = listen(&hot);
     let spec = format!("file:path={}", image.display());
     assert_eq!(hot.add("a", &spec).unwrap().0, 201);
     let driver = Driver::connect(&hot.socket("a"), ONE_QUEUE).unwrap();
     let size = json!({ "bytes": 2 * MIB });
     change(&hot.control(), "POST", "/v1/disks/a/resize", &size).unwrap();
     let limits = json!({ "limits": { "iops_total": 7 } });
-    change(&hot.control(), "PATCH", "/v1/disks/a", &limits).unwrap();
+    // What changes no limit is told as none.
+    for patch in [&limits, &limits, &json!({ "latencies": true })] {
+        assert_eq!(hot.patch("a", patch).unwrap().0, 200);
+    }
+    let other = json!({ "disk": spec, "limits": { "iops_total": 8 }, "latencies": true });
+    assert_eq!(hot.put("a", &other).unwrap().0, 200);
     drop(driver);
     let mut told = until(&mut events, "disconnected");
     // A frontend that is no frontend.
-    std::os::unix::net::UnixStream::connect(hot.socket("a"))
+    UnixStream::connect(hot.socket("a"))
         .unwrap()
         .write_all(&[0xff; 64])
         .unwrap();
@@ -450,6 +440,7 @@ fn events_tell_what_happens_in_order() {
         "connected",
         "resized",
         "limited",
+        "limited",
         "disconnected",
         "connected",
         "removed",
@@ -462,10 +453,60 @@ fn events_tell_what_happens_in_order() {
         std::process::id()
     );
     assert_eq!(of("resized")["disk"]["bytes"], 2 * MIB);
-    assert_eq!(of("limited")["disk"]["limits"]["iops_total"], 7);
+    let last = told.iter().rfind(|event| event["event"] == "limited");
+    assert_eq!(last.unwrap()["disk"]["limits"]["iops_total"], 8);
     assert_eq!(of("removed")["disk"], Value::Null);
     assert!(!of("error")["message"].as_str().unwrap().is_empty());
     drop(events);
+    hot.ends_well();
+}
+
+/// Those of a group have the same limits, and one that could not be served again is removed like any other.
+#[test]
+fn events_tell_of_every_disk_that_a_change_concerns() {
+    let mut hot = Hot::start().unwrap();
+    let outside = hot.above().join("outside.img");
+    File::create(&outside).unwrap().set_len(MIB).unwrap();
+    let outside = outside.to_str().unwrap();
+    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
+    hot.restart().unwrap();
+    for name in ["a", "b"] {
+        let body = json!({ "disk": "memory:size=1M", "limit_group": "g" });
+        assert_eq!(hot.put(name, &body).unwrap().0, 201);
+    }
+    let mut events = listen(&hot);
+    let limits = json!({ "limits": { "iops_total": 7 } });
+    assert_eq!(hot.patch("b", &limits).unwrap().0, 200);
+    assert_eq!(hot.remove("passed", "").unwrap().0, 204);
+    let told = until(&mut events, "removed");
+    let told: Vec<_> = told
+        .iter()
+        .map(|event| {
+            (
+                event["event"].as_str().unwrap(),
+                event["name"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [("limited", "a"), ("limited", "b"), ("removed", "passed")]
+    );
+    hot.ends_well();
+}
+
+/// One more than may listen ends the oldest at once, although no other client comes.
+#[test]
+fn eight_clients_may_listen_to_events() {
+    let hot = Hot::start().unwrap();
+    let mut oldest = listen(&hot);
+    let others: Vec<_> = (0..8).map(|_| listen(&hot)).collect();
+    let mut line = String::new();
+    while oldest.read_line(&mut line).unwrap() > 0 {}
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    for mut events in others {
+        assert_eq!(until(&mut events, "added").len(), 1);
+    }
     hot.ends_well();
 }
 
@@ -510,12 +551,8 @@ fn slow_clients_and_slow_disks_hold_up_no_others() {
         })
         .collect();
     // A server that never answers.
-    let silent = UnixListener::bind(hot.images().join("silent.sock")).unwrap();
+    let (silent, spec) = hot.silent().unwrap();
     std::thread::scope(|scope| {
-        let spec = format!(
-            "vhost-user:path={}",
-            hot.images().join("silent.sock").display()
-        );
         let hot = &hot;
         let adding = scope.spawn(move || hot.add("slow", &spec));
         let (stuck, _) = silent.accept().unwrap();

@@ -317,24 +317,33 @@ fn what_a_thread_need_not_do_it_cannot() {
         ("read-the-image", Done, &["opener"]),
         ("make-a-file", Done, &["opener"]),
         ("remove-a-socket", Done, &["opener"]),
-        ("read-a-file", Refused, &["opener"]),
+        ("read-a-file", Refused, &["opener", "keeper"]),
         ("read-above", Refused, &["opener"]),
         ("read-through-a-link", Refused, &["opener"]),
-        ("move-a-file-out", Refused, &["opener"]),
+        ("move-a-file-out", Dies, &["opener"]),
         ("remove-another-file", Refused, &["opener"]),
-        ("run-a-program", Dies, &["opener"]),
-        ("start-a-process", Dies, &["opener"]),
-        ("talk-tcp", Dies, &["opener"]),
-        ("talk-udp", Dies, &["opener"]),
-        ("signal-the-parent", Dies, &["opener"]),
-        ("write-code", Dies, &["opener"]),
-        ("become-somebody", Dies, &["opener"]),
+        // An image could name the list of disks as its own part.
+        ("keep-the-list", Refused, &["opener", "session", "control"]),
+        ("run-a-program", Dies, &["opener", "keeper"]),
+        ("start-a-process", Dies, &["opener", "keeper"]),
+        ("talk-tcp", Dies, &["opener", "keeper"]),
+        ("talk-udp", Dies, &["opener", "keeper"]),
+        ("signal-the-parent", Dies, &["opener", "keeper"]),
+        ("write-code", Dies, &["opener", "keeper"]),
+        ("become-somebody", Dies, &["opener", "keeper"]),
+        // What keeps the list of these disks can do nothing else.
+        ("keep-the-list", Done, &["keeper"]),
+        ("read-the-image", Refused, &["keeper"]),
+        ("make-a-file", Refused, &["keeper"]),
+        ("move-a-file-out", Refused, &["keeper"]),
+        ("remove-a-socket", Dies, &["keeper"]),
     ];
     for (what, wanted, kinds) in table {
         for kind in *kinds {
             let above = TempDir::new().unwrap();
             let folder = above.path().join("sockets");
             fs::create_dir(&folder).unwrap();
+            fs::create_dir(above.path().join("list")).unwrap();
             for name in ["kept", "sockets/image", "sockets/socket"] {
                 fs::write(above.path().join(name), "precious").unwrap();
             }

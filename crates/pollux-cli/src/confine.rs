@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pollux::disk::Spec;
 use pollux::disk::file::Engine;
-use pollux_sandbox::{Needs, Plan};
+use pollux_sandbox::Plan;
 
 use crate::export::{Endpoint, absolute};
 
@@ -13,7 +13,9 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
     if let Endpoint::Path { path, .. } = endpoint {
         plan.removes_in.push(folder(path));
     }
-    add_disk(plan, spec);
+    for part in spec.parts() {
+        add_part(plan, part);
+    }
 }
 
 /// Adds what disks need that are added later, with their images and sockets in these `folders` and the list of them in the
@@ -28,21 +30,14 @@ pub fn add_later(plan: &mut Plan, folders: &[PathBuf], state: Option<&Path>) {
     plan.needs.driver = true;
 }
 
-/// What serving this disk needs.
-pub fn needs(spec: &Spec) -> Needs {
-    let mut plan = Plan::default();
-    add_disk(&mut plan, spec);
-    plan.needs
-}
-
 /// Adds what answering on a control socket needs: one at `path`, if it has one.
 pub fn add_control(plan: &mut Plan, path: Option<&Path>) {
     plan.removes_in.extend(path.map(folder));
     plan.needs.control = true;
 }
 
-fn add_disk(plan: &mut Plan, spec: &Spec) {
-    match spec {
+fn add_part(plan: &mut Plan, part: &Spec) {
+    match part {
         Spec::File { settings, .. } => {
             plan.needs.files = true;
             plan.needs.io_uring |= settings.engine != Engine::Threads;
@@ -60,21 +55,13 @@ fn add_disk(plan: &mut Plan, spec: &Spec) {
             plan.needs.cluster = true;
             plan.reads.extend(pollux::rbd::reads(disk));
         }
-        Spec::Fault { on, .. } => add_disk(plan, on),
-        Spec::Linear { legs } | Spec::Striped { legs, .. } => add_all(plan, legs),
-        Spec::Table(table) => add_all(plan, &table.legs),
         // Whatever is new here has to say what it needs, or is stopped by the first test of it.
         _ => {}
     }
 }
 
-fn add_all(plan: &mut Plan, legs: &[Spec]) {
-    for leg in legs {
-        add_disk(plan, leg);
-    }
-}
-
-fn folder(path: &Path) -> PathBuf {
+/// Where the file at `path` lies. Asks for the working directory, which serving does not.
+pub fn folder(path: &Path) -> PathBuf {
     let path = absolute(path);
     path.parent()
         .map_or_else(|| PathBuf::from("/"), Path::to_owned)
@@ -82,6 +69,8 @@ fn folder(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use pollux_sandbox::Needs;
+
     use super::*;
 
     fn plan(spec: &str) -> Plan {

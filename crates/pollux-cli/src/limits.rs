@@ -242,6 +242,12 @@ impl TryFrom<String> for LimitsOption {
 pub struct Groups(HashMap<String, Weak<Limiter>>);
 
 impl Groups {
+    /// Are there disks in this group, and limits of it?
+    pub fn is_limited(&self, group: Option<&str>) -> bool {
+        let limiter = group.and_then(|group| self.0.get(group)?.upgrade());
+        limiter.is_some_and(|limiter| !limiter.limits().is_empty())
+    }
+
     /// What a disk with these `limits` asks, in `group` or for itself.
     pub fn limiter(
         &mut self,
@@ -338,6 +344,8 @@ mod tests {
         let first = groups.limiter(Some("a"), limits("iops-total=5")).unwrap();
         let second = groups.limiter(Some("a"), Limits::default()).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
+        assert!(groups.is_limited(Some("a")));
+        assert!(!groups.is_limited(Some("b")) && !groups.is_limited(None));
         let own = groups.limiter(None, limits("iops-total=7")).unwrap();
         assert_eq!(
             (own.limits(), first.limits()),

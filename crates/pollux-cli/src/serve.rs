@@ -80,6 +80,16 @@ impl Wishes {
                     .into(),
             );
         }
+        if let (Some(folders), Some(state)) = (folders, &state)
+            && folders.hold(&confine::folder(state))
+        {
+            return Err(format!(
+                "--state {}: it lies in a folder for disks, and an image there could name it as a part of itself; choose a \
+                 folder outside of each --disk-folder",
+                state.display()
+            )
+            .into());
+        }
         Ok(Self {
             disks,
             process,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use libc::c_long;
 use pollux_threads::Kind;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, DriverPatience, Main, Opener, Pool, Session, Signals,
+    Cluster, Control, DriverControl, DriverPatience, Keeper, Main, Opener, Pool, Session, Signals,
     Watchdog, Worker,
 };
 
@@ -106,7 +106,7 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
         // An image that grows before it was used.
         Control => &[needs.images.then_some(Pool)],
         // The library's own are of the same kind.
-        Watchdog | Pool | DriverPatience | Cluster => &[],
+        Watchdog | Pool | DriverPatience | Keeper | Cluster => &[],
     };
     some.iter().copied().flatten().collect()
 }

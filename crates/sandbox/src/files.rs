@@ -3,7 +3,8 @@
 //! Images, sockets and devices are open by then, and what is open stays so. So no file at all can be opened,
 //! made or changed; all that is left is to remove the daemon's own sockets, and to connect to other daemons
 //! again. Anonymous pipes and memory lie outside of any folder, and are not restricted. One thread, which opens disks
-//! that are added later, reaches the folders that were named for that; those it starts do not.
+//! that are added later, reaches the folders that were named for that; those it starts do not. Another one keeps the list
+//! of these disks, and reaches the folder of that alone: what an image names would be opened there, too.
 
 use std::path::Path;
 
@@ -42,9 +43,19 @@ pub fn ruleset_of_opener(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
             | AccessFs::MakeSock;
         ruleset = allow(ruleset, folder, access)?;
     }
+    // What a device can do and what lies above it, and which process holds a lock.
+    for told in ["/sys/block", "/sys/dev/block", "/sys/devices"] {
+        let access = AccessFs::ReadFile | AccessFs::ReadDir;
+        ruleset = allow(ruleset, Path::new(told), access)?;
+    }
+    allow(ruleset, Path::new("/proc/locks"), AccessFs::ReadFile)
+}
+
+/// What `plan` leaves to the thread that keeps the list of disks.
+pub fn ruleset_of_keeper(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = nothing()?;
     if let Some(folder) = &plan.keeps_in {
-        let access = AccessFs::ReadFile
-            | AccessFs::ReadDir
+        let access = AccessFs::ReadDir
             | AccessFs::WriteFile
             // A process that was killed may have left a part of the next list.
             | AccessFs::Truncate
@@ -52,12 +63,7 @@ pub fn ruleset_of_opener(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
             | AccessFs::RemoveFile;
         ruleset = allow(ruleset, folder, access)?;
     }
-    // What a device can do and what lies above it, and which process holds a lock.
-    for told in ["/sys/block", "/sys/dev/block", "/sys/devices"] {
-        let access = AccessFs::ReadFile | AccessFs::ReadDir;
-        ruleset = allow(ruleset, Path::new(told), access)?;
-    }
-    allow(ruleset, Path::new("/proc/locks"), AccessFs::ReadFile)
+    Ok(ruleset)
 }
 
 fn nothing() -> Result<RulesetCreated, RulesetError> {

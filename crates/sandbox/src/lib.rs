@@ -63,7 +63,9 @@ struct Cage {
     /// For the threads of a cluster's library.
     of_cluster: RulesetCreated,
     /// For the thread that opens disks.
-    wider: RulesetCreated,
+    of_opener: RulesetCreated,
+    /// For the thread that keeps the list of them.
+    of_keeper: RulesetCreated,
     /// Empty where the kernel has no seccomp.
     filters: HashMap<Kind, BpfProgram>,
     refusing: Vec<BpfProgram>,
@@ -152,7 +154,8 @@ impl Cage {
         Ok(Self {
             ruleset: files::ruleset(plan)?,
             of_cluster: files::of_cluster(plan)?,
-            wider: files::ruleset_of_opener(plan)?,
+            of_opener: files::ruleset_of_opener(plan)?,
+            of_keeper: files::ruleset_of_keeper(plan)?,
             filters: filters?,
             refusing: filter::refusing()?,
             entered: AtomicBool::new(false),
@@ -176,9 +179,10 @@ impl Cage {
             // There is none where there is no seccomp.
             let but_for_opening = self.refusing.get(..1).unwrap_or_default();
             let (ruleset, refusing) = match kind {
-                // They open files, for reading.
+                // They open files.
                 Kind::Cluster => (&self.of_cluster, but_for_opening),
-                Kind::Opener => (&self.wider, but_for_opening),
+                Kind::Opener => (&self.of_opener, but_for_opening),
+                Kind::Keeper => (&self.of_keeper, but_for_opening),
                 _ => (&self.ruleset, &self.refusing[..]),
             };
             let ruleset = ruleset.try_clone();

@@ -49,11 +49,13 @@ pub enum Kind {
     Cluster,
     /// Opens disks that are added while the process runs.
     Opener,
+    /// Keeps the list of them in a file.
+    Keeper,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Main,
         Self::Signals,
         Self::Session,
@@ -65,6 +67,7 @@ impl Kind {
         Self::Control,
         Self::Cluster,
         Self::Opener,
+        Self::Keeper,
     ];
 
     /// What people call it.
@@ -82,6 +85,7 @@ impl Kind {
             Self::Control => "control",
             Self::Cluster => "cluster",
             Self::Opener => "opener",
+            Self::Keeper => "keeper",
         }
     }
 }

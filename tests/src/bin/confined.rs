@@ -1,7 +1,7 @@
 //! A thread in the sandbox of `pollux serve` that tries what it should not.
 //!
 //! `confined KIND WHAT FOLDER`: a thread of that kind does WHAT, in a sandbox for disks of every kind that
-//! leaves it sockets to remove in FOLDER. Ends with status 0 if it was done, with 1 if it was refused, whose
+//! leaves it sockets to remove in FOLDER, and a list of disks to keep in `list` beside that. Ends with status 0 if it was done, with 1 if it was refused, whose
 //! reason is on the output; or by the sandbox.
 
 use std::error::Error;
@@ -42,12 +42,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         connects_in: vec![folder.into()],
         reads: vec![],
         opens_in: vec![folder.into()],
-        keeps_in: None,
+        keeps_in: Some(Path::new(folder).join("../list")),
     };
     let prepared = Prepared::new(folder.as_ref())?;
     let sandbox = Sandbox::prepare(Level::Require, &plan)?;
-    // It is born before main gives up what it may do.
-    if kind != Kind::Opener {
+    // These are born before main gives up what it may do.
+    if ![Kind::Opener, Kind::Keeper].contains(&kind) {
         sandbox.enter()?;
     }
     // As its parent would start it. What only main starts is started by main.
@@ -102,6 +102,7 @@ impl<'folder> Prepared<'folder> {
             "move-a-file-out" => {
                 fs::rename(self.folder.join("image"), self.folder.join("../image"))
             }
+            "keep-the-list" => keep(&self.folder.join("../list")),
             "make-a-file" => File::create(self.folder.join("new")).map(drop),
             "write-a-file-as-a-pipe" => open_as_pipe(&self.folder.join("image")),
             "write-what-was-read" => open_as_pipe(&again(self.file.as_raw_fd())),
@@ -118,6 +119,15 @@ impl<'folder> Prepared<'folder> {
             _ => Err(io::Error::other("nobody knows how to do that")),
         }
     }
+}
+
+/// Replaces a file in `folder`, to last.
+fn keep(folder: &Path) -> io::Result<()> {
+    let mut file = File::create(folder.join("new"))?;
+    file.write_all(b"disks")?;
+    file.sync_all()?;
+    fs::rename(folder.join("new"), folder.join("state"))?;
+    File::open(folder)?.sync_all()
 }
 
 fn again(fd: i32) -> std::path::PathBuf {

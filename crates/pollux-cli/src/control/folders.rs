@@ -11,9 +11,9 @@ use pollux::disk::Spec;
 
 use super::problem::Problem;
 
-/// All of them, with no link in their paths.
-#[derive(Clone, Debug)]
-pub struct Folders(Vec<PathBuf>);
+/// All of them, with no link in their paths. They are named once in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Folders(&'static [PathBuf]);
 
 /// What is wanted at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +51,27 @@ impl Folders {
             }
         };
         let folders = paths.iter().map(real).collect::<Result<Vec<_>, _>>()?;
-        Ok((!folders.is_empty()).then_some(Self(folders)))
+        Ok((!folders.is_empty()).then(|| Self(folders.leak())))
     }
 
     /// Where sockets are made for which no place is named.
-    pub fn first(&self) -> &Path {
+    pub fn first(self) -> &'static Path {
         &self.0[0]
     }
 
     /// All of them.
-    pub fn all(&self) -> &[PathBuf] {
-        &self.0
+    pub fn all(self) -> &'static [PathBuf] {
+        self.0
+    }
+
+    /// Does the file at `path` lie in one of them, or would it?
+    pub fn hold(self, path: &Path) -> bool {
+        let real = real(path);
+        self.0.iter().any(|folder| real.starts_with(folder))
     }
 
     /// May a disk use what is at `path`?
-    pub fn check(&self, path: &Path, wanted: Wanted) -> Result<(), Box<Problem>> {
+    pub fn check(self, path: &Path, wanted: Wanted) -> Result<(), Box<Problem>> {
         if !path.is_absolute() {
             let detail = format!("{} is relative", path.display());
             let problem = Problem::new(
@@ -75,10 +81,16 @@ impl Folders {
             );
             return Err(problem.of(wanted.field()).into());
         }
-        let real = real(path);
-        if self.0.iter().any(|folder| real.starts_with(folder)) {
+        if leads_nowhere(path) {
+            let detail = format!("{} is a link to what cannot be reached", path.display());
+            let remedy = "name what it is to lead to";
+            let problem = Problem::new(StatusCode::FORBIDDEN, detail, remedy);
+            return Err(problem.of(wanted.field()).into());
+        }
+        if self.hold(path) {
             return Ok(());
         }
+        let real = real(path);
         let named: Vec<_> = self
             .0
             .iter()
@@ -113,6 +125,11 @@ impl Folders {
     }
 }
 
+/// Is it a link that has no end? What makes a file there would make it wherever that leads.
+fn leads_nowhere(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok() && fs::canonicalize(path).is_err()
+}
+
 /// Where `path` leads; of what is not there yet, where its folder is.
 fn real(path: &Path) -> PathBuf {
     if let Ok(real) = fs::canonicalize(path) {
@@ -134,21 +151,14 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// The images and the sockets of other daemons that opening `spec` reaches for.
-pub fn reached(spec: &Spec) -> Vec<&Path> {
-    match spec {
-        Spec::File { path, .. } | Spec::Qcow2 { path, .. } => vec![path],
-        Spec::VhostUser(disk) => vec![&disk.path],
-        Spec::Fault { faults, on } => {
-            let log = faults.log.as_deref();
-            reached(on).into_iter().chain(log).collect()
-        }
-        Spec::Linear { legs } | Spec::Striped { legs, .. } => {
-            legs.iter().flat_map(reached).collect()
-        }
-        Spec::Table(table) => table.legs.iter().flat_map(reached).collect(),
+pub fn reached(spec: &Spec) -> impl Iterator<Item = &Path> {
+    spec.parts().into_iter().filter_map(|part| match part {
+        Spec::File { path, .. } | Spec::Qcow2 { path, .. } => Some(&**path),
+        Spec::VhostUser(disk) => Some(&*disk.path),
+        Spec::Fault { faults, .. } => faults.log.as_deref(),
         // Whatever is new here has to say what it reaches for, or is stopped by the kernel.
-        _ => Vec::new(),
-    }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +177,8 @@ mod tests {
         fs::write(above.join("secret"), "").unwrap();
         fs::write(folder.join("root.img"), "").unwrap();
         symlink(above.join("secret"), folder.join("link.img")).unwrap();
+        symlink(above.join("new"), folder.join("nowhere")).unwrap();
+        symlink("loop", folder.join("loop")).unwrap();
         symlink(&folder, above.join("inwards")).unwrap();
         let folders = Folders::new(&[above.join("inwards")]).unwrap().unwrap();
         for inside in [
@@ -191,6 +203,12 @@ mod tests {
             assert_eq!(problem.status, 403, "{outside}");
             assert_eq!(problem.field.as_deref(), Some("disk"));
             assert!(problem.remedy.contains("--disk-folder "), "{problem:?}");
+        }
+        for dangling in ["images/nowhere", "images/loop"] {
+            let problem = folders.check(&above.join(dangling), Wanted::Image);
+            let problem = problem.unwrap_err();
+            assert_eq!(problem.status, 403, "{dangling}");
+            assert!(problem.detail.contains("link"), "{problem:?}");
         }
         let problem = folders
             .check(Path::new("root.img"), Wanted::Socket)

@@ -2,13 +2,14 @@
 //!
 //! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client can
 //! be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk that is to
-//! be added, a second thread does: see `opener`.
+//! be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 mod bare;
 mod client;
 mod command;
 mod folders;
+mod keeper;
 mod kept;
 mod metrics;
 mod model;

@@ -1,7 +1,9 @@
 //! A disk that is to be added while the process runs: the body of `PUT /v1/disks/NAME`, and what the state file keeps.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,6 +19,9 @@ pub struct NewDisk {
     /// Does the image come as a descriptor, with this request? Then the path in `disk` is only what it is called.
     #[serde(default, skip_serializing_if = "is_false")]
     pub passed: bool,
+    /// Which file that is: device and inode.
+    #[serde(skip)]
+    pub image: Option<(u64, u64)>,
     /// Where frontends connect; by default NAME.sock in the daemon's first folder for disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -69,6 +74,18 @@ impl NewDisk {
         self
     }
 
+    /// With the image that was passed, if one was.
+    pub fn with_image(mut self, image: Option<&impl AsFd>) -> Self {
+        let stat = image.and_then(|image| fstat(image).ok());
+        self.image = stat.map(|stat| (stat.st_dev, stat.st_ino));
+        self
+    }
+
+    /// Does it leave its limits to its group?
+    pub fn takes_limits_of_group(&self) -> bool {
+        self.limit_group.is_some() && self.limits.is_empty()
+    }
+
     /// As the command line would say it.
     pub fn arguments(&self, name: &str) -> Result<ExportArgs, BadLimit> {
         Ok(ExportArgs {
@@ -92,9 +109,12 @@ impl NewDisk {
 
     /// The first field in which it differs from `other`.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        // One that was not passed once more is not known to be another.
+        let same_image = self.image.is_none() || self.image == other.image;
+        let same_limits = self.limits == other.limits || self.takes_limits_of_group();
         let same = [
             ("disk", self.disk == other.disk),
-            ("passed", self.passed == other.passed),
+            ("passed", self.passed == other.passed && same_image),
             ("socket_path", self.socket_path == other.socket_path),
             ("read_only", self.read_only == other.read_only),
             ("serial", self.serial == other.serial),
@@ -107,7 +127,7 @@ impl NewDisk {
             ("socket_gid", self.socket_gid == other.socket_gid),
             // Last: these two can be changed.
             ("latencies", self.latencies == other.latencies),
-            ("limits", self.limits == other.limits),
+            ("limits", same_limits),
         ];
         same.into_iter()
             .find_map(|(field, same)| (!same).then_some(field))

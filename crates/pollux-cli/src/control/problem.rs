@@ -6,6 +6,9 @@ use utoipa::ToSchema;
 
 use crate::limits::BadLimit;
 
+/// A request that is refused.
+pub type Refused = Box<Problem>;
+
 /// Why there is no answer (RFC 9457, `application/problem+json`).
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {

@@ -30,6 +30,8 @@ pub struct Served {
     pub stop: Arc<Stop>,
     /// As it was added. `None`: the process began with it.
     pub added: Option<NewDisk>,
+    /// Was it removed? It is served until it has ended.
+    pub removed: bool,
     /// Has those told that listen to events.
     #[expect(dead_code, reason = "held for its drop")]
     pub resizes: Option<Subscription>,
@@ -149,10 +151,8 @@ impl Served {
     /// As it is to be added again: as it was, with the limits that it has now.
     pub fn added(&self) -> Option<NewDisk> {
         let mut added = self.added.clone()?;
-        // Of a group that others limit, it takes what these say.
-        if added.limit_group.is_none() || !added.limits.is_empty() {
-            added.limits = self.device.limiter().limits().into();
-        }
+        // Those of its group, if it is in one: whichever comes back first says what they are.
+        added.limits = self.device.limiter().limits().into();
         added.latencies = self.device.observation().is_timed();
         Some(added)
     }

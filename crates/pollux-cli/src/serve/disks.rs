@@ -5,6 +5,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use pollux::device::Limits;
 use pollux::disk::Event;
 use pollux_threads::{Birth, Kind};
 use tokio::sync::Notify;
@@ -33,7 +34,10 @@ struct List {
     served: Vec<Served>,
     /// The names of those that are being closed.
     leaving: Vec<String>,
-    /// Those that were added before, and could not be opened again when the process started.
+    /// One that was opened, and is to be served once that was written down.
+    announced: Option<(String, NewDisk)>,
+    /// Those that were added, were not removed, and are not served: they could not be opened again when the process started,
+    /// or have been closed as it ends.
     missing: BTreeMap<String, NewDisk>,
     ending: bool,
 }
@@ -67,7 +71,7 @@ impl Deref for Look<'_> {
 }
 
 impl Look<'_> {
-    /// The names of those that could not be opened when the process started.
+    /// The names of those that were added, and are not served.
     pub fn missing(&self) -> Vec<String> {
         self.0.missing.keys().cloned().collect()
     }
@@ -77,14 +81,11 @@ impl Look<'_> {
         self.0.ending
     }
 
-    /// All that were added, with those that are missing: what is to come back after a restart.
+    /// All that were added and not removed: what is to come back after a restart.
     pub fn added(&self) -> BTreeMap<String, NewDisk> {
         let mut all = self.0.missing.clone();
-        let served = self
-            .0
-            .served
-            .iter()
-            .filter(|disk| !disk.stop.stopping() || self.0.ending);
+        all.extend(self.0.announced.clone());
+        let served = self.0.served.iter().filter(|disk| !disk.removed);
         all.extend(served.filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
         all
     }
@@ -101,6 +102,21 @@ impl Deref for One<'_> {
 impl DerefMut for One<'_> {
     fn deref_mut(&mut self) -> &mut Served {
         &mut self.all.0.served[self.place]
+    }
+}
+
+impl One<'_> {
+    /// Limits it, and with it those that share its limits.
+    pub fn limit(&self, limits: Limits) {
+        let limiter = self.device.limiter();
+        if limiter.limits() == limits {
+            return;
+        }
+        limiter.set(limits);
+        let shares = |disk: &&Served| Arc::ptr_eq(disk.device.limiter(), limiter);
+        for disk in self.all.iter().filter(shares) {
+            tell(Happening::Limited, &disk.name);
+        }
     }
 }
 
@@ -150,6 +166,17 @@ impl Disks {
         names.any(|known| known == name) || list.leaving.iter().any(|known| known == name)
     }
 
+    /// This disk is to be served: from now on it is among those that were added.
+    pub fn announce(&self, name: &str, disk: &NewDisk) {
+        self.lock().announced = Some((name.to_owned(), disk.clone()));
+    }
+
+    /// It is not served.
+    pub fn withdraw(&self, name: &str) {
+        let announced = &mut self.lock().announced;
+        announced.take_if(|(announced, _)| announced == name);
+    }
+
     /// Serves a disk in a thread of its own.
     pub fn serve(
         self: &Arc<Self>,
@@ -176,6 +203,7 @@ impl Disks {
                 served.stop.stop();
             }
             list.missing.remove(&name);
+            list.announced.take_if(|(announced, _)| *announced == name);
             list.served.push(served);
         }
         tell(Happening::Added, &name);
@@ -191,13 +219,19 @@ impl Disks {
         started.map(drop)
     }
 
-    /// Lets go of a disk that is not served any more. Only then can another one have its name.
+    /// Lets go of a disk that is not served any more. Only then can another one have its name. Unless it was removed, it is
+    /// to come back.
     fn close(&self, name: &str) {
         let served = {
             let mut list = self.lock();
             let place = list.served.iter().position(|disk| disk.name == name);
             list.leaving.push(name.to_owned());
-            place.map(|place| list.served.remove(place))
+            let served = place.map(|place| list.served.remove(place));
+            let stays = served.as_ref().filter(|disk| !disk.removed);
+            if let Some(disk) = stays.and_then(Served::added) {
+                list.missing.insert(name.to_owned(), disk);
+            }
+            served
         };
         // Without the lock: to close a disk may take a while.
         drop(served);
@@ -207,26 +241,29 @@ impl Disks {
         self.removed.notify_waiters();
     }
 
-    /// Has a disk ended; one in use only by force. Its frontend is disconnected once all is done that it has asked for.
+    /// Has a disk ended, which does not come back; one in use only by force. Its frontend is disconnected once all is done
+    /// that it has asked for.
     pub fn remove(&self, name: &str, force: bool) -> Result<(), NotRemoved> {
         let mut list = self.lock();
         let is_missing = list.missing.remove(name).is_some();
         let is_last = !self.stays && list.served.len() == 1;
-        let Some(disk) = list.served.iter().find(|disk| disk.name == name) else {
-            return if is_missing {
-                Ok(())
-            } else {
-                Err(NotRemoved::Unknown)
-            };
+        let Some(disk) = list.served.iter_mut().find(|disk| disk.name == name) else {
+            if !is_missing {
+                return Err(NotRemoved::Unknown);
+            }
+            tell(Happening::Removed, name);
+            return Ok(());
         };
         if is_last {
             return Err(NotRemoved::Last);
         }
         if force {
             disk.stop.stop();
-            return Ok(());
+        } else {
+            disk.stop.stop_unused().map_err(|InUse| NotRemoved::InUse)?;
         }
-        disk.stop.stop_unused().map_err(|InUse| NotRemoved::InUse)
+        disk.removed = true;
+        Ok(())
     }
 
     /// Waits until nothing is called `name` any more.

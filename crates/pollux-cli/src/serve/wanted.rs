@@ -90,6 +90,7 @@ impl Export {
             limit_group: self.limit_group.clone(),
             stop: Arc::clone(&self.stop),
             added,
+            removed: false,
             resizes,
         }
     }

@@ -3,7 +3,7 @@
 
 use libc::c_long;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, Main, Opener, Pool, Session, Signals, Worker,
+    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Session, Signals, Worker,
 };
 
 use super::{Need, Row, Rule, When, any, errno, only, row};
@@ -284,7 +284,7 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_recvmsg),
         ],
     ),
-    // Files and devices, the sockets on which they are served, and the list of them.
+    // Files and devices, and the sockets on which they are served.
     row(
         &[Opener],
         Need::Opener,
@@ -325,10 +325,6 @@ pub const TABLE: &[Row] = &[
             #[cfg(target_arch = "x86_64")]
             any(libc::SYS_readlink),
             any(libc::SYS_readlinkat),
-            #[cfg(target_arch = "x86_64")]
-            any(libc::SYS_rename),
-            any(libc::SYS_renameat),
-            any(libc::SYS_renameat2),
             only(libc::SYS_socket, When::Is(0, AF_UNIX)),
             #[cfg(target_arch = "x86_64")]
             any(libc::SYS_stat),
@@ -336,6 +332,18 @@ pub const TABLE: &[Row] = &[
             #[cfg(target_arch = "x86_64")]
             any(libc::SYS_unlink),
             any(libc::SYS_unlinkat),
+        ],
+    ),
+    // The list of disks, which is replaced as a whole.
+    row(
+        &[Keeper],
+        Need::Opener,
+        &[
+            any(libc::SYS_fsync),
+            #[cfg(target_arch = "x86_64")]
+            any(libc::SYS_rename),
+            any(libc::SYS_renameat),
+            any(libc::SYS_renameat2),
         ],
     ),
     row(
@@ -354,7 +362,8 @@ pub const TABLE: &[Row] = &[
 
 /// What is answered with an error, as by an older kernel or to a process without rights, because libraries
 /// try it and can do without. It is in force in all threads, beside what each is allowed; of it, those of a cluster's
-/// library and the one that opens disks have only the first: which files these may open, Landlock decides.
+/// library, the one that opens disks and the one that keeps their list have only the first: which files these may open,
+/// Landlock decides.
 pub const REFUSED: &[(u32, &[Rule])] = &[
     // Its flags lie in memory, where no filter sees them: the C library tries `clone` then.
     (errno(libc::ENOSYS), &[any(libc::SYS_clone3)]),

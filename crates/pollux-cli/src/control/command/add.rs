@@ -118,6 +118,7 @@ impl AddArgs {
         Ok(NewDisk {
             disk: spec.to_string(),
             passed: self.pass_fd,
+            image: None,
             socket_path: self.socket_path.as_deref().map(absolute),
             read_only: self.read_only,
             serial: self.serial.clone(),

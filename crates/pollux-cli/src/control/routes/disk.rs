@@ -1,7 +1,6 @@
 //! `PUT` and `DELETE /v1/disks/NAME`: disks that come and go while the daemon runs.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use hyper::StatusCode;
 
@@ -9,13 +8,10 @@ use super::{named, object};
 use crate::control::model::Disk;
 use crate::control::name::is_name;
 use crate::control::new_disk::NewDisk;
-use crate::control::opener::Outcome;
+use crate::control::opener::{Outcome, PATIENCE};
 use crate::control::problem::Problem;
 use crate::control::state::State;
 use crate::serve::NotRemoved;
-
-/// How long the answer waits for a disk that is being removed: less than a connection lives.
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Adds a disk. The same request once more changes nothing; with other limits it changes these.
 #[utoipa::path(
@@ -28,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
         (status = 403, body = Problem, content_type = "application/problem+json", description = "The daemon may not open this"),
         (status = 409, body = Problem, content_type = "application/problem+json", description = "The name, image or socket is in use"),
         (status = 500, body = Problem, content_type = "application/problem+json", description = "The machine said no"),
-        (status = 503, body = Problem, content_type = "application/problem+json", description = "Too many changes wait")
+        (status = 503, body = Problem, content_type = "application/problem+json", description = "Too many disks wait, or those before it are slow to open, or the daemon is ending")
     )
 )]
 pub async fn put(
@@ -70,7 +66,7 @@ pub async fn put(
         ("force" = Option<bool>, Query, description = "Also one that a frontend uses")
     ),
     responses(
-        (status = 202, description = "It ends, and is finishing what is in flight"),
+        (status = 202, description = "It ends, and is finishing what is in flight, or the list is being written"),
         (status = 204, description = "It has gone"),
         (status = 400, body = Problem, content_type = "application/problem+json", description = "There is no such parameter"),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk"),
@@ -95,18 +91,23 @@ pub async fn delete(
             return Err(problem.of("force").into());
         }
     };
-    state
-        .all()
-        .remove(name, force)
-        .map_err(|why| refusal(why, name))?;
-    if let Some(opener) = state.opener() {
-        opener.keep(Some(name)).await?;
+    let removed = state.all().remove(name, force);
+    if let Err(why) = removed
+        && why != NotRemoved::Unknown
+    {
+        return Err(refusal(why, name).into());
     }
-    let gone = tokio::time::timeout(PATIENCE, state.all().gone(name));
-    Ok(match gone.await {
-        Ok(()) => StatusCode::NO_CONTENT,
-        Err(_) => StatusCode::ACCEPTED,
-    })
+    let gone = async {
+        // Also of one that is unknown: the list may not have been written when it was removed.
+        if let Some(opener) = state.opener() {
+            opener.keep().await?;
+        }
+        removed.map_err(|why| refusal(why, name))?;
+        state.all().gone(name).await;
+        Ok::<_, Box<Problem>>(StatusCode::NO_CONTENT)
+    };
+    let gone = tokio::time::timeout(PATIENCE, gone).await;
+    gone.unwrap_or(Ok(StatusCode::ACCEPTED))
 }
 
 fn refusal(why: NotRemoved, name: &str) -> Problem {

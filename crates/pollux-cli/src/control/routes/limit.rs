@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{named, object};
 use crate::control::model::{Disk, DiskChange};
-use crate::control::news::{Happening, tell};
 use crate::control::problem::Problem;
 use crate::control::state::State;
 use crate::limits::DiskLimits;
@@ -22,9 +21,8 @@ use crate::limits::DiskLimits;
 )]
 pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
     limit(state, name, body)?;
-    tell(Happening::Limited, name);
     if let Some(opener) = state.opener() {
-        opener.keep(None).await?;
+        opener.keep().await?;
     }
     Ok(named(state, name)?.disk())
 }
@@ -57,7 +55,7 @@ fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Box<Problem>> {
     if let Some(wanted) = change.latencies {
         served.device.observation().set_latencies(wanted);
     }
-    limiter.set(limits);
+    served.limit(limits);
     state.wake_workers();
     Ok(())
 }

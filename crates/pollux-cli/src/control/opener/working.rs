@@ -1,0 +1,197 @@
+//! Opening one disk: what is checked before, and what is told of it after.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use pollux::disk::Spec;
+
+use super::Outcome;
+use super::handed::Handed;
+use super::refusals::{conflict, forbidden, not_listened, not_opened};
+use crate::control::folders::{Folders, Wanted as Reached, reached};
+use crate::control::keeper::Keeper;
+use crate::control::kept::Added;
+use crate::control::new_disk::NewDisk;
+use crate::control::problem::{Problem, Refused};
+use crate::export::Endpoint;
+use crate::inherited::Inherited;
+use crate::limits::{DiskLimits, Groups};
+use crate::passed::Passed;
+use crate::serve::{Common, Disks, Export, NotServed, Wanted};
+
+/// What the thread works with.
+pub struct Working {
+    pub folders: Folders,
+    pub keeper: Keeper,
+    pub groups: Groups,
+    pub disks: Arc<Disks>,
+}
+
+impl Working {
+    /// Opens again what the last process has left. What cannot be is told, and stays on the list.
+    pub fn restore(&mut self, left: Added, taken: &HashSet<String>) -> Vec<(Export, NewDisk)> {
+        let mut opened = Vec::new();
+        for (name, mut disk) in left {
+            // All disks of a group were kept with its limits. The first has set them, or the configuration has.
+            if self.groups.is_limited(disk.limit_group.as_deref()) {
+                disk.limits = DiskLimits::default();
+            }
+            let again = if taken.contains(&name) {
+                tracing::warn!(
+                    disk = name,
+                    "the configuration has taken the place of a disk that was added"
+                );
+                continue;
+            } else if disk.passed {
+                let detail = "its image was passed as a descriptor".to_owned();
+                Err(conflict(detail, "add it again").into())
+            } else {
+                self.open(&name, &disk, None)
+            };
+            match again {
+                Ok(export) => opened.push((export, disk)),
+                Err(problem) => {
+                    let (why, remedy) = (problem.detail, problem.remedy);
+                    tracing::error!(
+                        disk = name,
+                        "a disk that was added is not served again: {why}; {remedy}"
+                    );
+                    self.disks.miss(name, disk);
+                }
+            }
+        }
+        opened
+    }
+
+    pub fn add(
+        &mut self,
+        name: &str,
+        disk: NewDisk,
+        image: Option<OwnedFd>,
+        common: &Common,
+    ) -> Result<Outcome, Refused> {
+        if self.disks.look().ending() {
+            let detail = "the daemon is ending, and takes no disks any more";
+            let remedy = "ask the next one";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy).into());
+        }
+        let disk = disk
+            .placed(name, self.folders.first())
+            .with_image(image.as_ref());
+        if let Some(outcome) = self.there(name, &disk)? {
+            if outcome == Outcome::Limited {
+                common.workers.wake();
+                self.keeper.keep_now()?;
+            }
+            return Ok(outcome);
+        }
+        let export = self.open(name, &disk, image)?;
+        self.disks.announce(name, &disk);
+        if let Err(problem) = self.keeper.keep_now() {
+            self.disks.withdraw(name);
+            return Err(problem);
+        }
+        let started = self.disks.serve(export, Some(disk), common);
+        started.map_err(|error| {
+            // It is missing by now, and that alone is undone.
+            let _ = self.disks.remove(name, true);
+            let detail = match self.keeper.keep_now() {
+                Ok(()) => format!("cannot start a thread: {error}"),
+                Err(problem) => format!("cannot start a thread: {error}; and {}", problem.detail),
+            };
+            let remedy = "see to the machine's limits, then ask again";
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy)
+        })?;
+        Ok(Outcome::Added)
+    }
+
+    /// What becomes of a disk whose name is known.
+    fn there(&self, name: &str, disk: &NewDisk) -> Result<Option<Outcome>, Refused> {
+        let leaving = || {
+            let detail = format!("the disk `{name}` is being removed");
+            Err(conflict(detail, "ask again once it has gone").into())
+        };
+        let Some(served) = self.disks.find(name) else {
+            if self.disks.knows(name) {
+                return leaving();
+            }
+            return Ok(None);
+        };
+        if served.stop.stopping() {
+            return leaving();
+        }
+        let Some(added) = served.added() else {
+            let detail = format!("the daemon was started with a disk `{name}`");
+            let problem = conflict(detail, "choose another name, or change that one by PATCH");
+            return Err(problem.of("name").into());
+        };
+        match disk.difference(&added) {
+            None => Ok(Some(Outcome::Unchanged)),
+            Some("latencies" | "limits") => {
+                let limits = disk
+                    .limits
+                    .checked()
+                    .map_err(|error| Problem::of_limit(&error))?;
+                if !disk.takes_limits_of_group() {
+                    served.limit(limits);
+                }
+                served.device.observation().set_latencies(disk.latencies);
+                Ok(Some(Outcome::Limited))
+            }
+            Some(field) => {
+                let detail = match field {
+                    "passed" => format!("there is a disk `{name}` already, with another image"),
+                    _ => format!("there is a disk `{name}` already, whose {field} differs"),
+                };
+                let problem = conflict(detail, "remove it first (DELETE), or choose another name");
+                Err(problem.of(field).into())
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        name: &str,
+        disk: &NewDisk,
+        image: Option<OwnedFd>,
+    ) -> Result<Export, Refused> {
+        let arguments = disk
+            .arguments(name)
+            .map_err(|error| Problem::of_limit(&error))?;
+        let wanted = Wanted::new(&arguments, &mut Passed::default());
+        let mut wanted = wanted.map_err(|error| Problem::of_option(&*error))?;
+        let handed = Handed::new(&wanted.offer.disk, disk.passed, image)?;
+        if !disk.passed {
+            self.within_reach(&wanted.offer.disk)?;
+        }
+        let Endpoint::Path { path, .. } = &wanted.endpoint else {
+            unreachable!("a disk that is added has a path");
+        };
+        self.folders.check(path, Reached::Socket)?;
+        // What an image names is known once that is open.
+        wanted.offer.how = wanted.offer.how.within(self.folders.all());
+        let export = wanted.open(&mut Inherited::default(), &mut self.groups, &handed);
+        Ok(export.map_err(|why| match why {
+            NotServed::Disk(error) => not_opened(&*error),
+            NotServed::Socket(error) => not_listened(&error),
+        })?)
+    }
+
+    /// May all that `spec` names be opened? Nothing is asked of the machine that the sandbox forbids, such as the working
+    /// directory.
+    fn within_reach(&self, spec: &Spec) -> Result<(), Refused> {
+        if spec.parts().iter().any(|part| matches!(part, Spec::Rbd(_))) {
+            // Its library wants files and a network of its own, which the sandbox leaves to it from the start or not at all.
+            let detail = "images of a cluster are not added while a daemon runs";
+            let remedy =
+                "name them when it starts: `rbd:` on its command line or in its configuration";
+            return Err(forbidden(detail, remedy).of("disk").into());
+        }
+        for path in reached(spec) {
+            self.folders.check(path, Reached::Image)?;
+        }
+        Ok(())
+    }
+}

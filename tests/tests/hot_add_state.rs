@@ -1,0 +1,209 @@
+//! The list of disks that were added: it is that of the last change, whatever happens beside.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::fs;
+use std::process::Command;
+
+use pollux_tests::frontend::{Driver, Plan, Status};
+use pollux_tests::hot::{Hot, use_it};
+use pollux_tests::peers;
+use pollux_tests::process::eventually;
+use pollux_tests::server::pollux_binary;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+const ONE_QUEUE: Plan = Plan {
+    queues: 1,
+    without: 0,
+};
+
+/// The names on the list.
+fn kept(hot: &Hot) -> Vec<String> {
+    let list: Value = serde_json::from_slice(&fs::read(hot.state()).unwrap()).unwrap();
+    list["disks"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// Those that are closed already are kept all the same.
+#[test]
+fn a_change_while_the_daemon_ends_forgets_no_disk() {
+    let mut hot = Hot::start().unwrap();
+    let slow = "fault:delay=3s,op=write,on=memory:size=1M";
+    for (name, spec) in [
+        ("busy", slow),
+        ("idle", "memory:size=1M"),
+        ("gone", "memory:size=1M"),
+    ] {
+        assert_eq!(hot.add(name, spec).unwrap().0, 201);
+    }
+    let mut driver = Driver::connect(&hot.socket("busy"), ONE_QUEUE).unwrap();
+    let queue = &mut driver.queues[0];
+    queue.write(0, 0, 0x77);
+    queue.publish_and_kick();
+    eventually(
+        || hot.get("/v1/disks/busy/stats").unwrap()["queues"][0]["in_flight"] == 1,
+        || "the request is in flight".into(),
+    );
+    hot.server().signal(Signal::TERM).unwrap();
+    eventually(
+        || hot.names().unwrap() == ["busy"],
+        || "the others end".into(),
+    );
+    assert_eq!(hot.get("/v1/health").unwrap()["status"], "ending");
+    let limits = json!({ "limits": { "iops_total": 5 } });
+    assert_eq!(hot.patch("busy", &limits).unwrap().0, 200);
+    assert_eq!(hot.remove("gone", "").unwrap().0, 204);
+    assert_eq!(hot.add("late", "memory:size=1M").unwrap().0, 503);
+    assert_eq!(kept(&hot), ["busy", "idle"]);
+    queue.finish();
+    assert_eq!(queue.status(0), Status::Ok);
+    hot.restart_ended().unwrap();
+    assert_eq!(hot.names().unwrap(), ["busy", "idle"]);
+    hot.ends_well();
+}
+
+/// A disk that is added again while its removal is written down stays.
+#[test]
+fn a_disk_that_is_removed_and_added_at_once_stays() {
+    let mut hot = Hot::start().unwrap();
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    let (silent, spec) = hot.silent().unwrap();
+    std::thread::scope(|scope| {
+        let (hot, spec) = (&hot, &spec);
+        scope.spawn(move || assert_eq!(hot.add("slow", spec).unwrap().0, 400));
+        let (stuck, _) = silent.accept().unwrap();
+        let again = scope.spawn(move || hot.add("a", "memory:size=1M").unwrap());
+        assert_eq!(hot.remove("a", "").unwrap().0, 204);
+        assert_eq!(kept(hot), [""; 0]);
+        drop((stuck, silent));
+        // 200 if it came before the removal.
+        let (status, disk) = again.join().unwrap();
+        assert!([200, 201].contains(&status), "{disk}");
+    });
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0 / 100, 2);
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), ["a"]);
+    hot.ends_well();
+}
+
+#[test]
+fn a_removal_that_cannot_be_written_down_is_not_done_until_it_is() {
+    let mut hot = Hot::start().unwrap();
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    // What is to become the next list is no file.
+    let obstacle = hot.above().join("state.json.new");
+    fs::create_dir(&obstacle).unwrap();
+    let (status, problem) = hot.add("b", "memory:size=1M").unwrap();
+    assert_eq!(status, 500, "{problem}");
+    assert_eq!(hot.names().unwrap(), ["a"]);
+    for _ in 0..3 {
+        let (status, problem) = hot.remove("a", "").unwrap();
+        assert_eq!(status, 500, "{problem}");
+    }
+    assert_eq!(kept(&hot), ["a"]);
+    fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(hot.remove("a", "").unwrap().0, 404);
+    assert_eq!(kept(&hot), [""; 0]);
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), [""; 0]);
+    hot.ends_well();
+}
+
+#[test]
+fn the_limits_of_a_group_come_back_whichever_disk_they_were_given_to() {
+    let mut hot = Hot::start().unwrap();
+    let member =
+        |limits: Value| json!({ "disk": "memory:size=1M", "limit_group": "g", "limits": limits });
+    let all = |hot: &Hot, limit: Value| {
+        for name in ["a", "b"] {
+            let disk = hot.get(&format!("/v1/disks/{name}")).unwrap();
+            assert_eq!(disk["limits"]["iops_total"], limit, "{disk}");
+        }
+    };
+    for first in [json!({}), json!({ "iops_total": 5 })] {
+        assert_eq!(hot.put("a", &member(first)).unwrap().0, 201);
+        assert_eq!(hot.put("b", &member(json!({}))).unwrap().0, 201);
+        let limits = json!({ "limits": { "iops_total": 7 } });
+        assert_eq!(hot.patch("b", &limits).unwrap().0, 200);
+        all(&hot, 7.into());
+        hot.restart().unwrap();
+        all(&hot, 7.into());
+        // The same request once more changes nothing.
+        assert_eq!(hot.put("b", &member(json!({}))).unwrap().0, 200);
+        all(&hot, 7.into());
+        assert_eq!(
+            hot.put("b", &member(json!({ "iops_total": 9 }))).unwrap().0,
+            200
+        );
+        hot.restart().unwrap();
+        all(&hot, 9.into());
+        assert_eq!(hot.patch("a", &json!({ "limits": null })).unwrap().0, 200);
+        hot.restart().unwrap();
+        all(&hot, Value::Null);
+        for name in ["a", "b"] {
+            assert_eq!(hot.remove(name, "").unwrap().0, 204);
+        }
+    }
+    hot.ends_well();
+}
+
+/// An image with a backing file, both in the folder, through its whole life.
+#[test]
+fn an_added_image_is_written_removed_and_served_again() {
+    let Some(tool) = peers::installed("qemu-img") else {
+        return;
+    };
+    let qemu_img = |args: &[&str]| {
+        let run = Command::new(&tool).args(args).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+    };
+    let mut hot = Hot::start().unwrap();
+    let images = hot.images();
+    let at = |name: &str| images.join(name).display().to_string();
+    let (base, image) = (at("base.img"), at("disk.qcow2"));
+    fs::write(&base, vec![0xbb; 4 << 20]).unwrap();
+    qemu_img(&[
+        "create", "-q", "-f", "qcow2", "-b", "base.img", "-F", "raw", &image, "16M",
+    ]);
+    for options in ["", ",cache=none", ",engine=threads", ",cache=writethrough"] {
+        let spec = format!("qcow2:path={image}{options}");
+        let (status, disk) = hot.add("q", &spec).unwrap();
+        assert_eq!(
+            (status, &disk["bytes"]),
+            (201, &(16 * MIB).into()),
+            "{disk}"
+        );
+        let socket = hot.socket("q");
+        let disk = format!("vhost-user:path={}", socket.display());
+        let mut bench = Command::new(pollux_binary());
+        bench.args([
+            "bench", "--disk", &disk, "--rw", "randrw", "--verify", "crc32c",
+        ]);
+        let bench = bench.args(["--runtime", "1s"]).output().unwrap();
+        assert!(bench.status.success(), "{bench:?}");
+        use_it(&socket);
+        eventually(
+            || hot.remove("q", "").unwrap().0 == 204,
+            || "it is in use".into(),
+        );
+        qemu_img(&["check", "-q", &image]);
+        // What was not in use by the time is another's: the lock is gone with the disk.
+        assert_eq!(hot.add("q", &spec).unwrap().0, 201);
+        use_it(&socket);
+        hot.server().signal(Signal::TERM).unwrap();
+        hot.restart_ended().unwrap();
+        assert_eq!(hot.names().unwrap(), ["q"]);
+        use_it(&socket);
+        eventually(
+            || hot.remove("q", "").unwrap().0 == 204,
+            || "it is in use".into(),
+        );
+        let raw = at("raw");
+        qemu_img(&["convert", "-O", "raw", &image, &raw]);
+        let stored = fs::read(raw).unwrap();
+        assert!(stored[4096..8192].iter().all(|&byte| byte == 0xa5));
+    }
+    assert!(fs::read(base).unwrap().iter().all(|&byte| byte == 0xbb));
+    hot.ends_well();
+}
