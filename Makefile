@@ -67,6 +67,7 @@ peers: build ## Linux guests under QEMU, and libblkio, against the release binar
 	$(PEERS) --no-fail-fast -- --test-threads=1
 
 peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
+	./tests/setup.sh full
 	$(PEERS) -- --test-threads=1 --ignored
 	for engine in io_uring threads; do \
 	    echo "every disk is a file with engine=$$engine"; \

@@ -29,6 +29,11 @@ int pollux_check_config(struct virtio_device *vdev)
 		dev_err(&vdev->dev, "it has no configuration space\n");
 		return -EINVAL;
 	}
+	size = read_if(vdev, VIRTIO_BLK_F_SIZE_MAX, size_max);
+	if (size && size < PAGE_SIZE) {
+		dev_err(&vdev->dev, "segments of %u bytes are too small: a page has %lu\n", size, PAGE_SIZE);
+		return -EINVAL;
+	}
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_BLK_SIZE)) {
 		size = read_if(vdev, VIRTIO_BLK_F_BLK_SIZE, blk_size);
 		if (blk_validate_block_size(size)) {
@@ -61,9 +66,11 @@ static void read_discard(struct virtio_device *vdev, struct pollux_limits *limit
 {
 	u32 alignment;
 
-	limits->zeroes_sectors = read_if(vdev, VIRTIO_BLK_F_WRITE_ZEROES, max_write_zeroes_sectors);
+	/* A device that offers these without a limit has none: virtio_blk takes it so. */
+	if (virtio_has_feature(vdev, VIRTIO_BLK_F_WRITE_ZEROES))
+		limits->zeroes_sectors = read_if(vdev, VIRTIO_BLK_F_WRITE_ZEROES, max_write_zeroes_sectors) ?: UINT_MAX;
 	if (virtio_has_feature(vdev, VIRTIO_BLK_F_DISCARD)) {
-		limits->discard_sectors = read_if(vdev, VIRTIO_BLK_F_DISCARD, max_discard_sectors);
+		limits->discard_sectors = read_if(vdev, VIRTIO_BLK_F_DISCARD, max_discard_sectors) ?: UINT_MAX;
 		limits->discard_segments = read_if(vdev, VIRTIO_BLK_F_DISCARD, max_discard_seg);
 		alignment = read_if(vdev, VIRTIO_BLK_F_DISCARD, discard_sector_alignment);
 		limits->discard_granularity = alignment << SECTOR_SHIFT;
@@ -127,6 +134,18 @@ bool pollux_write_cache(struct virtio_device *vdev)
 }
 
 /**
+ * pollux_restore_write_cache() - has the device use its cache as before its reset
+ * @disk: whose requests wait. A device is free to begin with the cache on, and nobody would flush it.
+ */
+void pollux_restore_write_cache(struct pollux_disk *disk)
+{
+	u8 writeback = bdev_write_cache(disk->gendisk->part0);
+
+	if (virtio_has_feature(disk->vdev, VIRTIO_BLK_F_CONFIG_WCE))
+		virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
+}
+
+/**
  * pollux_update_capacity() - makes the disk as large as the device says
  * @disk: which. Whoever watches it gets an uevent, unless it is not there yet.
  */
@@ -136,8 +155,8 @@ void pollux_update_capacity(struct pollux_disk *disk)
 	u64 capacity;
 
 	virtio_cread(disk->vdev, struct virtio_blk_config, capacity, &capacity);
-	if (capacity != (sector_t)capacity)
-		capacity = (sector_t)-1;
+	/* Its bytes must be countable. */
+	capacity = min_t(u64, capacity, LLONG_MAX >> SECTOR_SHIFT);
 	if (!disk_live(disk->gendisk)) {
 		set_capacity(disk->gendisk, capacity);
 		return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The device: probe, remove, suspend, configuration.
+ * The device: probe, remove, changes of its configuration.
  */
 #include <linux/hdreg.h>
 #include <linux/idr.h>
@@ -11,6 +11,7 @@
 #include "pollux_blk.h"
 
 #define PART_BITS 4
+#define PREFIX_MOST 16
 
 static char *only = "";
 module_param(only, charp, 0444);
@@ -154,43 +155,13 @@ static void config_changed(struct virtio_device *vdev)
 		queue_work(pollux_workers, &disk->config_work);
 }
 
-/* --- a device that has gone ----------------------------------------------------------------------- */
-
-/*
- * What is in the rings will not complete: it fails now, and so does what comes later. Queues close first, so that a
- * device that has been reset gets no more requests.
- */
-static void fail_all(struct pollux_disk *disk)
-{
-	pollux_queues_close(disk);
-	virtio_reset_device(disk->vdev);
-	pollux_queues_fail(disk);
-}
-
-/* Has the device gone? No interrupt tells of that. */
-static void broken_work(struct work_struct *work)
-{
-	struct pollux_disk *disk = container_of(to_delayed_work(work), struct pollux_disk, broken_work);
-
-	if (virtqueue_is_broken(disk->queues[0].vq))
-		fail_all(disk);
-	else
-		queue_delayed_work(pollux_workers, &disk->broken_work, HZ / 10);
-}
-
-/*
- * For as long as a caller waits for all requests to end. A device that takes its time is waited for, as it may still
- * write to memory; one that has gone will not.
- */
-static void watch_device(struct pollux_disk *disk)
-{
-	mod_delayed_work(pollux_workers, &disk->broken_work, 0);
-}
-
 /* --- the device ---------------------------------------------------------------------------------- */
 
 static int alloc_tags(struct pollux_disk *disk)
 {
+	unsigned int index;
+	int error;
+
 	disk->tags.ops = &pollux_mq_ops;
 	disk->tags.queue_depth = pollux_queues_depth(disk);
 	disk->tags.numa_node = NUMA_NO_NODE;
@@ -199,7 +170,11 @@ static int alloc_tags(struct pollux_disk *disk)
 	disk->tags.driver_data = disk;
 	disk->tags.nr_hw_queues = disk->queue_count;
 	disk->tags.nr_maps = HCTX_MAX_TYPES;
-	return blk_mq_alloc_tag_set(&disk->tags);
+	error = blk_mq_alloc_tag_set(&disk->tags);
+	/* Where memory is short there are fewer. */
+	for (index = 0; !error && index < disk->queue_count; index++)
+		disk->queues[index].depth = disk->tags.queue_depth;
+	return error;
 }
 
 /* Makes the disk, which nobody sees yet. */
@@ -243,7 +218,7 @@ static int probe(struct virtio_device *vdev)
 	vdev->priv = disk;
 	mutex_init(&disk->gone);
 	INIT_WORK(&disk->config_work, config_work);
-	INIT_DELAYED_WORK(&disk->broken_work, broken_work);
+	INIT_DELAYED_WORK(&disk->broken_work, pollux_broken);
 	disk->index = find_index(vdev, name);
 	if (disk->index < 0) {
 		error = disk->index;
@@ -270,16 +245,14 @@ static int probe(struct virtio_device *vdev)
 	return 0;
 
 put_disk:
-	virtio_reset_device(vdev);
 	WRITE_ONCE(disk->removing, true);
-	cancel_work_sync(&disk->config_work);
-	pollux_queues_stop(disk);
+	pollux_shut_down(disk);
 	/* A disk that was not added still needs its tags here, and does not call free_disk(). */
 	put_disk(disk->gendisk);
 free_tags:
 	blk_mq_free_tag_set(&disk->tags);
 del_vqs:
-	pollux_queues_stop(disk);
+	pollux_queues_close(disk);
 	vdev->config->del_vqs(vdev);
 free_queues:
 	pollux_queues_free(disk);
@@ -298,53 +271,16 @@ static void remove(struct virtio_device *vdev)
 	WRITE_ONCE(disk->removing, true);
 	cancel_work_sync(&disk->config_work);
 	pollux_stats_remove(disk);
-	watch_device(disk);
+	pollux_watch_device(disk);
 	/* Waits for all that is in flight. What a stopped task polls for, the watch completes. */
 	del_gendisk(disk->gendisk);
 	blk_mq_free_tag_set(&disk->tags);
-	cancel_delayed_work_sync(&disk->broken_work);
 	mutex_lock(&disk->gone);
-	virtio_reset_device(vdev);
-	/* A change of the configuration may have come in between. */
-	cancel_work_sync(&disk->config_work);
-	pollux_queues_stop(disk);
+	pollux_shut_down(disk);
 	disk->vdev = NULL;
 	vdev->config->del_vqs(vdev);
 	mutex_unlock(&disk->gone);
 	put_disk(disk->gendisk);
-}
-
-static int __maybe_unused freeze(struct virtio_device *vdev)
-{
-	struct pollux_disk *disk = vdev->priv;
-	struct request_queue *queue = disk->gendisk->queue;
-	unsigned int flags;
-
-	/* Nothing is in flight, then nothing is submitted. Tasks that poll are frozen: the watch polls for them. */
-	watch_device(disk);
-	flags = compat_freeze(queue);
-	blk_mq_quiesce_queue_nowait(queue);
-	compat_unfreeze(queue, flags);
-	cancel_delayed_work_sync(&disk->broken_work);
-	WRITE_ONCE(disk->removing, true);
-	virtio_reset_device(vdev);
-	cancel_work_sync(&disk->config_work);
-	pollux_queues_stop(disk);
-	vdev->config->del_vqs(vdev);
-	return 0;
-}
-
-static int __maybe_unused restore(struct virtio_device *vdev)
-{
-	struct pollux_disk *disk = vdev->priv;
-	int error = pollux_queues_find(disk);
-
-	if (error)
-		return error;
-	virtio_device_ready(vdev);
-	WRITE_ONCE(disk->removing, false);
-	blk_mq_unquiesce_queue(disk->gendisk->queue);
-	return 0;
 }
 
 static const struct virtio_device_id ids[] = {
@@ -376,12 +312,12 @@ static struct virtio_driver driver = {
 	.remove = remove,
 	.config_changed = config_changed,
 #ifdef CONFIG_PM_SLEEP
-	.freeze = freeze,
-	.restore = restore,
+	.freeze = pollux_freeze,
+	.restore = pollux_restore,
 #endif
 #ifdef POLLUX_HAS_RESET
-	.reset_prepare = freeze,
-	.reset_done = restore,
+	.reset_prepare = pollux_freeze,
+	.reset_done = pollux_restore,
 #endif
 };
 
@@ -389,6 +325,10 @@ static int __init pollux_blk_init(void)
 {
 	int error;
 
+	if (!*prefix || strlen(prefix) > PREFIX_MOST || strchr(prefix, '/')) {
+		pr_err("pollux_blk: prefix=%s: it has 1 to %u characters, and no /\n", prefix, PREFIX_MOST);
+		return -EINVAL;
+	}
 	/* Unbound: a task that polls may keep its CPU busy. */
 	pollux_workers = alloc_workqueue("pollux_blk", WQ_MEM_RECLAIM | WQ_HIGHPRI | WQ_UNBOUND, 0);
 	if (!pollux_workers)

@@ -4,7 +4,8 @@
  *
  * One set of queues serves both kinds of request; each request is what its bios say (REQ_POLLED).
  *
- *   main.c     the device: probe, remove, suspend, configuration
+ *   main.c     the device: probe, remove, changes of its configuration
+ *   gone.c     a device that goes, for good or for a sleep
  *   config.c   the device's configuration space, as limits of the disk
  *   submit.c   the hot path: requests to the device
  *   queue.c    the hot path: completions, by interrupt and by poll
@@ -37,7 +38,7 @@
  * @header: what the device reads first
  * @status: what the device writes last
  * @polled: every bio of it is polled for: no interrupt is needed to complete it
- * @in_task: a bio of it is polled for, so it must not be completed in an interrupt: the caches of
+ * @in_task: a bio that ends with it is polled for, so it must not be completed in an interrupt: the caches of
  *	polled bios are not safe there (6.1)
  * @next: in a &struct pollux_chain
  * @table: the segments of its data
@@ -95,6 +96,7 @@ enum pollux_event {
 	POLLUX_POLLS_EMPTY,	/* polls that did not */
 	POLLUX_PARKED,		/* requests reaped for their poller by somebody else */
 	POLLUX_BY_WORKER,	/* requests the worker completed: nobody polled in time, or over budget */
+	POLLUX_OVERDUE,		/* interrupt-driven ones of them that no interrupt had told of */
 	POLLUX_OVER_BUDGET,	/* interrupts that left the rest to the worker */
 	POLLUX_ARMED,		/* callbacks turned on */
 	POLLUX_DISARMED,	/* callbacks turned off */
@@ -130,10 +132,13 @@ enum pollux_server {
  * @armed: callbacks are on
  * @stopped: there is no device any more
  * @starved: a request waits for room in the ring
+ * @room: there is some since; the block layer is to be told
  * @watched: @watch is due
  * @polled_lately: a poll has found something since @watch ran
  * @urgent: a sleeper's request is in @parked
  * @packed: its ring is a packed one
+ * @flushes_polled: flushes may end polled bios
+ * @stolen: how often polls have taken in a row what an interrupt was raised for
  * @server: who looks after completions now
  * @plain: interrupt-driven requests in the ring
  * @polled: polled ones in the ring
@@ -154,10 +159,13 @@ struct pollux_queue {
 	bool armed;
 	bool stopped;
 	bool starved;
+	bool room;
 	bool watched;
 	bool polled_lately;
 	bool urgent;
 	bool packed;
+	bool flushes_polled;
+	unsigned int stolen;
 	enum pollux_server server;
 	unsigned int plain;
 	unsigned int polled;
@@ -178,7 +186,9 @@ struct pollux_queue {
  * @gendisk: the disk
  * @tags: its tags
  * @config_work: looks at the capacity after a change of the configuration
- * @broken_work: checks whether the device has gone, while a caller waits for its requests
+ * @broken_work: checks whether the device has gone: when a queue sees that it may have, and while a caller waits for
+ *	its requests
+ * @draining: a caller waits
  * @removing: no @config_work any more
  * @index: the disk's, from which its name and its minors are made
  * @queue_count: of @queues
@@ -192,6 +202,7 @@ struct pollux_disk {
 	struct blk_mq_tag_set tags;
 	struct work_struct config_work;
 	struct delayed_work broken_work;
+	bool draining;
 	bool removing;
 	int index;
 	unsigned int queue_count;
@@ -215,7 +226,15 @@ static inline void count_event(struct pollux_queue *queue, enum pollux_event eve
 int pollux_check_config(struct virtio_device *vdev);
 void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits);
 bool pollux_write_cache(struct virtio_device *vdev);
+void pollux_restore_write_cache(struct pollux_disk *disk);
 void pollux_update_capacity(struct pollux_disk *disk);
+
+/* gone.c */
+void pollux_broken(struct work_struct *work);
+void pollux_watch_device(struct pollux_disk *disk);
+void pollux_shut_down(struct pollux_disk *disk);
+int pollux_freeze(struct virtio_device *vdev);
+int pollux_restore(struct virtio_device *vdev);
 
 /* submit.c */
 extern const struct blk_mq_ops pollux_mq_ops;
@@ -233,9 +252,10 @@ unsigned int pollux_queues_depth(struct pollux_disk *disk);
 void pollux_queues_close(struct pollux_disk *disk);
 void pollux_queues_stop(struct pollux_disk *disk);
 void pollux_queues_fail(struct pollux_disk *disk);
+bool pollux_queues_broken(struct pollux_disk *disk);
 
 /* request.c */
-blk_status_t pollux_prepare(struct virtio_device *vdev, struct request *rq);
+blk_status_t pollux_prepare(struct pollux_queue *queue, struct request *rq);
 void pollux_unprepare(struct request *rq);
 int pollux_add(struct pollux_queue *queue, struct pollux_request *request);
 blk_status_t pollux_status(const struct pollux_request *request);

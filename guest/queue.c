@@ -22,6 +22,12 @@
 /* How many requests one interrupt completes before the worker goes on: as many as NAPI. */
 #define BUDGET 64
 
+/*
+ * How often in a row polls may take what an interrupt was raised for. One that finds nothing counts as unhandled, and
+ * the kernel turns an interrupt off of which 99.9 % are (kernel/irq/spurious.c).
+ */
+#define STOLEN_MOST 256
+
 #ifdef POLLUX_BLK_TEST
 /* The rule of the RFC of 2021, under which a stopped poller delays everybody else: tests show it. */
 bool pollux_quiet_while_polled;
@@ -96,9 +102,40 @@ unsigned int pollux_take(struct pollux_queue *queue, struct pollux_chain *others
 			queue->plain--;
 		give(queue, request->in_task ? for_tasks : others, request);
 	}
-	if (count)
+	if (count && queue->starved) {
 		queue->starved = false;
+		queue->room = true;
+	}
 	return count;
+}
+
+/* What taking requests off the ring has left to do. */
+void pollux_collect(struct pollux_queue *queue, struct pollux_duties *duties)
+{
+	duties->worker |= queue->urgent;
+	duties->room |= queue->room;
+	queue->urgent = false;
+	queue->room = false;
+	duties->broken |= !queue->stopped && virtqueue_is_broken(queue->vq);
+}
+
+/*
+ * Does it, in the RCU section in which the lock was held: the end of the queue waits for that, so the virtqueue is
+ * there, and no work is left behind. The block layer does not run a queue again by itself after the end of a batch, in
+ * which polls end requests.
+ */
+void pollux_discharge(struct pollux_queue *queue, const struct pollux_duties *duties)
+{
+	if (duties->kick)
+		pollux_kick(queue);
+	if (duties->watch)
+		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
+	if (duties->worker)
+		mod_delayed_work(pollux_workers, &queue->watch, 0);
+	if (duties->room)
+		blk_mq_run_hw_queues(queue->disk->gendisk->queue, true);
+	if (duties->broken)
+		mod_delayed_work(pollux_workers, &queue->disk->broken_work, 0);
 }
 
 /* Takes all that is parked. */
@@ -110,6 +147,7 @@ static unsigned int unpark(struct pollux_queue *queue, struct pollux_chain *done
 	while ((request = chain_pop(&queue->parked)))
 		chain_add(done, request);
 	queue->waiting = 0;
+	queue->urgent = false;
 	return count;
 }
 
@@ -130,8 +168,17 @@ static void complete_batch(struct io_comp_batch *batch)
 	blk_mq_end_request_batch(batch);
 }
 
-/* Completes what was taken, without the lock: into @batch what the poller's task has submitted. */
-static void complete_chain(struct pollux_chain *done, struct io_comp_batch *batch)
+/* Completes what was taken in an interrupt, without the lock. */
+static void complete_in_interrupt(struct pollux_chain *done)
+{
+	struct pollux_request *request;
+
+	while ((request = chain_pop(done)))
+		blk_mq_complete_request(blk_mq_rq_from_pdu(request));
+}
+
+/* Completes what was taken in a task, without the lock: into @batch what the poller's task has submitted. */
+static void complete_in_task(struct pollux_chain *done, struct io_comp_batch *batch)
 {
 	struct pollux_request *request;
 	struct request *rq;
@@ -141,23 +188,16 @@ static void complete_chain(struct pollux_chain *done, struct io_comp_batch *batc
 		if (request->polled && blk_mq_add_to_batch(rq, batch, pollux_status(request) != BLK_STS_OK,
 							   complete_batch))
 			continue;
+		if (request->in_task) {
+			blk_mq_set_request_complete(rq);
+			pollux_complete_request(rq);
+			continue;
+		}
+		/* A softirq, if the block layer wants one for that, comes now, not when its thread gets the CPU. */
+		local_bh_disable();
 		blk_mq_complete_request(rq);
+		local_bh_enable();
 	}
-}
-
-/* Is something parked that its owner does not poll for? The caller then calls the worker. */
-bool pollux_take_urgent(struct pollux_queue *queue)
-{
-	bool urgent = queue->urgent;
-
-	queue->urgent = false;
-	return urgent;
-}
-
-/* Has the worker run now. */
-void pollux_call_worker(struct pollux_queue *queue)
-{
-	mod_delayed_work(pollux_workers, &queue->watch, 0);
 }
 
 /* Starts to look after completions, with callbacks off. False: somebody else does. */
@@ -190,13 +230,15 @@ void pollux_interrupt(struct virtqueue *vq)
 	struct pollux_disk *disk = vq->vdev->priv;
 	struct pollux_queue *queue = &disk->queues[vq->index];
 	unsigned int count, left = BUDGET;
-	bool ended = false, urgent;
+	struct pollux_duties duties = {};
 	struct pollux_chain done;
 	struct pollux_hold hold;
+	bool ended = false;
 
 	count_event(queue, POLLUX_INTERRUPTS);
 	chain_init(&done);
 	queue_lock(queue, &hold);
+	queue->stolen = 0;
 	if (!begin_service(queue, POLLUX_INTERRUPT)) {
 		queue_unlock(queue, &hold);
 		count_event(queue, POLLUX_IDLE_INTERRUPTS);
@@ -210,11 +252,9 @@ void pollux_interrupt(struct virtqueue *vq)
 			ended = end_service(queue);
 		if (!ended && !left)
 			queue->server = POLLUX_WORKER;
-		urgent = pollux_take_urgent(queue);
+		pollux_collect(queue, &duties);
 		queue_unlock(queue, &hold);
-		complete_chain(&done, NULL);
-		if (urgent)
-			pollux_call_worker(queue);
+		complete_in_interrupt(&done);
 		if (ended || !left)
 			break;
 		queue_lock(queue, &hold);
@@ -224,8 +264,24 @@ void pollux_interrupt(struct virtqueue *vq)
 	trace_pollux_blk_interrupt(queue, BUDGET - left);
 	if (!ended) {
 		count_event(queue, POLLUX_OVER_BUDGET);
-		pollux_call_worker(queue);
+		duties.worker = true;
 	}
+	pollux_discharge(queue, &duties);
+}
+
+/* The worker's turn with what is in the ring: takes some, or finds none and ends. */
+static unsigned int serve_by_worker(struct pollux_queue *queue, struct pollux_chain *done, bool *ended)
+{
+	bool told = queue->server == POLLUX_WORKER;
+	unsigned int count, plain = queue->plain;
+
+	if (!begin_service(queue, POLLUX_WORKER))
+		return 0;
+	count = pollux_take(queue, done, done, BUDGET);
+	if (!told)
+		this_cpu_add(queue->counters->count[POLLUX_OVERDUE], plain - queue->plain);
+	*ended = !count && end_service(queue);
+	return count;
 }
 
 /**
@@ -235,34 +291,38 @@ void pollux_interrupt(struct virtqueue *vq)
 void pollux_watch(struct work_struct *work)
 {
 	struct pollux_queue *queue = container_of(to_delayed_work(work), struct pollux_queue, watch);
-	bool serves, ended, again;
+	struct pollux_duties duties;
 	struct pollux_chain done;
+	bool serves, ended;
 	struct pollux_hold hold;
 	unsigned int count;
 
 	chain_init(&done);
 	do {
+		duties = (struct pollux_duties){};
 		count = 0;
 		ended = true;
+		rcu_read_lock();
 		queue_lock(queue, &hold);
 		/* A poller that is at it needs no help. */
 		serves = queue->server == POLLUX_WORKER || !queue->polled_lately;
 		queue->polled_lately = false;
-		if (serves && begin_service(queue, POLLUX_WORKER)) {
-			count = pollux_take(queue, &done, &done, BUDGET);
-			ended = !count && end_service(queue);
-		}
+		if (serves)
+			count = serve_by_worker(queue, &done, &ended);
 		count += unpark(queue, &done);
-		queue->urgent = false;
-		again = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
-		queue->watched = again;
+		/* An interrupt that has not come by now does not keep polls waiting. */
+		if (queue->stolen >= STOLEN_MOST)
+			queue->stolen = 0;
+		duties.watch = queue->polled && !queue->stopped && !pollux_quiet_while_polled;
+		queue->watched = duties.watch;
+		pollux_collect(queue, &duties);
 		queue_unlock(queue, &hold);
+		pollux_discharge(queue, &duties);
+		rcu_read_unlock();
 		this_cpu_add(queue->counters->count[POLLUX_BY_WORKER], count);
-		complete_chain(&done, NULL);
+		complete_in_task(&done, NULL);
 		cond_resched();
 	} while (!ended);
-	if (again)
-		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
 }
 
 /* Is there something to be taken? A look without the lock, and without a barrier: the next one will see it. */
@@ -281,10 +341,26 @@ static bool look(struct pollux_queue *queue)
 	return found;
 }
 
+/* What a poll takes. Now and then it leaves to an interrupt that is on its way what that was raised for. */
+static unsigned int take_for_poll(struct pollux_queue *queue, struct pollux_chain *plain, struct pollux_chain *polled)
+{
+	unsigned int count;
+
+	if (queue->stopped || (queue->armed && queue->stolen >= STOLEN_MOST))
+		return 0;
+	count = pollux_take(queue, plain, polled, UINT_MAX);
+	if (count && queue->armed)
+		queue->stolen++;
+	if (queue->armed && !pollux_needs_calls(queue))
+		disarm(queue);
+	return count;
+}
+
 /* blk_mq_ops.poll */
 int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 {
 	struct pollux_queue *queue = queue_of(hctx);
+	struct pollux_duties duties = {};
 	struct pollux_chain plain, polled;
 	struct pollux_hold hold;
 	unsigned int found;
@@ -295,25 +371,27 @@ int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	}
 	chain_init(&plain);
 	chain_init(&polled);
+	rcu_read_lock();
 	/* Of a packed ring we see no index: look under the lock, unless somebody else does. */
 	if (READ_ONCE(queue->packed)) {
-		if (!queue_trylock(queue, &hold))
+		if (!queue_trylock(queue, &hold)) {
+			rcu_read_unlock();
 			return 0;
+		}
 	} else {
 		queue_lock(queue, &hold);
 	}
 	found = unpark(queue, &polled);
-	if (!queue->stopped) {
-		found += pollux_take(queue, &plain, &polled, UINT_MAX);
-		if (queue->armed && !pollux_needs_calls(queue))
-			disarm(queue);
-	}
+	found += take_for_poll(queue, &plain, &polled);
 	if (found)
 		queue->polled_lately = true;
+	pollux_collect(queue, &duties);
 	queue_unlock(queue, &hold);
+	pollux_discharge(queue, &duties);
+	rcu_read_unlock();
 	/* Others sleep until theirs are completed. */
-	complete_chain(&plain, NULL);
-	complete_chain(&polled, batch);
+	complete_in_task(&plain, NULL);
+	complete_in_task(&polled, batch);
 	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_EMPTY);
 	trace_pollux_blk_poll(queue, found);
 	return found;

@@ -11,7 +11,7 @@
 #include "pollux_blk.h"
 
 /* How long a polled request may lie without a poll: within twice this it is completed. */
-#define POLLUX_WATCH max(HZ / 100, 1)
+#define POLLUX_WATCH max(HZ / 200, 1)
 
 #ifdef POLLUX_BLK_TEST
 extern bool pollux_quiet_while_polled;
@@ -56,15 +56,25 @@ static inline void queue_unlock(struct pollux_queue *queue, struct pollux_hold *
 	spin_unlock_irqrestore(&queue->lock, hold->flags);
 }
 
+/* What is to be done once the lock is released. */
+struct pollux_duties {
+	bool kick;	/* the device */
+	bool watch;	/* start the queue's watch */
+	bool worker;	/* have it run now */
+	bool room;	/* tell the block layer that a request may find room in the ring now */
+	bool broken;	/* the device has broken the ring */
+};
+
 /* These are called under the queue's lock. */
 bool pollux_needs_calls(const struct pollux_queue *queue);
 bool pollux_arm(struct pollux_queue *queue);
 unsigned int pollux_take(struct pollux_queue *queue, struct pollux_chain *others,
 			 struct pollux_chain *for_tasks, unsigned int most);
-bool pollux_take_urgent(struct pollux_queue *queue);
+void pollux_collect(struct pollux_queue *queue, struct pollux_duties *duties);
 
 /* These are not. */
-void pollux_call_worker(struct pollux_queue *queue);
+void pollux_kick(struct pollux_queue *queue);
+void pollux_discharge(struct pollux_queue *queue, const struct pollux_duties *duties);
 void pollux_complete_request(struct request *rq);
 int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch);
 

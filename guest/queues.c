@@ -34,8 +34,10 @@ int pollux_queues_alloc(struct pollux_disk *disk)
 
 	if (virtio_cread_feature(disk->vdev, VIRTIO_BLK_F_MQ, struct virtio_blk_config, num_queues, &count))
 		count = 1;
-	if (!count)
+	if (!count) {
+		dev_err(&disk->vdev->dev, "it has no queue\n");
 		return -EINVAL;
+	}
 	disk->queue_count = min_t(unsigned int, count, nr_cpu_ids);
 	if (num_request_queues)
 		disk->queue_count = min(disk->queue_count, num_request_queues);
@@ -97,7 +99,9 @@ int pollux_queues_find(struct pollux_disk *disk)
 		spin_lock_irq(&queue->lock);
 		queue->vq = vqs[index];
 		queue->taken = 0;
+		queue->stolen = 0;
 		queue->armed = false;
+		queue->starved = false;
 		queue->server = POLLUX_NOBODY;
 		queue->stopped = false;
 		virtqueue_disable_cb(queue->vq);
@@ -127,10 +131,7 @@ unsigned int pollux_queues_depth(struct pollux_disk *disk)
 		depth /= 3;
 	if (queue_depth)
 		depth = min(depth, queue_depth);
-	depth = clamp(depth, 1u, (unsigned int)BLK_MQ_MAX_DEPTH);
-	for (index = 0; index < disk->queue_count; index++)
-		disk->queues[index].depth = depth;
-	return depth;
+	return clamp(depth, 1u, (unsigned int)BLK_MQ_MAX_DEPTH);
 }
 
 /**
@@ -138,21 +139,6 @@ unsigned int pollux_queues_depth(struct pollux_disk *disk)
  * @disk: whose requests fail from now on; those in the rings stay there
  */
 void pollux_queues_close(struct pollux_disk *disk)
-{
-	unsigned int index;
-
-	for (index = 0; index < disk->queue_count; index++) {
-		spin_lock_irq(&disk->queues[index].lock);
-		disk->queues[index].stopped = true;
-		spin_unlock_irq(&disk->queues[index].lock);
-	}
-}
-
-/**
- * pollux_queues_stop() - nobody looks at the rings any more
- * @disk: of which no request is in flight, and none is submitted
- */
-void pollux_queues_stop(struct pollux_disk *disk)
 {
 	struct pollux_queue *queue;
 	unsigned int index;
@@ -163,11 +149,23 @@ void pollux_queues_stop(struct pollux_disk *disk)
 		queue->stopped = true;
 		rcu_assign_pointer(queue->used, NULL);
 		spin_unlock_irq(&queue->lock);
-		cancel_delayed_work_sync(&queue->watch);
-		queue->watched = false;
 	}
-	/* Polls look at the used index, and submitters kick, in RCU sections. */
+	/* In RCU sections polls look at the used index, submitters kick, and all of them and interrupts start work. */
 	synchronize_rcu();
+}
+
+/**
+ * pollux_queues_stop() - no work is left, either
+ * @disk: whose queues are closed; no request of it is in flight
+ */
+void pollux_queues_stop(struct pollux_disk *disk)
+{
+	unsigned int index;
+
+	for (index = 0; index < disk->queue_count; index++) {
+		cancel_delayed_work_sync(&disk->queues[index].watch);
+		disk->queues[index].watched = false;
+	}
 }
 
 /**
@@ -195,6 +193,27 @@ void pollux_queues_fail(struct pollux_disk *disk)
 		spin_unlock_irq(&queue->lock);
 		mod_delayed_work(pollux_workers, &queue->watch, 0);
 	}
+}
+
+/**
+ * pollux_queues_broken() - has the device gone, or broken the rules of a ring?
+ * @disk: whose it is
+ *
+ * Return: whether one of its rings is no longer used for that.
+ */
+bool pollux_queues_broken(struct pollux_disk *disk)
+{
+	struct pollux_queue *queue;
+	unsigned int index;
+	bool broken = false;
+
+	for (index = 0; index < disk->queue_count && !broken; index++) {
+		queue = &disk->queues[index];
+		spin_lock_irq(&queue->lock);
+		broken = !queue->stopped && virtqueue_is_broken(queue->vq);
+		spin_unlock_irq(&queue->lock);
+	}
+	return broken;
 }
 
 #ifdef POLLUX_HAS_VIRTQUEUE_INFO

@@ -86,18 +86,21 @@ static void unmap_data(struct pollux_request *request)
 }
 
 /* Who waits for it? See the explanation of @polled and @in_task. */
-static void classify(struct request *rq, struct pollux_request *request)
+static void classify(struct pollux_queue *queue, struct request *rq, struct pollux_request *request)
 {
 	struct bio *bio;
 
 	request->polled = !!rq->bio;
-	request->in_task = false;
+	request->in_task = req_op(rq) == REQ_OP_FLUSH && READ_ONCE(queue->flushes_polled);
 	__rq_for_each_bio(bio, rq) {
 		if (bio->bi_opf & REQ_POLLED)
 			request->in_task = true;
 		else
 			request->polled = false;
 	}
+	/* A polled write that is to be stable ends with the flush that follows it. */
+	if (request->in_task && (rq->rq_flags & RQF_FLUSH_SEQ) && !READ_ONCE(queue->flushes_polled))
+		WRITE_ONCE(queue->flushes_polled, true);
 }
 
 /* The block layer tells the first bio where to poll; those that were merged with it poll there, too. */
@@ -111,14 +114,15 @@ static void share_cookie(struct request *rq)
 
 /**
  * pollux_prepare() - makes a request ready to be put on the ring, and starts it
- * @vdev: the device
+ * @queue: whose ring that is
  * @rq: the request
  *
  * Return: BLK_STS_OK, and the caller owes pollux_unprepare(); or else nothing was changed.
  */
-blk_status_t pollux_prepare(struct virtio_device *vdev, struct request *rq)
+blk_status_t pollux_prepare(struct pollux_queue *queue, struct request *rq)
 {
 	struct pollux_request *request = blk_mq_rq_to_pdu(rq);
+	struct virtio_device *vdev = queue->disk->vdev;
 	blk_status_t status = BLK_STS_OK;
 	u32 type, unmap;
 	u64 sector = 0;
@@ -166,7 +170,7 @@ blk_status_t pollux_prepare(struct virtio_device *vdev, struct request *rq)
 		free_ranges(rq);
 		return status;
 	}
-	classify(rq, request);
+	classify(queue, rq, request);
 	blk_mq_start_request(rq);
 	if (request->in_task)
 		share_cookie(rq);

@@ -63,6 +63,7 @@ static const char *const names[POLLUX_EVENTS] = {
 	[POLLUX_POLLS_EMPTY] = "polls-empty",
 	[POLLUX_PARKED] = "parked",
 	[POLLUX_BY_WORKER] = "by-worker",
+	[POLLUX_OVERDUE] = "overdue",
 	[POLLUX_OVER_BUDGET] = "over-budget",
 	[POLLUX_ARMED] = "armed",
 	[POLLUX_DISARMED] = "disarmed",

@@ -14,25 +14,24 @@ static bool kick_under_lock;
 module_param(kick_under_lock, bool, 0644);
 MODULE_PARM_DESC(kick_under_lock, "Notify the device before the queue's lock is released (to measure with)");
 
-/* What is to be done once the lock is released. */
-struct afterwards {
-	bool kick;
-	bool watch;
-	bool worker;
-};
+/* Will a request that finds no room in the ring ever find some? Indirect descriptors only lack memory at the moment. */
+static bool fits(const struct pollux_queue *queue)
+{
+	return queue->plain || queue->polled || virtio_has_feature(queue->vq->vdev, VIRTIO_RING_F_INDIRECT_DESC);
+}
 
 /* Puts a prepared request on the ring; under the lock. */
 static int put(struct pollux_queue *queue, struct pollux_request *request)
 {
 	int error = queue->stopped ? -EIO : pollux_add(queue, request);
 
-	if (error) {
-		/* Without anything in the ring, there will never be room. */
-		if (error == -ENOSPC && !queue->plain && !queue->polled)
+	if (error == -ENOSPC) {
+		if (!fits(queue))
 			return -EIO;
-		queue->starved = error == -ENOSPC;
-		return error;
+		queue->starved = true;
 	}
+	if (error)
+		return error;
 	if (request->polled) {
 		queue->polled++;
 		count_event(queue, POLLUX_SUBMITTED_POLLED);
@@ -44,7 +43,8 @@ static int put(struct pollux_queue *queue, struct pollux_request *request)
 	return 0;
 }
 
-static void kick_now(struct pollux_queue *queue)
+/* Tells the device of what is new on the ring. */
+void pollux_kick(struct pollux_queue *queue)
 {
 	count_event(queue, POLLUX_KICKS);
 	trace_pollux_blk_kick(queue, kick_under_lock);
@@ -52,89 +52,75 @@ static void kick_now(struct pollux_queue *queue)
 }
 
 /* After requests were put on the ring, under the lock: who is told of their completion, and the device of them? */
-static struct afterwards announce(struct pollux_queue *queue, bool kick)
+static struct pollux_duties announce(struct pollux_queue *queue, bool kick)
 {
-	struct afterwards then = {};
+	struct pollux_duties duties = {};
 
 	if (queue->stopped)
-		return then;
+		return duties;
 	/* Whoever serves the queue arms it when it stops. */
 	if (!queue->armed && queue->server == POLLUX_NOBODY && pollux_needs_calls(queue)) {
 		/* In this place nothing may be completed: its owner may submit at that, and so on. */
 		while (!pollux_arm(queue) && pollux_take(queue, &queue->parked, &queue->parked, UINT_MAX))
 			;
-		then.worker = pollux_take_urgent(queue);
 	}
-	then.watch = queue->polled && !queue->watched && !pollux_quiet_while_polled;
-	queue->watched |= then.watch;
-	then.kick = kick && virtqueue_kick_prepare(queue->vq);
-	if (then.kick && kick_under_lock) {
-		kick_now(queue);
-		then.kick = false;
+	pollux_collect(queue, &duties);
+	duties.watch = queue->polled && !queue->watched && !pollux_quiet_while_polled;
+	queue->watched |= duties.watch;
+	duties.kick = kick && virtqueue_kick_prepare(queue->vq);
+	if (duties.kick && kick_under_lock) {
+		pollux_kick(queue);
+		duties.kick = false;
 	}
-	return then;
-}
-
-/* Without the lock. The virtqueue is there: blk-mq calls us in an RCU section, which its end waits for. */
-static void follow_up(struct pollux_queue *queue, struct afterwards then)
-{
-	if (then.kick)
-		kick_now(queue);
-	if (then.watch)
-		queue_delayed_work(pollux_workers, &queue->watch, POLLUX_WATCH);
-	if (then.worker)
-		pollux_call_worker(queue);
+	return duties;
 }
 
 /* blk_mq_ops.queue_rq */
 static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *data)
 {
 	struct pollux_queue *queue = queue_of(hctx);
-	struct afterwards then;
+	struct pollux_duties duties;
 	struct pollux_hold hold;
 	blk_status_t status;
 	int error;
 
-	status = pollux_prepare(queue->disk->vdev, data->rq);
+	status = pollux_prepare(queue, data->rq);
 	if (status)
 		return status;
 	queue_lock(queue, &hold);
 	error = put(queue, blk_mq_rq_to_pdu(data->rq));
-	then = announce(queue, data->last || error);
+	duties = announce(queue, data->last || error);
 	queue_unlock(queue, &hold);
-	follow_up(queue, then);
+	pollux_discharge(queue, &duties);
 	if (!error)
 		return BLK_STS_OK;
 	pollux_unprepare(data->rq);
-	switch (error) {
-	case -ENOSPC:
-		return BLK_STS_DEV_RESOURCE;
-	case -ENOMEM:
-		return BLK_STS_RESOURCE;
-	default:
-		return BLK_STS_IOERR;
-	}
+	/*
+	 * Not BLK_STS_DEV_RESOURCE, with which the block layer waits for the end of another request: it does not notice
+	 * the end of a batch, and there may have been room before it begins to wait.
+	 */
+	return error == -ENOSPC || error == -ENOMEM ? BLK_STS_RESOURCE : BLK_STS_IOERR;
 }
 
 /* blk_mq_ops.commit_rqs: the batch has ended early. */
 static void commit_rqs(struct blk_mq_hw_ctx *hctx)
 {
 	struct pollux_queue *queue = queue_of(hctx);
-	struct afterwards then;
+	struct pollux_duties duties;
 	struct pollux_hold hold;
 
 	queue_lock(queue, &hold);
-	then = announce(queue, true);
+	duties = announce(queue, true);
 	queue_unlock(queue, &hold);
-	follow_up(queue, then);
+	pollux_discharge(queue, &duties);
 }
 
 /* Puts prepared requests of one queue on its ring, with one kick. Those that find no room come again, one by one. */
 static void submit_chain(struct pollux_queue *queue, struct pollux_chain *batch)
 {
 	struct pollux_request *request;
+	struct pollux_duties duties;
 	struct pollux_chain refused;
-	struct afterwards then;
 	struct pollux_hold hold;
 	struct request *rq;
 
@@ -144,9 +130,9 @@ static void submit_chain(struct pollux_queue *queue, struct pollux_chain *batch)
 		if (put(queue, request))
 			chain_add(&refused, request);
 	}
-	then = announce(queue, true);
+	duties = announce(queue, true);
 	queue_unlock(queue, &hold);
-	follow_up(queue, then);
+	pollux_discharge(queue, &duties);
 	while ((request = chain_pop(&refused))) {
 		rq = blk_mq_rq_from_pdu(request);
 		pollux_unprepare(rq);
@@ -169,7 +155,7 @@ static void queue_rqs(COMPAT_RQ_LIST *list)
 		if (queue && next != queue)
 			submit_chain(queue, &batch);
 		queue = next;
-		if (pollux_prepare(queue->disk->vdev, rq))
+		if (pollux_prepare(queue, rq))
 			compat_rq_list_add(&rest, rq);
 		else
 			chain_add(&batch, blk_mq_rq_to_pdu(rq));

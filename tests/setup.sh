@@ -2,6 +2,7 @@
 # Installs and fetches the real peers that the tests run Pollux against.
 #
 #   tests/setup.sh              everything; a second run finds it all there and takes a second
+#   tests/setup.sh full         that, and what only `make test-full` needs: a kernel that checks itself, and sparse
 #   tests/setup.sh build        only what building Pollux takes beside Rust: a C linker
 #   POLLUX_PEERS_DIR=DIR        where the peers go (default: target/peers)
 #
@@ -15,6 +16,7 @@
 #   ceph/usr/*                  Ceph's monitor, OSD and tools, and QEMU's driver of its images
 #   prometheus/*                Prometheus and its promtool, whose package would start a service
 #   uml/linux, uml/*.ko         User-Mode Linux, built from the kernel source of trixie-backports (three minutes)
+#   uml-debug/*                 the same with KASAN, lockdep, fault injection and others
 #   packaging/*.deb             DKMS and initramfs-tools, which a test installs our driver's package with
 #   */pollux_blk.ko             our own driver in guest/ for each of these kernels
 #
@@ -207,11 +209,11 @@ build_fio() {
 
 # --- User-Mode Linux -------------------------------------------------------------------------------
 
-# build_uml: its queues of several processors need a kernel newer than bookworm's backports have. Built again whenever
-# the recipe changed.
+# build_uml ITEM [FRAGMENT]: its queues of several processors need a kernel newer than bookworm's backports have. FRAGMENT
+# is a configuration on top of the common one. Built again whenever the recipe changed.
 build_uml() {
-    local item=uml into package key
-    key=$(cat "$here"/guest/uml/{build.sh,config,idle.patch} | sha256sum)
+    local item=$1 fragment=${2:-} into package key
+    key=$(cat "$here"/guest/uml/{build.sh,config,idle.patch} ${fragment:+"$fragment"} | sha256sum)
     if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/$item/linux" ]; then
         say "$item: there"
         return
@@ -219,11 +221,11 @@ build_uml() {
     refresh_lists trixie-backports
     package=$(apt-cache "${private_apt[@]}" search --names-only '^linux-source-[0-9.]+$' | awk '{print $1}' | sort -V | tail -1)
     [ -n "$package" ] || die "trixie-backports has no kernel source"
-    say "$item: building $package (three minutes on two processors)"
+    say "$item: building $package (minutes on two processors)"
     into=$(scratch "$item")
     (cd "$into" && timeout 900 apt-get -qq "${private_apt[@]}" download "$package")
     dpkg -x "$into"/*.deb "$into/root"
-    "$here/guest/uml/build.sh" "$into/root/usr/src/$package.tar.xz" "$into/uml" >"$into/log" 2>&1 ||
+    "$here/guest/uml/build.sh" "$into/root/usr/src/$package.tar.xz" "$into/uml" ${fragment:+"$fragment"} >"$into/log" 2>&1 ||
         die "User-Mode Linux does not build; see $into/log"
     rm -rf "${peers:?}/$item"
     mv "$into/uml" "$peers/$item"
@@ -370,12 +372,12 @@ verify() {
 }
 
 case ${1:-all} in
-all) ;;
+all | full) ;;
 build)
     install_packages "${build_packages[@]}"
     exit
     ;;
-*) die "usage: tests/setup.sh [build]" ;;
+*) die "usage: tests/setup.sh [build | full]" ;;
 esac
 [ "$(uname -m)" = x86_64 ] || die "the guests are x86-64 ones; this machine is $(uname -m)"
 mkdir -p "$peers/stamps"
@@ -387,10 +389,15 @@ fetch_prometheus
 fetch_packaging
 fetch_ceph
 build_fio
-build_uml
+build_uml uml
 for_uml=(-C "$peers/uml/build/source" ARCH=um "O=$peers/uml/build/kernel")
 build_module pollux_blk driver uml "${for_uml[@]}"
 build_module kblkbench generator uml "${for_uml[@]}"
+if [ "${1:-all}" = full ]; then
+    install_packages sparse
+    build_uml uml-debug "$here/guest/uml/config-debug"
+    build_module pollux_blk driver uml-debug -C "$peers/uml-debug/build/source" ARCH=um "O=$peers/uml-debug/build/kernel"
+fi
 fetch_headers linux61
 fetch_headers linux612
 build_module pollux_blk driver linux61 -C "$peers/linux61/build"

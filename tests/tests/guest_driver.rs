@@ -29,16 +29,26 @@ fn both_modes_share_the_queues(system: System) {
     lab.passes_on_bad_disks(guest.disk(bare.with("event_idx=off").with("indirect_desc=off")));
 }
 
+/// An image of 64 MiB for a disk of QEMU's own.
+fn sparse(path: PathBuf) -> PathBuf {
+    let file = File::create(&path).expect("the lab's folder is ours");
+    file.set_len(64 << 20).expect("it takes a sparse file");
+    path
+}
+
 fn a_guest_sleeps_under_load(system: System) {
     let Some(mut lab) = Lab::open(system) else {
         return;
     };
     let disk = lab.serve(&Export::memory(64));
+    let image = sparse(lab.path("cached"));
     let guest = lab.guest(include_str!("../guest/cases/driver_suspend.sh"));
-    let mut guest = lab.starts(guest.set("HOW", "mem").sleeps().disk(disk));
+    let guest = guest.set("HOW", "mem").sleeps().disk(disk);
+    let mut guest = lab.starts(guest.own_disk(&image, "num-queues=1"));
     lab.hears(&mut guest, "falling asleep");
     if let Err(error) = guest.wake() {
-        lab.fail(&format!("it does not sleep: {error}"));
+        let console = guest.kill().unwrap_or_default();
+        lab.fail(&format!("it does not sleep: {error}\n{console}"));
     }
     lab.ends_well(guest);
 }
@@ -48,12 +58,7 @@ fn packed_rings_and_geometries_work(system: System) {
     let Some(lab) = Lab::open(system) else {
         return;
     };
-    let image = |name: &str| {
-        let path = lab.path(name);
-        let file = File::create(&path).expect("the lab's folder is ours");
-        file.set_len(64 << 20).expect("it takes a sparse file");
-        path
-    };
+    let image = |name: &str| sparse(lab.path(name));
     let shape =
         "cyls=100,heads=12,secs=34,physical_block_size=4096,min_io_size=4096,opt_io_size=65536";
     let guest = lab.guest(include_str!("../guest/cases/driver_packed.sh"));

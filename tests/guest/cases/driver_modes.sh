@@ -24,6 +24,11 @@ for disk in vda vdb vdc; do
         fail "both modes at once on $disk"
     }
     echo "ok: both modes at once on $disk"
+    # More than the ring holds where descriptors are not indirect, and nothing in it but polled requests. Then writes that
+    # are to be stable: they end with a flush.
+    drive $disk --ioengine=io_uring --hipri --rw=randrw --bs=128k --size=16M --iodepth=16 --verify=crc32c --verify_fatal=1
+    drive $disk --ioengine=io_uring --hipri --rw=randwrite --bs=4k --size=1M --iodepth=4 --sync=dsync
+    drive $disk --ioengine=io_uring --hipri --rw=write --bs=4k --size=1M --iodepth=4 --sync=dsync
 done
 [ "$(told vda polls-found)" -gt 0 ] || fail "no poll has found anything"
 

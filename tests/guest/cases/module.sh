@@ -1,4 +1,5 @@
 # pollux_blk on a disk of 256 MiB with one queue, which is polled and interrupt-driven at once.
+# less: how many times less a slow kernel does.
 mount -t debugfs debug /sys/kernel/debug
 
 # told WHAT [DISK]: one of the driver's counters, over all queues.
@@ -9,7 +10,7 @@ interrupts_of_all() { awk '/virtio/ { for (i = 2; $i ~ /^[0-9]+$/; i++) sum += $
 
 # quiet: the kernel has complained of nothing.
 quiet() {
-    if dmesg | grep -E 'WARNING|BUG|KASAN|INFO: |Oops|blk_update_request' >/tmp/complaints; then
+    if dmesg | grep -E 'WARNING|BUG|KASAN|INFO: |Oops|blk_update_request|nobody cared|suspicious|possible' >/tmp/complaints; then
         dmesg | tail -n 60
         fail "the kernel complains: $(head -n 1 /tmp/complaints)"
     fi

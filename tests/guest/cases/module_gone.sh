@@ -7,7 +7,7 @@ for kind in "io_uring --hipri" libaio; do
 done
 while :; do dd if=/dev/zero of=/dev/vda bs=1M count=16 seek=128 conv=notrunc 2>/dev/null || break; done &
 asked=$(told requests)
-while [ "$(told requests)" -lt $((asked + 2000)) ]; do :; done
+while [ "$(told requests)" -lt $((asked + 2000 / less)) ]; do :; done
 say "under load"
 hear
 (echo "$device" >/sys/bus/virtio/drivers/pollux_blk/unbind) 2>/dev/null &

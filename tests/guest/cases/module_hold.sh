@@ -7,11 +7,11 @@ for polled in 0 1; do
         poller=$!
     fi
     for depth in 1 2 3 4 5 8 17 64; do
-        drive vda --rw=randread --bs=4k --size=64m --ioengine=libaio --iodepth=$depth --number_ios=$((depth * 30 + 1))
+        drive vda --rw=randread --bs=4k --size=64m --ioengine=libaio --iodepth=$depth --number_ios=$((depth * 30 / less + 1))
         drive vda --rw=randwrite --bs=4k --size=64m --ioengine=libaio --iodepth=$depth --iodepth_batch=$depth \
-            --iodepth_batch_complete_min=$depth --number_ios=$((depth * 30 + 1))
+            --iodepth_batch_complete_min=$depth --number_ios=$((depth * 30 / less + 1))
     done
-    drive vda --rw=randread --bs=4k --size=64m --ioengine=psync --numjobs=3 --number_ios=500
+    drive vda --rw=randread --bs=4k --size=64m --ioengine=psync --numjobs=3 --number_ios=$((500 / less))
 done
 kill -TERM $poller
 wait $poller || true

@@ -15,7 +15,7 @@ stop_poller() {
 
 start_reads() {
     timeout 20 fio --eta=never --name=plain --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=64m --ioengine=psync \
-        --number_ios=100 --output-format=json --output=/tmp/plain &
+        --number_ios=100 --write_lat_log=/tmp/plain --output=/tmp/plain &
     plain=$!
 }
 
@@ -25,31 +25,16 @@ end_poller() {
     wait $poller || true
 }
 
-# note: the slowest read so far, in ns.
-note() {
-    ns=$(awk '/"clat_ns"/ { inside = 1 } inside && /"max"/ { gsub(/[^0-9]/, "", $3); print $3; exit }' /tmp/plain)
-    [ "$ns" -le "$slowest" ] || slowest=$ns
-}
-
-# 1000 reads beside a stopped poller.
+# 1000 reads beside a stopped poller; `late` of them took 20 ms or more.
 measure() {
-    slowest=0
+    late=0 slowest=0
     for round in $(seq 10); do
         stop_poller $round
         start_reads
         wait $plain || fail "plain reads while the poller is stopped"
         end_poller
-        note
-    done
-}
-
-# 1000 reads with nothing beside them.
-measure_alone() {
-    slowest=0
-    for round in $(seq 10); do
-        start_reads
-        wait $plain || fail "plain reads"
-        note
+        late=$((late + $(tr -d , </tmp/plain_clat.1.log | awk '$2 >= 20000000' | wc -l)))
+        slowest=$(tr -d , </tmp/plain_clat.1.log | awk -v most=$slowest '$2 > most { most = $2 } END { print most }')
     done
 }
 
@@ -76,12 +61,14 @@ if [ "$RULE" = rfc ]; then
     catch_delay
     equal "whether plain reads hung" $caught 1
 else
-    # A machine that others use delays reads as well.
-    measure_alone
-    limit=$((slowest > 5000000 ? 4 * slowest : 20000000))
-    echo "the slowest of 1000 plain reads with no poller, in ns: $slowest"
+    overdue=$(told overdue)
     measure
+    echo "the slowest of 1000 plain reads, in ns: $slowest"
     [ "$(told by-worker)" -gt 0 ] || fail "no poller was stopped with requests in flight"
-    between "the slowest of 1000 plain reads, in ns" "$slowest" 1 $limit
+    # Each was told of by an interrupt. The driver's watch, which sees to the poller's requests every few milliseconds, may
+    # come upon a read whose interrupt is on its way.
+    between "plain reads that no interrupt had told of" $(($(told overdue) - overdue)) 0 50
+    # A machine that others use takes the processor away now and then.
+    between "plain reads of 20 ms or more" $late 0 10
 fi
 cat /sys/kernel/debug/pollux_blk/vda

@@ -7,7 +7,7 @@ use super::plan::feature;
 pub(super) const SECTOR: u64 = 512;
 
 /// Bytes of the configuration space (5.2.4), up to the fields of features that nobody here has.
-const CONFIG: usize = 60;
+const CONFIG: usize = 72;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +51,13 @@ impl Disk {
         disk.put(20, &plan.block.to_le_bytes());
         disk.put(32, &[1]); // writeback
         disk.put(34, &plan.queues.to_le_bytes());
-        for ranges in [36, 48] {
+        for ranges in [36, 48, 60] {
             disk.put(ranges, &plan.range_sectors.to_le_bytes());
             disk.put(ranges + 4, &1u32.to_le_bytes()); // segments
         }
-        disk.put(44, &1u32.to_le_bytes()); // alignment of discards
+        for alignment in [44, 68] {
+            disk.put(alignment, &1u32.to_le_bytes()); // of discards and secure erases
+        }
         disk.put(56, &[1]); // zeroes may unmap
         for (at, bytes) in &plan.config {
             disk.put(*at, bytes);
@@ -112,6 +114,7 @@ impl Disk {
             kind::FLUSH => features & feature::FLUSH != 0,
             kind::DISCARD => features & feature::DISCARD != 0,
             kind::WRITE_ZEROES => features & feature::WRITE_ZEROES != 0,
+            kind::SECURE_ERASE => features & feature::SECURE_ERASE != 0,
             _ => false,
         }
     }
@@ -125,4 +128,5 @@ pub(super) mod kind {
     pub const GET_ID: u32 = 8;
     pub const DISCARD: u32 = 11;
     pub const WRITE_ZEROES: u32 = 13;
+    pub const SECURE_ERASE: u32 = 14;
 }

@@ -15,6 +15,7 @@ pub mod feature {
     pub const MQ: u64 = 1 << 12;
     pub const DISCARD: u64 = 1 << 13;
     pub const WRITE_ZEROES: u64 = 1 << 14;
+    pub const SECURE_ERASE: u64 = 1 << 16;
     pub const INDIRECT_DESC: u64 = 1 << 28;
     pub const EVENT_IDX: u64 = 1 << 29;
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -30,6 +31,7 @@ pub mod feature {
         | MQ
         | DISCARD
         | WRITE_ZEROES
+        | SECURE_ERASE
         | INDIRECT_DESC
         | EVENT_IDX
         | PROTOCOL_FEATURES
@@ -62,7 +64,7 @@ pub struct Plan {
     pub size_max: u32,
     /// Most data segments of a request.
     pub seg_max: u32,
-    /// Longest range of a discard or of zeroes, in sectors.
+    /// Longest range of a discard, a secure erase or of zeroes, in sectors.
     pub range_sectors: u32,
     /// Features of virtio that it does not offer.
     pub without: u64,

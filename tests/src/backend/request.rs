@@ -159,7 +159,7 @@ fn check_segments(limits: Limits, features: u64, data: [&[Part]; 2]) -> Result<(
     Ok(())
 }
 
-/// A discard, or zeroes: zeroes either way, in a range as 5.2.6 lays it out.
+/// A discard, a secure erase, or zeroes: zeroes either way, in a range as 5.2.6 lays it out.
 fn zero(disk: &mut Disk, kind: u32, range: &[u8]) -> Result<u32, String> {
     let range: [u8; 16] =
         (range.try_into()).map_err(|_| format!("{} bytes of ranges", range.len()))?;
@@ -168,6 +168,7 @@ fn zero(disk: &mut Disk, kind: u32, range: &[u8]) -> Result<u32, String> {
     let flags = u32::from_le_bytes(std::array::from_fn(|at| range[12 + at]));
     let (max, allowed) = match kind {
         kind::DISCARD => (36, 0),
+        kind::SECURE_ERASE => (60, 0),
         _ => (48, 1),
     };
     let max = u32::from_le_bytes(std::array::from_fn(|at| disk.config(max, 4)[at]));

@@ -194,12 +194,13 @@ enum IoErrors {
 /// The first line of `console` by which a kernel says that something is broken.
 fn complaint(console: &str, io_errors: IoErrors) -> Option<&str> {
     const IO_ERROR: &str = "I/O error";
-    const SIGNS: [&str; 5] = [
+    const SIGNS: [&str; 6] = [
         "WARNING:",
         "BUG:",
         "Oops",
         "blocked for more than",
         "self-detected stall",
+        "nobody cared",
     ];
     let complains = |line: &str| {
         SIGNS.iter().any(|sign| line.contains(sign))

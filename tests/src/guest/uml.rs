@@ -21,8 +21,17 @@ pub struct UserModeLinux {
 impl UserModeLinux {
     /// Finds it; `None` (and `SKIP` on the output) if it is missing.
     pub fn find() -> Option<Self> {
-        let kernel = peers::fetched("uml/linux")?;
-        peers::fetched("uml/pollux_blk.ko")?;
+        Self::find_in("uml")
+    }
+
+    /// The same for the kernel that looks for faults in itself, for which `tests/setup.sh full` has to be run.
+    pub fn find_debug() -> Option<Self> {
+        Self::find_in("uml-debug")
+    }
+
+    fn find_in(folder: &str) -> Option<Self> {
+        let kernel = peers::fetched(&format!("{folder}/linux"))?;
+        peers::fetched(&format!("{folder}/pollux_blk.ko"))?;
         let folder = kernel.parent()?.canonicalize().ok()?;
         Some(Self { folder })
     }

@@ -1,0 +1,204 @@
+//! What must be true of our own driver, `guest/`, in User-Mode Linux, whichever way that kernel is built.
+//!
+//! Requests are polled at native speed there, and interrupts are counted. `tests/setup.sh` builds the module with the
+//! parameters that only tests want.
+
+use std::path::{Path, PathBuf};
+
+use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
+use pollux_tests::guest::{Running, UserModeLinux};
+use pollux_tests::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const COMMON: &str = include_str!("../../guest/cases/module.sh");
+const SWITCH: &str = include_str!("../../../guest/pollux-blk-switch");
+
+/// A kernel, which may be missing, and how long its loads are.
+#[derive(Clone)]
+pub struct Bench {
+    pub kernel: Option<UserModeLinux>,
+    /// For the scripts: how many times less a slow kernel does.
+    pub less: u32,
+}
+
+/// Servers of disks in memory, named vda, vdb, …, and the folder of their sockets.
+struct Disks {
+    servers: Vec<Server>,
+    sockets: Vec<PathBuf>,
+    _folder: TempDir,
+}
+
+impl Disks {
+    /// One disk for each serial, with so many queues.
+    fn serve(serials: &[&str], queues: &str) -> Self {
+        let folder = tempfile::tempdir().expect("the folder of temporary files is writable");
+        let sockets = serials.iter().map(|serial| folder.path().join(serial));
+        let sockets: Vec<PathBuf> = sockets.collect();
+        let serve = |(socket, serial): (&PathBuf, &&str)| {
+            let disk = ["--disk", "memory:size=256M", "--serial", serial];
+            let shape = ["--num-queues", queues];
+            Server::pollux(socket, &[disk.as_slice(), &shape].concat()).expect("it serves")
+        };
+        Self {
+            servers: sockets.iter().zip(serials).map(serve).collect(),
+            sockets,
+            _folder: folder,
+        }
+    }
+}
+
+impl Bench {
+    fn start(&self, disks: &Disks, case: &str, variables: &str, driver: &str) -> Option<Running> {
+        let sockets: Vec<&Path> = disks.sockets.iter().map(PathBuf::as_path).collect();
+        self.boot(&sockets, case, variables, driver)
+    }
+
+    /// Starts a guest with the disks on `sockets`, which loads `driver` and runs `case`.
+    fn boot(
+        &self,
+        sockets: &[&Path],
+        case: &str,
+        variables: &str,
+        driver: &str,
+    ) -> Option<Running> {
+        let less = self.less;
+        let switch = format!("cat >/run/pollux-blk-switch <<'THE_END'\n{SWITCH}\nTHE_END\n");
+        let script = format!("less={less}\n{variables}\n{switch}{COMMON}\n{case}");
+        let driver = format!("driver={driver}");
+        let guest = self
+            .kernel
+            .as_ref()?
+            .start_with(sockets, &script, &[&driver]);
+        Some(guest.expect("the guest starts"))
+    }
+
+    fn passes(&self, disks: &Disks, case: &str, variables: &str, driver: &str) {
+        if let Some(guest) = self.start(disks, case, variables, driver) {
+            ends_well(guest, disks);
+        }
+    }
+
+    /// On a disk with one queue, which both kinds of request share.
+    fn passes_on_one_queue(&self, case: &str, variables: &str) {
+        let disks = Disks::serve(&["pollux-guest"], "1");
+        self.passes(&disks, case, variables, "pollux_blk");
+    }
+
+    pub fn data_survives_in_both_modes_at_once_on_one_queue(&self) {
+        let case = include_str!("../../guest/cases/module_verify.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    pub fn polled_load_takes_no_interrupt(&self) {
+        let case = include_str!("../../guest/cases/module_counts.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    /// `rule`: `ours`, or that of the RFC of 2021, `rfc`, which shows that the test can fail.
+    pub fn a_stopped_poller_delays_no_plain_read(&self, rule: &str) {
+        let case = include_str!("../../guest/cases/module_stopped.sh");
+        self.passes_on_one_queue(case, &format!("RULE={rule}"));
+    }
+
+    pub fn a_device_is_taken_away_and_given_back_under_load(&self) {
+        let case = include_str!("../../guest/cases/module_unplug.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    /// Only where a load generator inside the kernel was built for it.
+    pub fn polls_do_not_have_interrupts_turned_off(&self) {
+        let case = include_str!("../../guest/cases/module_line.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    /// Of a device that takes note of all that the specification does not allow.
+    pub fn secure_erase_erases(&self) {
+        let plan = Plan {
+            range_sectors: 128,
+            ..Plan::default()
+        };
+        let device = Backend::start(plan).expect("it listens");
+        let case = include_str!("../../guest/cases/module_erase.sh");
+        let Some(guest) = self.boot(&[device.socket()], case, "", "pollux_blk") else {
+            return;
+        };
+        let outcome = guest.finish().expect("the guest powers off");
+        assert_eq!(outcome.status, 0, "{}", outcome.console);
+        device.end();
+    }
+
+    pub fn requests_of_a_broken_ring_fail(&self) {
+        let plan = Plan {
+            queues: 2,
+            ..Plan::default()
+        };
+        let device = Backend::start(plan).expect("it listens");
+        let case = include_str!("../../guest/cases/module_liar.sh");
+        let Some(mut guest) = self.boot(&[device.socket()], case, "", "pollux_blk") else {
+            return;
+        };
+        guest.wait_for("under load").expect("it has load");
+        device.conduct(Conduct::Lie(Lie::Id(u32::MAX)));
+        let outcome = guest.finish().expect("the guest powers off");
+        assert_eq!(outcome.status, 0, "{}", outcome.console);
+    }
+
+    pub fn server_and_driver_do_not_wait_for_each_other(&self) {
+        let case = include_str!("../../guest/cases/module_hold.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    pub fn device_mapper_polls_end_to_end(&self) {
+        let disks = Disks::serve(&["first", "second", "third"], "1");
+        let case = include_str!("../../guest/cases/module_mapper.sh");
+        self.passes(&disks, case, "", "pollux_blk");
+    }
+
+    pub fn two_drivers_share_the_disks(&self) {
+        let disks = Disks::serve(&["first", "second", "third"], "1");
+        let case = include_str!("../../guest/cases/module_both.sh");
+        self.passes(&disks, case, "", "virtio_blk");
+    }
+
+    /// Only on the kernel that can have faults injected.
+    pub fn injected_faults_leave_nothing_behind(&self) {
+        let case = include_str!("../../guest/cases/module_faults.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    pub fn a_guest_outlives_its_server(&self) {
+        let mut disks = Disks::serve(&["pollux-guest"], "2");
+        let case = include_str!("../../guest/cases/uml_lose.sh");
+        let script = format!("{case}\nquiet\n");
+        let Some(mut guest) = self.start(&disks, &script, "", "pollux_blk") else {
+            return;
+        };
+        guest.wait_for("reading").expect("it reads");
+        disks.servers.clear(); // by SIGKILL
+        ends_well(guest, &disks);
+    }
+
+    pub fn removal_ends_if_the_device_breaks_meanwhile(&self) {
+        let mut disks = Disks::serve(&["pollux-guest"], "2");
+        let case = include_str!("../../guest/cases/module_gone.sh");
+        let Some(mut guest) = self.start(&disks, case, "", "pollux_blk") else {
+            return;
+        };
+        guest.wait_for("under load").expect("it has load");
+        let server = i32::try_from(disks.servers[0].pid()).expect("a process id fits");
+        let server = Pid::from_raw(server).expect("it is not 0");
+        kill_process(server, Signal::STOP).expect("the server is ours");
+        guest.tell("the server is stopped").expect("it listens");
+        guest.wait_for("removal waits").expect("removal waits");
+        disks.servers.clear(); // by SIGKILL
+        ends_well(guest, &disks);
+    }
+}
+
+/// Waits until `guest` has powered off; its script must have ended with status 0.
+fn ends_well(guest: Running, disks: &Disks) {
+    let outcome = guest.finish().expect("the guest powers off");
+    let logs: Vec<String> = disks.servers.iter().map(Server::log).collect();
+    assert_eq!(outcome.status, 0, "{}\n{logs:?}", outcome.console);
+}
