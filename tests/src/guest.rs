@@ -387,13 +387,14 @@ impl Guest {
         command.args(["-object", &memory]);
         command.arg("-kernel").arg(&self.machine.kernel);
         command.arg("-initrd").arg(initrd);
-        // loglevel=5: warnings are worth seeing, the boot messages are not.
+        // loglevel=5: warnings are worth seeing, the boot messages are not. no_timer_check: where the host is busy, an emulated
+        // timer looks broken, and the kernel panics.
         let driver = match &self.machine.module {
             None => "",
             Some(_) => "driver=pollux_blk", // for init
         };
         let kernel_arguments = format!(
-            "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off {driver} {}",
+            "console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off no_timer_check {driver} {}",
             self.kernel_arguments.join(" ")
         );
         command.args(["-append", &kernel_arguments]);
