@@ -172,7 +172,8 @@ blk_status_t pollux_prepare(struct pollux_queue *queue, struct request *rq)
 	}
 	classify(queue, rq, request);
 	blk_mq_start_request(rq);
-	if (request->in_task)
+	/* A flush has no bio. */
+	if (request->in_task && rq->bio)
 		share_cookie(rq);
 	return BLK_STS_OK;
 }
