@@ -112,8 +112,7 @@ impl Observation {
 
     /// Gives back what no queue holds.
     fn forget(&self, trace: Option<Arc<Trace>>) {
-        let thrown_away = self.thrown_away.lock();
-        let mut thrown_away = thrown_away.unwrap_or_else(PoisonError::into_inner);
+        let mut thrown_away = lock(&self.thrown_away);
         thrown_away.extend(trace);
         thrown_away.retain(|trace| Arc::strong_count(trace) > 1);
     }
