@@ -8,7 +8,6 @@ use imago::qcow2::Qcow2;
 use imago::raw::Raw as RawImage;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder};
 
-use super::barrier::Barrier;
 use super::chain::{Chain, Layer, failed, refused};
 use super::header::{Header, Refusal};
 use super::node::{Node, Role};
@@ -86,10 +85,8 @@ impl Chain {
     }
 
     fn order(&self, path: &Path, header: &Header) -> Result<Arc<Order>, OpenError> {
-        let written = self.files[..self.written()].to_vec();
-        let file = Arc::clone(&self.cached[0]);
-        let opened =
-            Barrier::new(written).and_then(|barrier| Order::new(file, header.clone(), barrier));
+        let (file, barrier) = (Arc::clone(&self.cached[0]), Arc::clone(&self.barrier));
+        let opened = Order::new(file, header.clone(), barrier);
         let order = opened.map_err(failed("read the tables of", path))?;
         Ok(Arc::new(order.map_err(|source| refused(path, source))?))
     }

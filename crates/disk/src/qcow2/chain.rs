@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use super::barrier::Barrier;
 use super::header::{Header, MAGIC, Refusal};
 use super::order::read_or_zero;
 use super::{Backing, Settings};
@@ -28,6 +29,8 @@ pub struct Chain {
     /// The same files through the page cache.
     pub cached: Vec<Arc<fs::File>>,
     pub access: Access,
+    /// That of those that are written. It is made once: inside the sandbox it cannot be made anew.
+    pub barrier: Arc<Mutex<Barrier>>,
 }
 
 /// One of the images.
@@ -65,7 +68,11 @@ impl Chain {
             known: HashSet::new(),
         };
         let layers = open.layers(path)?;
+        let external = layers[0].data.is_some();
+        let written = open.files[..=usize::from(external)].to_vec();
+        let barrier = Barrier::new(written).map_err(failed("prepare to sync", path))?;
         Ok(Self {
+            barrier: Arc::new(Mutex::new(barrier)),
             layers,
             disks: open.disks,
             files: open.files,

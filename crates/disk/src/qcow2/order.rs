@@ -68,7 +68,7 @@ struct State {
     grows: bool,
     opened_len: u64,
     len: u64,
-    barrier: Barrier,
+    barrier: Arc<Mutex<Barrier>>,
 }
 
 /// What lies somewhere in the file.
@@ -92,7 +92,7 @@ impl Order {
     pub fn new(
         file: Arc<fs::File>,
         header: Header,
-        barrier: Barrier,
+        barrier: Arc<Mutex<Barrier>>,
     ) -> io::Result<Result<Self, Refusal>> {
         let grows = file.metadata()?.is_file();
         let len = size(&file)?;
@@ -311,7 +311,9 @@ impl State {
     }
 
     fn pass(&mut self) -> io::Result<()> {
-        self.barrier.pass()?;
+        let mut barrier = self.barrier.lock().unwrap_or_else(PoisonError::into_inner);
+        barrier.pass()?;
+        drop(barrier);
         self.unsynced = false;
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Lab {
             .open(file.path())
             .unwrap();
         let header = Header::read(&opened, Access::ReadWrite).unwrap().unwrap();
-        let barrier = Barrier::new(Vec::new()).unwrap();
+        let barrier = Arc::new(Mutex::new(Barrier::new(Vec::new()).unwrap()));
         let order = Order::new(Arc::new(opened), header, barrier)
             .unwrap()
             .unwrap();
