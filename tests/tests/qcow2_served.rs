@@ -76,14 +76,15 @@ fn an_image_is_handed_over_from_session_to_session() {
 
 #[test]
 fn a_guest_keeps_its_files_in_an_image() {
-    let Some(mut lab) = Lab::open(Kernel::Linux61) else {
+    let Some(lab) = Lab::open(Kernel::Linux61) else {
         return;
     };
     let image = lab.path_in_memory("disk.qcow2");
     if create(&image, "256M").is_none() {
         return;
     }
-    let disk = lab.serve(&Export::spec(&format!("qcow2:path={}", image.display())).queues(2));
+    let export = Export::spec(&format!("qcow2:path={}", image.display())).queues(2);
+    let (server, disk) = lab.serve_apart(&export, "image");
     let script = include_str!("../guest/cases/filesystem.sh");
     let mut guest = lab.starts(lab.guest(script).set("DISKS", "vda").disk(disk));
     lab.hears(&mut guest, "full");
@@ -97,14 +98,15 @@ fn a_guest_keeps_its_files_in_an_image() {
     );
     lab.tells(&mut guest, "go on");
     lab.ends_well(guest);
-    lab.end_servers();
+    let (status, log) = server.terminate().unwrap();
+    assert!(status.success(), "{status}: {log}");
     is_sound(&image);
 }
 
 #[test]
 #[ignore = "it takes minutes: make test-full"]
 fn a_guest_migrates_with_its_image() {
-    let Some(mut lab) = Lab::open(Kernel::Linux612) else {
+    let Some(lab) = Lab::open(Kernel::Linux612) else {
         return;
     };
     let image = lab.path_in_memory("disk.qcow2");
@@ -113,7 +115,8 @@ fn a_guest_migrates_with_its_image() {
     }
     let spec = format!("qcow2:path={},lock=running", image.display());
     let export = Export::spec(&spec).queues(2);
-    let devices = [lab.serve(&export), lab.serve(&export)];
+    let [(one, here), (other, there)] = ["one", "other"].map(|name| lab.serve_apart(&export, name));
+    let devices = [here, there];
     let script = include_str!("../guest/cases/migrate.sh");
     let here = |device: usize| {
         lab.guest(script)
@@ -130,6 +133,9 @@ fn a_guest_migrates_with_its_image() {
     }
     lab.tells(&mut guest, "that was enough");
     lab.ends_well(guest);
-    lab.end_servers();
+    for server in [one, other] {
+        let (status, log) = server.terminate().unwrap();
+        assert!(status.success(), "{status}: {log}");
+    }
     is_sound(&image);
 }
