@@ -38,6 +38,8 @@ pub struct Recorder {
     next: u64,
     entries: Vec<Entry>,
     daemon: u32,
+    /// Gone when the daemon is.
+    pid: PathBuf,
 }
 
 impl Recorder {
@@ -87,6 +89,7 @@ impl Recorder {
             next: SECTOR as u64,
             entries: Vec::new(),
             daemon,
+            pid,
         })
     }
 
@@ -162,7 +165,7 @@ impl Drop for Recorder {
         };
         let _ = Command::new("kill").arg(self.daemon.to_string()).status();
         for _ in 0..2000 {
-            if !mounted() {
+            if !mounted() && !self.pid.exists() {
                 return;
             }
             thread::sleep(Duration::from_millis(5));
