@@ -86,7 +86,7 @@ impl Chain {
 
     fn order(&self, path: &Path, header: &Header) -> Result<Arc<Order>, OpenError> {
         let (file, barrier) = (Arc::clone(&self.cached[0]), Arc::clone(&self.barrier));
-        let opened = Order::new(file, header.clone(), barrier);
+        let opened = Order::new(file, header.clone(), barrier, self.grows);
         let order = opened.map_err(failed("read the tables of", path))?;
         Ok(Arc::new(order.map_err(|source| refused(path, source))?))
     }

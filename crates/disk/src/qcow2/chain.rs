@@ -29,6 +29,8 @@ pub struct Chain {
     /// The same files through the page cache.
     pub cached: Vec<Arc<fs::File>>,
     pub access: Access,
+    /// Does the image itself get longer? Not on a block device.
+    pub grows: bool,
     /// That of those that are written. It is made once: inside the sandbox it cannot be made anew.
     pub barrier: Arc<Mutex<Barrier>>,
 }
@@ -71,7 +73,9 @@ impl Chain {
         let external = layers[0].data.is_some();
         let written = open.files[..=usize::from(external)].to_vec();
         let barrier = Barrier::new(written).map_err(failed("prepare to sync", path))?;
+        let kind = open.cached[0].metadata().map_err(failed("look at", path))?;
         Ok(Self {
+            grows: kind.is_file(),
             barrier: Arc::new(Mutex::new(barrier)),
             layers,
             disks: open.disks,

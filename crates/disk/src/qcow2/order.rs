@@ -93,8 +93,8 @@ impl Order {
         file: Arc<fs::File>,
         header: Header,
         barrier: Arc<Mutex<Barrier>>,
+        grows: bool,
     ) -> io::Result<Result<Self, Refusal>> {
-        let grows = file.metadata()?.is_file();
         let len = size(&file)?;
         let whole = if grows {
             let whole = len.next_multiple_of(header.cluster());

@@ -51,7 +51,7 @@ impl Lab {
             .unwrap();
         let header = Header::read(&opened, Access::ReadWrite).unwrap().unwrap();
         let barrier = Arc::new(Mutex::new(Barrier::new(Vec::new()).unwrap()));
-        let order = Order::new(Arc::new(opened), header, barrier)
+        let order = Order::new(Arc::new(opened), header, barrier, true)
             .unwrap()
             .unwrap();
         order.opened();
