@@ -57,10 +57,14 @@ pub fn is_locked_by_others(file: impl AsFd, byte: u32) -> Result<bool, Errno> {
 ///
 /// As [`lock_shared`].
 pub fn is_locked_through(file: impl AsFd, byte: u32) -> Result<bool, Errno> {
-    // Locks of a process collide with those of every open file description.
-    let mut answer = wish(libc::F_WRLCK, byte..=byte);
-    fcntl(file.as_fd(), libc::F_GETLK, &mut answer)?;
-    Ok(i32::from(answer.l_type) != libc::F_UNLCK && !is_locked_by_others(file, byte)?)
+    let is_locked = || {
+        // Locks of a process collide with those of every open file description.
+        let mut answer = wish(libc::F_WRLCK, byte..=byte);
+        fcntl(file.as_fd(), libc::F_GETLK, &mut answer)?;
+        Ok(i32::from(answer.l_type) != libc::F_UNLCK)
+    };
+    // Once more at the end: another may have let go in between.
+    Ok(is_locked()? && !is_locked_by_others(&file, byte)? && is_locked()?)
 }
 
 fn wish(kind: libc::c_int, bytes: RangeInclusive<u32>) -> libc::flock64 {

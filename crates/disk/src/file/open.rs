@@ -136,7 +136,7 @@ fn backing(
         (options.block(logical)?, None)
     };
     let limits = match kind {
-        Kind::Regular => limits_of_file(&file, size, storage.physical),
+        Kind::Regular => limits_of_file(&file, size, storage.physical, settings.lock),
         Kind::BlockDevice => limits_of_device(path, &metadata),
     };
     let geometry = Geometry {
@@ -346,10 +346,18 @@ pub fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError
     Ok(bytes)
 }
 
+/// So far behind its end nobody writes a file, not even one who has locked it and makes it longer at this moment.
+const FAR: u64 = 1 << 40;
+
 /// A file does what its file system does: it is asked behind the end whether it takes holes.
-fn limits_of_file(file: &fs::File, size: u64, physical_block: u32) -> Limits {
+fn limits_of_file(file: &fs::File, size: u64, physical_block: u32, lock: Locked) -> Limits {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let punched = rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096);
+    let behind = match lock {
+        Locked::Always => 0,
+        Locked::Running => FAR,
+    };
+    let at = size.next_multiple_of(4096).saturating_add(behind);
+    let punched = rustix::fs::fallocate(file, mode, at, 4096);
     Limits {
         discard_max: punched.map_or(0, |()| MAX_DISCARD),
         discard_granularity: physical_block,

@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex};
 
 use super::barrier::Barrier;
 use super::header::{Header, MAGIC, Refusal};
+use super::map::MAX_LEGS;
 use super::order::read_or_zero;
 use super::{Backing, Settings};
 use crate::file::{self, Cache, Format, Locked, Raw};
 use crate::{Access, Disk, File, OpenError, Options};
 
-/// So many images stand on each other at most. QEMU's own limit is as far from what users have.
-const DEEPEST: usize = 64;
+/// So many images stand on each other at most, each of which may have its data in a file of its own. QEMU's own limit is as
+/// far from what users have.
+const DEEPEST: usize = MAX_LEGS / 2 - 1;
 
 /// The files of an image, which are open.
 pub struct Chain {

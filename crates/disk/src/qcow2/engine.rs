@@ -258,6 +258,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Keeps what is held back within bounds, between the requests that are committed together.
+    pub fn bound(&self) -> io::Result<()> {
+        match &self.order {
+            Some(order) if order.is_crowded() => self.write_back(),
+            _ => Ok(()),
+        }
+    }
+
     /// What was written is on stable storage.
     pub fn sync(&self) -> io::Result<()> {
         self.order()?.pass()

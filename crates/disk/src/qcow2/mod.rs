@@ -234,9 +234,11 @@ impl Disk for Image {
         let Some(running) = &shared.running else {
             return Ok(());
         };
-        let now = running.acquire(&shared.work, &shared.map, shared.as_opened.block)?;
-        let block = u64::from(shared.as_opened.block);
-        let now = now - now % block;
+        let block = shared.as_opened.block;
+        let Some(now) = running.acquire(&shared.work, &shared.map, block)? else {
+            return Ok(());
+        };
+        let now = now - now % u64::from(block);
         if shared.bytes.swap(now, Ordering::Relaxed) != now {
             shared.events.tell(Event::Changed);
         }

@@ -56,10 +56,11 @@ struct State {
     unsettled: HashMap<u64, Block>,
     /// Writes that wait for [`Order::commit`].
     pending: Vec<(u64, Vec<u8>)>,
+    /// Entries of the refcount table that could not be written: `imago` counts in their blocks all the same.
+    owed: Vec<(u64, Vec<u8>)>,
     /// Something was written that L2 entries must not come before.
     unsynced: bool,
-    /// Nothing uses it yet.
-    opening: bool,
+    stage: Stage,
     /// From here on, nothing was ever used.
     fresh: u64,
     /// As far go the clusters that are in use: fresh ones whose zeroes were not written are so until others may write them.
@@ -69,6 +70,15 @@ struct State {
     opened_len: u64,
     len: u64,
     barrier: Arc<Mutex<Barrier>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing uses it yet.
+    Opening,
+    Open,
+    /// A change of the header has failed half-way: what the file says of the image is not known any more.
+    Broken,
 }
 
 /// What lies somewhere in the file.
@@ -111,8 +121,9 @@ impl Order {
             blocks: Vec::new(),
             unsettled: HashMap::new(),
             pending: Vec::new(),
+            owed: Vec::new(),
             unsynced: true,
-            opening: true,
+            stage: Stage::Opening,
             fresh: if grows { whole } else { NEVER_FRESH },
             reach: 0,
             grows,
@@ -165,7 +176,7 @@ impl Order {
 
     /// The image is open: what its header says of it does not change any more.
     pub fn opened(&self) {
-        self.state().opening = false;
+        self.state().stage = Stage::Open;
     }
 
     /// Is there a table of the image at `at`? An image from elsewhere may say that there is data.
@@ -207,6 +218,8 @@ impl Order {
     /// Where the file cannot be made longer.
     pub fn prepare(&self) -> io::Result<()> {
         let mut state = self.state();
+        state.check()?;
+        state.pay()?;
         let reach = state.reach;
         state.used(reach);
         state.lengthen_to_reach()
@@ -221,6 +234,11 @@ impl Order {
         let mut state = self.state();
         state.write_pending()?;
         state.bound_counts()
+    }
+
+    /// Is more held back than there should be?
+    pub fn is_crowded(&self) -> bool {
+        self.state().is_crowded()
     }
 
     /// Whatever was written is on stable storage once this has returned.

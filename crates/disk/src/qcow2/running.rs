@@ -4,7 +4,9 @@
 //! go it is closed: nothing of it is left in memory.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use pollux_threads::lock;
 
 use super::chain::Chain;
 use super::engine::Engine;
@@ -17,6 +19,8 @@ pub struct Running {
     /// Those that are written.
     written: Vec<Raw>,
     chain: Arc<Mutex<Chain>>,
+    /// It is locked: no other program can have changed it since.
+    used: Mutex<bool>,
 }
 
 impl Running {
@@ -24,19 +28,24 @@ impl Running {
         Self {
             written: chain.files[..chain.written()].to_vec(),
             chain: Arc::new(Mutex::new(chain)),
+            used: Mutex::new(false),
         }
     }
 
-    /// The image is used from now on. How large is the disk?
+    /// The image is used from now on. How large is the disk, if it was not used before?
     ///
     /// # Errors
     ///
     /// Where another program uses it, or has left something else in its place.
-    pub fn acquire(&self, work: &Work, map: &Arc<Map>, block: u32) -> io::Result<u64> {
+    pub fn acquire(&self, work: &Work, map: &Arc<Map>, block: u32) -> io::Result<Option<u64>> {
+        let mut used = lock(&self.used);
+        if *used {
+            return Ok(None);
+        }
         let (chain, map) = (Arc::clone(&self.chain), Arc::clone(map));
         let begin = move |engine: &mut Option<Engine>| {
             if engine.is_none() {
-                let mut chain = chain.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut chain = lock(&chain);
                 chain.look_again().map_err(io::Error::other)?;
                 let built = chain.build().map_err(io::Error::other)?;
                 *engine = Some(Engine::new(&chain, built, map, block));
@@ -44,10 +53,12 @@ impl Running {
             Ok(engine.as_ref().map_or(0, Engine::bytes))
         };
         let locked = self.written.iter().try_for_each(Raw::acquire);
-        locked.and_then(|()| work.call(begin)).inspect_err(|_| {
+        let bytes = locked.and_then(|()| work.call(begin)).inspect_err(|_| {
             // Nothing was written: what fails here has failed already.
             let _ = self.unlock();
-        })
+        })?;
+        *used = true;
+        Ok(Some(bytes))
     }
 
     /// The image is used no more.
@@ -56,6 +67,7 @@ impl Running {
     ///
     /// Where not all of it is on stable storage: it is kept then.
     pub fn release(&self, work: &Work, map: &Arc<Map>) -> io::Result<()> {
+        let mut used = lock(&self.used);
         let map = Arc::clone(map);
         work.call(move |engine| {
             if let Some(open) = engine {
@@ -65,6 +77,8 @@ impl Running {
             map.forget();
             Ok(())
         })?;
+        // The tables are let go of, whatever is said of the locks.
+        *used = false;
         self.unlock()
     }
 

@@ -166,7 +166,7 @@ impl Line {
     fn run_all(&self, jobs: Vec<Job>, engine: &mut Engine) {
         let mut changed = Vec::new();
         for Job { request, to } in jobs {
-            let result = run(engine, &request.op);
+            let result = run(engine, &request.op).and_then(|()| engine.bound());
             match request.op {
                 Op::Read { at, into } => {
                     if result.is_ok() {

@@ -8,6 +8,9 @@ use crate::Unmap;
 use crate::file::Buffer;
 use crate::qcow2::map::Place;
 
+/// As many clusters are given back before it is looked at how much is held back.
+const AT_ONCE: u64 = 64;
+
 impl Engine {
     /// Makes a range zero. What is allocated is allocated before anything is freed.
     pub fn zero(&mut self, at: u64, len: u64, unmap: Unmap) -> io::Result<()> {
@@ -129,7 +132,7 @@ impl Engine {
         self.freed += len;
         let mut done = 0;
         while done < len {
-            let rest = (at + done, len - done);
+            let rest = (at + done, (len - done).min(AT_ONCE << self.bits));
             #[expect(
                 unsafe_code,
                 reason = "imago cannot know that the mapping is not in use"
@@ -144,6 +147,7 @@ impl Engine {
                 let _ = self.files[leg].discard(there + (from - at), freed);
             }
             done = from + freed - at;
+            self.bound()?;
         }
         Ok(done)
     }

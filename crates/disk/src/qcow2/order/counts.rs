@@ -59,9 +59,13 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn is_crowded(&self) -> bool {
+        self.unsettled.len() > MAX_BLOCKS
+    }
+
     /// Keeps what is held back within bounds. All that refers to anything is in the file.
     pub(super) fn bound_counts(&mut self) -> io::Result<()> {
-        if self.unsettled.len() <= MAX_BLOCKS {
+        if !self.is_crowded() {
             return Ok(());
         }
         self.pass()?;

@@ -183,3 +183,34 @@ fn a_table_is_one_before_the_file_says_so() {
     lab.order.write(0, &header).unwrap();
     assert!(lab.order.is_table(table));
 }
+
+/// `imago` counts in the block all the same, and does not write the entry again.
+#[test]
+fn an_entry_of_the_refcount_table_that_failed_is_written_before_all_else() {
+    let lab = Lab::new(2);
+    let at = 300 * CLUSTER;
+    let entry = REFTABLE * CLUSTER + 16;
+    lab.order.write(at, &[0; WHOLE]).unwrap();
+    let unwritable = Arc::new(fs::File::open(lab.file.path()).unwrap());
+    let file = std::mem::replace(&mut lab.order.state().file, unwritable);
+    lab.order.write(entry, &at.to_be_bytes()).unwrap_err();
+    lab.order.prepare().unwrap_err();
+    lab.order.state().file = file;
+    assert_eq!(lab.read(entry), [0; 8]);
+    lab.order.prepare().unwrap();
+    assert_eq!(lab.read(entry), at.to_be_bytes());
+}
+
+/// Whether the storage has the old header or the new one nobody knows.
+#[test]
+fn nothing_is_written_after_a_move_of_the_refcount_table_that_failed() {
+    let lab = Lab::new(2);
+    let mut header: [u8; 72] = lab.read(0);
+    header[48..56].copy_from_slice(&(400 * CLUSTER).to_be_bytes());
+    let unwritable = Arc::new(fs::File::open(lab.file.path()).unwrap());
+    let file = std::mem::replace(&mut lab.order.state().file, unwritable);
+    lab.order.write(0, &header).unwrap_err();
+    lab.order.state().file = file;
+    lab.order.write(300 * CLUSTER, &[1; WHOLE]).unwrap_err();
+    lab.order.prepare().unwrap_err();
+}

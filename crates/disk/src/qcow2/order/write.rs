@@ -5,7 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::bytes::{joined, place, read_or_zero, write_all, write_changed, zero};
-use super::{BLOCK_AT, Kind, State, TABLE_AT};
+use super::{BLOCK_AT, Kind, Stage, State, TABLE_AT};
 use crate::qcow2::header::{field32, field64};
 
 /// The part of the header that changes while an image is open: that of version 2.
@@ -13,6 +13,7 @@ const FIELDS: usize = 72;
 
 impl State {
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
         let cluster = self.header.cluster();
         let whole =
             |at: u64, bytes: &[u8]| at.is_multiple_of(cluster) && bytes.len() as u64 == cluster;
@@ -26,9 +27,13 @@ impl State {
                 self.pending.push((at, bytes.to_vec()));
                 Ok(())
             }
-            Kind::RefTable if bytes.len() == 8 => self.write_block_entry(at, bytes),
+            Kind::RefTable if bytes.len() == 8 => {
+                self.owed.push((at, bytes.to_vec()));
+                self.pay()
+            }
             Kind::RefBlock if whole(at, bytes) => self.write_counts(at, bytes),
             Kind::L2 if whole(at, bytes) => {
+                self.pay()?;
                 self.lengthen_to_reach()?;
                 if self.unsynced {
                     self.pass()?;
@@ -67,6 +72,26 @@ impl State {
         zero(&self.file, at, len)
     }
 
+    /// Nothing is written to an image of which it is not known what its header says.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if self.stage == Stage::Broken {
+            return Err(io::Error::other(
+                "its header could not be changed; open the image anew, and see what `qemu-img check` says",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes the entries of the refcount table that are to be written. `imago` counts in their blocks from now on,
+    /// whatever becomes of this, so that nothing may rely on a count before it has succeeded.
+    pub(super) fn pay(&mut self) -> io::Result<()> {
+        while let Some((at, bytes)) = self.owed.first().cloned() {
+            self.write_block_entry(at, &bytes)?;
+            self.owed.remove(0);
+        }
+        Ok(())
+    }
+
     /// An entry of the refcount table: a block that is new, and counted before.
     fn write_block_entry(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(block) = place(bytes, BLOCK_AT) else {
@@ -94,8 +119,8 @@ impl State {
         let header = self.pending.iter().any(|(at, _)| *at < cluster);
         self.pending.clear();
         if header {
-            self.pass()?;
-            return self.renew();
+            let renewed = self.pass().and_then(|()| self.renew());
+            return renewed.inspect_err(|_| self.stage = Stage::Broken);
         }
         Ok(())
     }
@@ -103,7 +128,7 @@ impl State {
     /// The header: as it is opened all of it, later the fields of version 2.
     fn write_header(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let later = bytes.len() == FIELDS;
-        if at != 0 || !(self.opening || later) {
+        if at != 0 || !(self.stage == Stage::Opening || later) {
             return Err(io::Error::other(
                 "the image is damaged: its header would be overwritten; see what `qemu-img check` says",
             ));
@@ -114,10 +139,17 @@ impl State {
             self.pending.push((at, bytes.to_vec()));
             return Ok(());
         }
+        let moved = self.move_refcounts(at, bytes);
+        moved.inspect_err(|_| self.stage = Stage::Broken)
+    }
+
+    /// A header that says where the refcount table is now.
+    fn move_refcounts(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.lengthen_to_reach()?;
         self.write_between(at, bytes)?;
-        // It says what those that wait say, and where the refcount table is now.
+        // It says what those that wait say, and the new table has all entries.
         self.pending.retain(|(at, _)| *at != 0);
+        self.owed.clear();
         self.renew()
     }
 
