@@ -90,37 +90,44 @@ fn parse_mode(text: &str) -> Result<Mode, BadRights> {
 
 /// The id that `name` is, or stands for.
 fn find_user(name: &str, option: &str) -> Result<Uid, BadRights> {
-    if let Some(id) = number(name) {
-        return Ok(Uid::from_raw(id));
+    let nobody = || BadRights::NoUser {
+        option: option.to_owned(),
+        name: name.to_owned(),
+    };
+    if is_number(name) {
+        return number(name).map(Uid::from_raw).ok_or_else(nobody);
     }
     match User::from_name(name) {
         Ok(Some(user)) => Ok(Uid::from_raw(user.uid.as_raw())),
-        Ok(None) => Err(BadRights::NoUser {
-            option: option.to_owned(),
-            name: name.to_owned(),
-        }),
+        Ok(None) => Err(nobody()),
         Err(error) => Err(lookup(name, option, error)),
     }
 }
 
 /// The same for a group.
 fn find_group(name: &str, option: &str) -> Result<Gid, BadRights> {
-    if let Some(id) = number(name) {
-        return Ok(Gid::from_raw(id));
+    let nobody = || BadRights::NoGroup {
+        option: option.to_owned(),
+        name: name.to_owned(),
+    };
+    if is_number(name) {
+        return number(name).map(Gid::from_raw).ok_or_else(nobody);
     }
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(Gid::from_raw(group.gid.as_raw())),
-        Ok(None) => Err(BadRights::NoGroup {
-            option: option.to_owned(),
-            name: name.to_owned(),
-        }),
+        Ok(None) => Err(nobody()),
         Err(error) => Err(lookup(name, option, error)),
     }
 }
 
-/// The largest number means "leave it" to the kernel, and is no user's.
+/// The largest number means "leave it" to the kernel, and is no user's. It is not looked up either: in the sandbox nothing
+/// can be.
 fn number(name: &str) -> Option<u32> {
     name.parse().ok().filter(|id| *id != u32::MAX)
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn lookup(name: &str, option: &str, error: nix::errno::Errno) -> BadRights {

@@ -232,6 +232,13 @@ impl AllOpen {
         let _ = connection.set(sort);
         let mut all = self.all();
         all.retain(|connection| !connection.task.is_finished());
+        // It is the newest of its sort, whenever it connected.
+        let own = all
+            .iter()
+            .position(|open| std::ptr::eq(Arc::as_ptr(&open.sort), connection));
+        if let Some(own) = own.and_then(|at| all.remove(at)) {
+            all.push_back(own);
+        }
         let most = match sort {
             Sort::Large => MOST_LARGE,
             Sort::Stays => MOST_LISTENERS,

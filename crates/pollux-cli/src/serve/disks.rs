@@ -86,7 +86,17 @@ impl Look<'_> {
         let mut all = self.0.missing.clone();
         all.extend(self.0.announced.clone());
         let served = self.0.served.iter().filter(|disk| !disk.removed);
-        all.extend(served.filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
+        let served: Vec<_> = served
+            .filter_map(|disk| Some((disk.name.clone(), disk.added()?)))
+            .collect();
+        // What is not served has the limits that its group has by now.
+        for disk in all.values_mut().filter(|disk| disk.limit_group.is_some()) {
+            let shares = |(_, served): &&(_, NewDisk)| served.limit_group == disk.limit_group;
+            if let Some((_, served)) = served.iter().find(shares) {
+                disk.limits = served.limits;
+            }
+        }
+        all.extend(served);
         all
     }
 }

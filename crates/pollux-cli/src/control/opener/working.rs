@@ -33,10 +33,11 @@ impl Working {
     /// Opens again what the last process has left. What cannot be is told, and stays on the list.
     pub fn restore(&mut self, left: Added, taken: &HashSet<String>) -> Vec<(Export, NewDisk)> {
         let mut opened = Vec::new();
-        for (name, mut disk) in left {
+        for (name, disk) in left {
             // All disks of a group were kept with its limits. The first has set them, or the configuration has.
+            let mut opens = disk.clone();
             if self.groups.is_limited(disk.limit_group.as_deref()) {
-                disk.limits = DiskLimits::default();
+                opens.limits = DiskLimits::default();
             }
             let again = if taken.contains(&name) {
                 tracing::warn!(
@@ -48,10 +49,10 @@ impl Working {
                 let detail = "its image was passed as a descriptor".to_owned();
                 Err(conflict(detail, "add it again").into())
             } else {
-                self.open(&name, &disk, None)
+                self.open(&name, &opens, None)
             };
             match again {
-                Ok(export) => opened.push((export, disk)),
+                Ok(export) => opened.push((export, opens)),
                 Err(problem) => {
                     let (why, remedy) = (problem.detail, problem.remedy);
                     tracing::error!(
@@ -83,8 +84,9 @@ impl Working {
         if let Some(outcome) = self.there(name, &disk)? {
             if outcome == Outcome::Limited {
                 common.workers.wake();
-                self.keeper.keep_now()?;
             }
+            // Also of one that is as it is to be: the list may not have been written when it became so.
+            self.keeper.keep_now()?;
             return Ok(outcome);
         }
         let export = self.open(name, &disk, image)?;
