@@ -26,9 +26,9 @@ pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
                 std::process::exit(1);
             }
             _ => {
-                tracing::info!("told to end: finishing what is in flight");
                 asked |= signal != SIGHUP;
                 disks.end();
+                tracing::info!("told to end: finishing what is in flight");
             }
         }
     }
