@@ -194,6 +194,8 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_lseek),
         ],
     ),
+    // It hands a sync to the threads of a file, of which there may be one more then.
+    row(&[Pool], Need::Images, STARTING_THREADS),
     // The last owner of a disk gives up the locks of its file.
     row(
         &[Main, Signals, Session],
