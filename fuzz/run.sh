@@ -66,17 +66,17 @@ run_one() {
     sed -n "s/^stat::number_of_executed_units: */fuzz: $name ran clean, executions: /p" "fuzz/logs/$name.log"
 }
 
-failed=0 running=0
+# Each is waited for by its number: of two that end at once, `wait -n` may miss one.
+failed=0 running=()
 for name in "${targets[@]}"; do
-    if [ "$running" -ge "$jobs" ]; then
-        wait -n || failed=1
-        running=$((running - 1))
+    if [ "${#running[@]}" -ge "$jobs" ]; then
+        wait "${running[0]}" || failed=1
+        running=("${running[@]:1}")
     fi
     run_one "$name" &
-    running=$((running + 1))
+    running+=($!)
 done
-while [ "$running" -gt 0 ]; do
-    wait -n || failed=1
-    running=$((running - 1))
+for pid in "${running[@]}"; do
+    wait "$pid" || failed=1
 done
 [ "$failed" = 0 ] || exit 1
