@@ -6,7 +6,7 @@
 
 use std::fs::File;
 
-use pollux_tests::guest::{Export, Guest, Kernel, Lab};
+use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::subject::Program;
 
 #[test]
@@ -20,8 +20,6 @@ fn a_guest_migrates_again_and_again() {
     a_guest_migrates(12);
 }
 
-/// A guest that writes, reads and verifies migrates so often between two servers that share its image, and finds
-/// neither memory nor disk changed.
 fn a_guest_migrates(migrations: usize) {
     let Some(mut lab) = Lab::open(Kernel::Linux612) else {
         return;
@@ -36,20 +34,5 @@ fn a_guest_migrates(migrations: usize) {
         .expect("the lab's folder is ours");
     let export = Export::file_with(&image, "lock=running").queues(2);
     let devices = [lab.serve(&export), lab.serve(&export)];
-    let script = include_str!("../guest/cases/migrate.sh");
-    let here = |device: usize| -> Guest {
-        let guest = lab.guest(script).migrates();
-        guest.disk(devices[device % 2].clone())
-    };
-    let mut guest = lab.starts(here(0));
-    lab.hears(&mut guest, "writer: round 1");
-    for migration in 1..=migrations {
-        guest = lab.migrates(guest, &here(migration));
-        // One may have been under way, and one of each kind may end a moment later.
-        for who in ["writer", "writer", "reader"] {
-            lab.hears(&mut guest, who);
-        }
-    }
-    lab.tells(&mut guest, "that was enough");
-    lab.ends_well(guest);
+    lab.migrates_to_and_fro(&devices, migrations);
 }

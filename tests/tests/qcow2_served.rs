@@ -116,23 +116,7 @@ fn a_guest_migrates_with_its_image() {
     let spec = format!("qcow2:path={},lock=running", image.display());
     let export = Export::spec(&spec).queues(2);
     let [(one, here), (other, there)] = ["one", "other"].map(|name| lab.serve_apart(&export, name));
-    let devices = [here, there];
-    let script = include_str!("../guest/cases/migrate.sh");
-    let here = |device: usize| {
-        lab.guest(script)
-            .migrates()
-            .disk(devices[device % 2].clone())
-    };
-    let mut guest = lab.starts(here(0));
-    lab.hears(&mut guest, "writer: round 1");
-    for migration in 1..=2 {
-        guest = lab.migrates(guest, &here(migration));
-        for who in ["writer", "writer", "reader"] {
-            lab.hears(&mut guest, who);
-        }
-    }
-    lab.tells(&mut guest, "that was enough");
-    lab.ends_well(guest);
+    lab.migrates_to_and_fro(&[here, there], 2);
     for server in [one, other] {
         let (status, log) = server.terminate().unwrap();
         assert!(status.success(), "{status}: {log}");

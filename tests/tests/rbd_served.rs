@@ -274,21 +274,6 @@ fn a_guest_migrates_with_its_image() {
     ceph.create("image", 64 * MIB);
     let export = Export::spec(&ceph.spec("image", ",lock=running")).queues(2);
     let devices = [lab.serve(&export), lab.serve(&export)];
-    let script = include_str!("../guest/cases/migrate.sh");
-    let here = |device: usize| {
-        lab.guest(script)
-            .migrates()
-            .disk(devices[device % 2].clone())
-    };
-    let mut guest = lab.starts(here(0));
-    lab.hears(&mut guest, "writer: round 1");
-    for migration in 1..=2 {
-        guest = lab.migrates(guest, &here(migration));
-        for who in ["writer", "writer", "reader"] {
-            lab.hears(&mut guest, who);
-        }
-    }
-    lab.tells(&mut guest, "that was enough");
-    lab.ends_well(guest);
+    lab.migrates_to_and_fro(&devices, 2);
     lab.end_servers();
 }

@@ -12,6 +12,8 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
+use pollux_threads::lock;
+
 /// Guest clusters of a chunk.
 pub const CLUSTERS: u64 = 512;
 /// Chunks of 4 KiB: the mappings of 256 GiB in clusters of 64 KiB.
@@ -173,7 +175,7 @@ impl Map {
         // With what the request has done, before what it used is changed.
         if chunk.gate.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
             // A thread that waits is asleep by now, or holds the lock and checks again.
-            drop(self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(lock(&self.waiting));
             self.left.notify_all();
         }
     }
@@ -258,7 +260,7 @@ impl Map {
     }
 
     fn wait_until_empty(&self, chunk: &Chunk) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         // With what those have done that were inside.
         while chunk.gate.load(Ordering::Acquire) != CLOSED {
             waiting = self

@@ -25,7 +25,9 @@ mod write;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pollux_threads::lock;
 
 use super::barrier::Barrier;
 use super::header::{Header, Refusal, field32, field64};
@@ -135,7 +137,7 @@ impl Order {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Fills `bytes` with what `imago` has written at `at`.
@@ -329,7 +331,7 @@ impl State {
     }
 
     fn pass(&mut self) -> io::Result<()> {
-        let mut barrier = self.barrier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut barrier = lock(&self.barrier);
         barrier.pass()?;
         drop(barrier);
         self.unsynced = false;

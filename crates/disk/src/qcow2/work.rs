@@ -5,8 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use pollux_threads::lock;
 use tracing::error;
 
 use super::engine::{Engine, failure};
@@ -166,7 +167,7 @@ impl Line {
     fn run_all(&self, jobs: Vec<Job>, engine: &mut Engine) {
         let mut changed = Vec::new();
         for Job { request, to } in jobs {
-            let result = run(engine, &request.op).and_then(|()| engine.bound());
+            let result = run(engine, &request.op);
             match request.op {
                 Op::Read { at, into } => {
                     if result.is_ok() {
@@ -174,7 +175,7 @@ impl Line {
                     }
                     self.end(&request, result, &to);
                 }
-                _ => changed.push((request, result, to)),
+                _ => changed.push((request, result.and_then(|()| engine.bound()), to)),
             }
         }
         if changed.is_empty() {
@@ -244,8 +245,4 @@ fn copy(error: &io::Error) -> io::Error {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,9 +7,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
+use pollux_threads::lock;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -28,7 +29,7 @@ pub struct TooMany;
 impl Received {
     /// The descriptor, if one has come.
     pub fn take(&self) -> Result<Option<OwnedFd>, TooMany> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         let first = all.pop();
         if all.is_empty() {
             Ok(first)
@@ -39,7 +40,7 @@ impl Received {
 
     /// Keeps two at most: the second is there to be complained of.
     fn add(&self, descriptor: OwnedFd) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         if all.len() < 2 {
             all.push(descriptor);
         }

@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Birth, Kind, lock};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -216,7 +216,7 @@ struct AllOpen(Arc<Mutex<VecDeque<Open>>>);
 
 impl AllOpen {
     fn all(&self) -> MutexGuard<'_, VecDeque<Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn add(&self, connection: Open) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pollux::device::Limits;
 use pollux::disk::Event;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Birth, Kind, lock};
 use tokio::sync::Notify;
 
 use super::sessions::{self, Common};
@@ -154,7 +154,7 @@ impl Disks {
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// All of them.
