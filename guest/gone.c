@@ -78,6 +78,7 @@ int pollux_freeze(struct virtio_device *vdev)
 	flags = compat_freeze(queue);
 	/* It waits for whoever has begun to run the queue: that might find what comes after. */
 	blk_mq_quiesce_queue(queue);
+	disk->asleep = true;
 	compat_unfreeze(queue, flags);
 	WRITE_ONCE(disk->removing, true);
 	pollux_shut_down(disk);
@@ -108,7 +109,17 @@ int pollux_restore(struct virtio_device *vdev)
 		WRITE_ONCE(disk->removing, false);
 		queue_work(pollux_workers, &disk->config_work);
 	}
-	/* Without queues, what waits here fails; or else a removal would wait for it. */
-	blk_mq_unquiesce_queue(disk->gendisk->queue);
+	pollux_wake(disk);
 	return error;
+}
+
+/**
+ * pollux_wake() - lets go of the requests that wait since pollux_freeze(), if it was called
+ * @disk: without virtqueues they fail, or else its removal would wait for them
+ */
+void pollux_wake(struct pollux_disk *disk)
+{
+	if (disk->asleep)
+		blk_mq_unquiesce_queue(disk->gendisk->queue);
+	disk->asleep = false;
 }

@@ -271,6 +271,8 @@ static void remove(struct virtio_device *vdev)
 	WRITE_ONCE(disk->removing, true);
 	cancel_work_sync(&disk->config_work);
 	pollux_stats_remove(disk);
+	/* The device may not have come back from its sleep, which the virtio core does not tell. */
+	pollux_wake(disk);
 	pollux_watch_device(disk);
 	/* Waits for all that is in flight. What a stopped task polls for, the watch completes. */
 	del_gendisk(disk->gendisk);

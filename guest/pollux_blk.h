@@ -190,6 +190,7 @@ struct pollux_queue {
  *	its requests
  * @draining: a caller waits
  * @removing: no @config_work any more
+ * @asleep: requests wait: pollux_freeze() was called, and pollux_restore() not yet
  * @index: the disk's, from which its name and its minors are made
  * @queue_count: of @queues
  * @queues: its queues
@@ -204,6 +205,7 @@ struct pollux_disk {
 	struct delayed_work broken_work;
 	bool draining;
 	bool removing;
+	bool asleep;
 	int index;
 	unsigned int queue_count;
 	struct pollux_queue *queues;
@@ -235,6 +237,7 @@ void pollux_watch_device(struct pollux_disk *disk);
 void pollux_shut_down(struct pollux_disk *disk);
 int pollux_freeze(struct virtio_device *vdev);
 int pollux_restore(struct virtio_device *vdev);
+void pollux_wake(struct pollux_disk *disk);
 
 /* submit.c */
 extern const struct blk_mq_ops pollux_mq_ops;

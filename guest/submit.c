@@ -43,12 +43,13 @@ static int put(struct pollux_queue *queue, struct pollux_request *request)
 	return 0;
 }
 
-/* Tells the device of what is new on the ring. */
+/* Tells the device of what is new on the ring. A device that has gone cannot be told. */
 void pollux_kick(struct pollux_queue *queue)
 {
 	count_event(queue, POLLUX_KICKS);
 	trace_pollux_blk_kick(queue, kick_under_lock);
-	virtqueue_notify(queue->vq);
+	if (!virtqueue_notify(queue->vq))
+		mod_delayed_work(pollux_workers, &queue->disk->broken_work, 0);
 }
 
 /* After requests were put on the ring, under the lock: who is told of their completion, and the device of them? */
