@@ -1,3 +1,5 @@
+use std::os::fd::AsRawFd;
+
 use super::*;
 
 fn message(path: &Path, cache: Cache) -> String {
@@ -134,4 +136,29 @@ fn what_lies_outside_of_the_folders_is_not_opened_whatever_leads_there() {
     }
     let told = opened("images/none").unwrap_err();
     assert!(matches!(told, OpenError::Missing { .. }), "{told}");
+}
+
+/// Its owner may be making it longer at this moment: room behind its end stands for what is written there.
+#[test]
+fn a_file_that_is_not_locked_yet_keeps_what_lies_behind_its_end() {
+    const MIB: u64 = 1 << 20;
+    // In memory, as ext4 keeps such room whatever it is asked.
+    let owner = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let owner = fs::File::from(owner);
+    owner.set_len(MIB).unwrap();
+    rustix::fs::fallocate(&owner, FallocateFlags::KEEP_SIZE, MIB, MIB).unwrap();
+    let held = || {
+        let metadata = owner.metadata().unwrap();
+        (metadata.len(), metadata.blocks())
+    };
+    assert_eq!(held(), (MIB, MIB / 512));
+    let settings = Settings {
+        lock: Locked::Running,
+        ..Settings::default()
+    };
+    let path = PathBuf::from(format!("/proc/self/fd/{}", owner.as_raw_fd()));
+    let backing = open(&path, settings, Options::default()).unwrap();
+    assert_eq!(held(), (MIB, MIB / 512));
+    // It was asked all the same.
+    assert!(backing.geometry().discard.is_some());
 }
