@@ -1,5 +1,9 @@
+use std::thread;
+
 use super::table::AF_UNIX;
 use super::*;
+use crate::Cage;
+use crate::plan::Plan;
 
 const ALL: Needs = Needs {
     files: true,
@@ -67,4 +71,29 @@ fn a_thread_may_what_those_may_that_it_starts() {
             assert!(calls(parent, ALL).is_superset(&calls(child, ALL)));
         }
     }
+}
+
+/// In the sandbox itself: what is not allowed ends this process by SIGSYS.
+#[test]
+fn the_thread_of_an_image_may_start_one_for_syncs() {
+    let needs = Needs {
+        files: true,
+        images: true,
+        ..Needs::default()
+    };
+    let plan = Plan {
+        needs,
+        ..Plan::default()
+    };
+    let cage = Cage::new(&plan).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    thread::scope(|scope| {
+        let image = scope.spawn(|| {
+            cage.confine(Main, Pool).unwrap().seccomp.unwrap();
+            let syncs = thread::Builder::new().name("pool".to_owned());
+            let syncs = syncs.spawn_scoped(scope, || file.sync_data()).unwrap();
+            syncs.join().unwrap().unwrap();
+        });
+        image.join().unwrap();
+    });
 }
