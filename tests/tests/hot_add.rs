@@ -367,7 +367,11 @@ fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
 
 /// A client that is told of all that happens from now on.
 fn listen(hot: &Hot) -> BufReader<UnixStream> {
-    let mut stream = connect(&hot.control()).unwrap();
+    events_of(connect(&hot.control()).unwrap())
+}
+
+/// The same on a connection that is there already.
+fn events_of(mut stream: UnixStream) -> BufReader<UnixStream> {
     stream
         .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
@@ -505,6 +509,23 @@ fn eight_clients_may_listen_to_events() {
     while oldest.read_line(&mut line).unwrap() > 0 {}
     assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
     for mut events in others {
+        assert_eq!(until(&mut events, "added").len(), 1);
+    }
+    hot.ends_well();
+}
+
+/// The newest listener is the one that has asked last, whichever connected last.
+#[test]
+fn a_client_that_asks_late_listens_all_the_same() {
+    let hot = Hot::start().unwrap();
+    let late = connect(&hot.control()).unwrap();
+    let mut oldest = listen(&hot);
+    let others: Vec<_> = (0..7).map(|_| listen(&hot)).collect();
+    let late = events_of(late);
+    let mut line = String::new();
+    while oldest.read_line(&mut line).unwrap() > 0 {}
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    for mut events in others.into_iter().chain([late]) {
         assert_eq!(until(&mut events, "added").len(), 1);
     }
     hot.ends_well();
