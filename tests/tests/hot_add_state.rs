@@ -19,10 +19,15 @@ const ONE_QUEUE: Plan = Plan {
     without: 0,
 };
 
-/// The names on the list.
+/// The disks on the list.
+fn list(hot: &Hot) -> Value {
+    let mut list: Value = serde_json::from_slice(&fs::read(hot.state()).unwrap()).unwrap();
+    list["disks"].take()
+}
+
+/// Their names.
 fn kept(hot: &Hot) -> Vec<String> {
-    let list: Value = serde_json::from_slice(&fs::read(hot.state()).unwrap()).unwrap();
-    list["disks"].as_object().unwrap().keys().cloned().collect()
+    list(hot).as_object().unwrap().keys().cloned().collect()
 }
 
 /// Those that are closed already are kept all the same.
@@ -107,6 +112,43 @@ fn a_removal_that_cannot_be_written_down_is_not_done_until_it_is() {
     assert_eq!(kept(&hot), [""; 0]);
     hot.restart().unwrap();
     assert_eq!(hot.names().unwrap(), [""; 0]);
+    hot.ends_well();
+}
+
+/// Also of what another request has changed, whose answer was that it could not be written down.
+#[test]
+fn a_change_is_answered_with_200_once_it_is_written_down() {
+    let hot = Hot::start().unwrap();
+    let limits = |iops: u64| json!({ "limits": { "iops_total": iops } });
+    let disk = |iops: u64| {
+        let mut body = limits(iops);
+        body["disk"] = "memory:size=1M".into();
+        body
+    };
+    let is_kept = |name: &str, iops: u64| {
+        assert_eq!(list(&hot)[name]["limits"], limits(iops)["limits"]);
+    };
+    for round in 1..=40 {
+        let name = format!("disk-{round}");
+        assert_eq!(hot.put(&name, &disk(round)).unwrap().0, 201);
+        is_kept(&name, round);
+        assert_eq!(hot.patch(&name, &limits(100 + round)).unwrap().0, 200);
+        is_kept(&name, 100 + round);
+        assert_eq!(hot.put(&name, &disk(200 + round)).unwrap().0, 200);
+        is_kept(&name, 200 + round);
+    }
+    // What is to become the next list is no file.
+    let obstacle = hot.above().join("state.json.new");
+    fs::create_dir(&obstacle).unwrap();
+    assert_eq!(hot.patch("disk-1", &limits(7)).unwrap().0, 500);
+    // It has these limits by now.
+    for _ in 0..3 {
+        assert_eq!(hot.put("disk-1", &disk(7)).unwrap().0, 500);
+    }
+    is_kept("disk-1", 201);
+    fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(hot.put("disk-1", &disk(7)).unwrap().0, 200);
+    is_kept("disk-1", 7);
     hot.ends_well();
 }
 
