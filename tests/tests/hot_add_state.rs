@@ -152,6 +152,43 @@ fn a_change_is_answered_with_200_once_it_is_written_down() {
     hot.ends_well();
 }
 
+/// Whether it comes before the other of its group or after it; the list is written while that is there or when it has gone.
+#[test]
+fn a_disk_that_is_missing_is_kept_with_the_limits_of_its_group() {
+    let mut hot = Hot::start().unwrap();
+    let image = hot.image("image", MIB).unwrap();
+    let elsewhere = hot.images().join("elsewhere");
+    let file = format!("file:path={}", image.display());
+    let mut comes_back_with = |missing: &str, there: &str, change: Option<u64>| {
+        for (name, disk) in [(missing, &*file), (there, "memory:size=1M")] {
+            let limits = json!({ "iops_total": 5 });
+            let body = json!({ "disk": disk, "limit_group": "g", "limits": limits });
+            assert_eq!(hot.put(name, &body).unwrap().0, 201);
+        }
+        fs::rename(&image, &elsewhere).unwrap();
+        hot.restart().unwrap();
+        assert_eq!(hot.names().unwrap(), [there]);
+        assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([missing]));
+        if let Some(iops) = change {
+            let limits = json!({ "limits": { "iops_total": iops } });
+            assert_eq!(hot.patch(there, &limits).unwrap().0, 200);
+            assert_eq!(list(&hot)[missing]["limits"], limits["limits"]);
+        }
+        assert_eq!(hot.remove(there, "").unwrap().0, 204);
+        fs::rename(&elsewhere, &image).unwrap();
+        hot.restart().unwrap();
+        assert_eq!(hot.names().unwrap(), [missing]);
+        let disk = hot.get(&format!("/v1/disks/{missing}")).unwrap();
+        assert_eq!(hot.remove(missing, "").unwrap().0, 204);
+        disk["limits"]["iops_total"].clone()
+    };
+    for (missing, there) in [("a", "b"), ("b", "a")] {
+        assert_eq!(comes_back_with(missing, there, None), 5);
+        assert_eq!(comes_back_with(missing, there, Some(7)), 7);
+    }
+    hot.ends_well();
+}
+
 #[test]
 fn the_limits_of_a_group_come_back_whichever_disk_they_were_given_to() {
     let mut hot = Hot::start().unwrap();

@@ -82,21 +82,26 @@ impl Look<'_> {
     }
 
     /// All that were added and not removed: what is to come back after a restart.
-    pub fn added(&self) -> BTreeMap<String, NewDisk> {
-        let mut all = self.0.missing.clone();
-        all.extend(self.0.announced.clone());
-        let served = self.0.served.iter().filter(|disk| !disk.removed);
-        let served: Vec<_> = served
-            .filter_map(|disk| Some((disk.name.clone(), disk.added()?)))
-            .collect();
-        // What is not served has the limits that its group has by now.
-        for disk in all.values_mut().filter(|disk| disk.limit_group.is_some()) {
-            let shares = |(_, served): &&(_, NewDisk)| served.limit_group == disk.limit_group;
-            if let Some((_, served)) = served.iter().find(shares) {
-                disk.limits = served.limits;
+    pub fn added(&mut self) -> BTreeMap<String, NewDisk> {
+        let List {
+            served,
+            announced,
+            missing,
+            ..
+        } = &mut *self.0;
+        let served = || served.iter().filter(|disk| !disk.removed);
+        // What is not served has the limits that its group has by now, and keeps them when no other is left of that.
+        let opening = announced.iter_mut().map(|(_, disk)| disk);
+        let grouped = missing.values_mut().chain(opening);
+        for disk in grouped.filter(|disk| disk.limit_group.is_some()) {
+            let shares = |served: &&Served| served.limit_group == disk.limit_group;
+            if let Some(served) = served().find(shares) {
+                disk.limits = served.device.limiter().limits().into();
             }
         }
-        all.extend(served);
+        let mut all = missing.clone();
+        all.extend(announced.clone());
+        all.extend(served().filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
         all
     }
 }
