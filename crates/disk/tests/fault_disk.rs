@@ -3,13 +3,17 @@
 
 mod common;
 
+use std::fs;
 use std::io::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::faulty::{faults, faulty, file, memory, over};
 use pollux_disk::{
-    Channel, Disk, Event, Events, Failure, Fault, Geometry, Memory, Op, OpenError, Unmap, WaitPoint,
+    Channel, Disk, Event, Events, Failure, Fault, Geometry, Memory, Op, OpenError, Options, Spec,
+    Unmap, WaitPoint,
 };
 use pollux_disk_conformance::{Buffer, Client, behaves_like_a_disk, pattern, read, write, zeroes};
 use pollux_memory::Region;
@@ -230,6 +234,32 @@ fn geometry_memory_and_events_are_those_of_the_disk_below() {
     let told = (&below.maps, &below.unmaps);
     assert_eq!(told.0.load(Ordering::Relaxed), 1);
     assert_eq!(told.1.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_resize_meets_the_rules_that_are_about_it() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    fs::File::create(&path).unwrap().set_len(4096).unwrap();
+    let rules =
+        "error=EIO,op=resize,times=1,delay=20ms,op=resize,hang=request,op=flush+resize,after=2";
+    let spec = format!("fault:{rules},on=file:path={}", path.display());
+    let disk = spec.parse::<Spec>().unwrap();
+    let disk = disk.open(&Options::default()).unwrap();
+    let error = disk.resize(Some(8192)).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("Input/output error"), "{source}");
+    assert_eq!(disk.geometry().bytes, 4096);
+    let started = Instant::now();
+    disk.resize(Some(8192)).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(20));
+    assert_eq!(disk.geometry().bytes, 8192);
+    // The third is never answered, and has changed nothing.
+    let (hung, (told, answered)) = (Arc::clone(&disk), mpsc::channel());
+    thread::spawn(move || told.send(hung.resize(Some(12288))));
+    let answered = answered.recv_timeout(Duration::from_millis(100));
+    assert!(matches!(answered, Err(mpsc::RecvTimeoutError::Timeout)));
+    assert_eq!(disk.geometry().bytes, 8192);
 }
 
 /// The results of a few hundred writes and reads, and what is stored in the end.

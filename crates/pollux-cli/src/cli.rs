@@ -94,8 +94,8 @@ A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,
              error=EIO|ENOSPC|EOPNOTSUPP|...
              torn=BYTES|random[,then=fail|ok|hang]    stores only the beginning of a write
              hang=request|device                      never answers it, or anything any more
-  CONDITION  op=read+write+flush+discard+write-zeroes  range=BYTES-BYTES  after=N  every=N
-             chance=P%  times=N
+  CONDITION  op=read+write+flush+discard+write-zeroes+resize  range=BYTES-BYTES  after=N
+             every=N  chance=P%  times=N
   TIME       200us, 3ms, 1s
   F          a file to which each request is appended before it reaches the disk below
   pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::held::Held;
 use super::log::described;
-use super::rule::Then;
+use super::rule::{Asked, Then};
 use super::state::{Fate, Plan, State};
 use super::timer::Timer;
 use crate::{Armed, Channel, Completion, Disk, Failure, Op, Queued, Request, Ticket, WaitPoint};
@@ -187,7 +187,7 @@ unsafe impl Channel for FaultChannel {
         if self.answers.state.hung() {
             return Queued::Pending;
         }
-        let Plan { delay, fate } = self.answers.state.plan(&op);
+        let Plan { delay, fate } = self.answers.state.plan(Asked::Op(&op));
         let below = |then| Below {
             ticket,
             delay,

@@ -12,7 +12,7 @@
 //!            error=ERRNO                      the request fails and does not reach the disk below
 //!            torn=BYTES|random                of a write only the first bytes reach the disk below
 //!            hang=request|device              it is never answered, or from then on nothing is
-//! CONDITION  op=read+write+flush+discard+write-zeroes   only these (all, but torn: write)
+//! CONDITION  op=read+write+flush+discard+write-zeroes+resize   only these (all, but torn: write)
 //!            range=BYTES-BYTES                only what touches this part of the disk
 //!            after=N                          not the first N of those
 //!            every=N                          of the rest every N-th only
@@ -30,6 +30,8 @@
 //! - A torn write keeps whole blocks. `then=fail` is the write that a failing disk reports; `then=ok`
 //!   is a disk that lies (`torn=0,then=ok` loses writes without a word); `then=hang` leaves what a
 //!   power cut in the middle of a write leaves: part of it is stored, and no completion was reported.
+//! - A resize is a request as well, which touches no range. One that is never answered keeps the thread that asks for
+//!   it, for ever.
 //! - A device that hangs answers nothing any more: neither what comes, nor what is in flight, nor what
 //!   is delayed. To its users it is a disk whose requests never end, so the session that uses it does
 //!   not end either, nor does a polite request to end the program; a second one does not wait.
@@ -49,14 +51,17 @@ mod timer;
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 
 use pollux_memory::Region;
+use tracing::warn;
 
 use channel::FaultChannel;
 pub use delay::Delay;
 use log::Log;
+use rule::Asked;
 pub use rule::{Action, Chance, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
-use state::State;
+use state::{Fate, Plan, State};
 
 use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, ResizeError, WaitPoint};
 
@@ -96,6 +101,14 @@ impl Fault {
     }
 }
 
+/// A resize that is never answered.
+fn hang() -> ! {
+    warn!("as the `fault` disk was told: a resize is never answered");
+    loop {
+        thread::park();
+    }
+}
+
 impl Disk for Fault {
     fn geometry(&self) -> Geometry {
         self.below.geometry()
@@ -127,7 +140,29 @@ impl Disk for Fault {
     }
 
     fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
-        self.below.resize(bytes)
+        if self.state.hung() {
+            hang();
+        }
+        let Plan { delay, fate } = self.state.plan(Asked::Resize);
+        match fate {
+            Fate::Below => {}
+            Fate::Torn { .. } => unreachable!("only writes are torn"),
+            Fate::Fails(failure) => {
+                return Err(ResizeError::Io {
+                    doing: "resize",
+                    path: "the `fault` disk".into(),
+                    source: failure.into(),
+                });
+            }
+            Fate::Never => hang(),
+            Fate::DeviceHangs => {
+                self.state.hang();
+                hang();
+            }
+        }
+        let resized = self.below.resize(bytes);
+        thread::sleep(delay);
+        resized
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -80,7 +80,7 @@ pub enum Hang {
 pub struct When {
     /// Of these kinds.
     pub ops: Ops,
-    /// That touch these bytes of the disk, which a flush never does.
+    /// That touch these bytes of the disk, which neither a flush nor a resize does.
     pub range: Option<Range<u64>>,
     /// Not the first so many.
     pub after: u64,
@@ -106,19 +106,44 @@ impl When {
         }
     }
 
-    /// Does the rule count `op`?
-    pub(super) fn counts(&self, op: &Op) -> bool {
-        self.ops.contains(Kind::of(op))
-            && self.range.as_ref().is_none_or(|range| touches(range, op))
+    /// Does the rule count what is asked for?
+    pub(super) fn counts(&self, asked: Asked<'_>) -> bool {
+        self.ops.contains(asked.kind())
+            && self
+                .range
+                .as_ref()
+                .is_none_or(|range| touches(range, asked))
     }
 }
 
-fn touches(range: &Range<u64>, op: &Op) -> bool {
-    let (at, len) = match *op {
-        Op::Read { at, into } => (at, into.bytes()),
-        Op::Write { at, from, .. } => (at, from.bytes()),
-        Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => (at, len),
-        Op::Flush => return false,
+/// What is asked of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked<'a> {
+    /// A request of a channel.
+    Op(&'a Op),
+    /// [`Disk::resize`](crate::Disk::resize)
+    Resize,
+}
+
+impl Asked<'_> {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Op(Op::Read { .. }) => Kind::Read,
+            Self::Op(Op::Write { .. }) => Kind::Write,
+            Self::Op(Op::Flush) => Kind::Flush,
+            Self::Op(Op::Discard { .. }) => Kind::Discard,
+            Self::Op(Op::WriteZeroes { .. }) => Kind::WriteZeroes,
+            Self::Resize => Kind::Resize,
+        }
+    }
+}
+
+fn touches(range: &Range<u64>, asked: Asked<'_>) -> bool {
+    let (at, len) = match asked {
+        Asked::Op(&Op::Read { at, into }) => (at, into.bytes()),
+        Asked::Op(&Op::Write { at, from, .. }) => (at, from.bytes()),
+        Asked::Op(&(Op::Discard { at, len } | Op::WriteZeroes { at, len, .. })) => (at, len),
+        Asked::Op(Op::Flush) | Asked::Resize => return false,
     };
     len > 0 && at < range.end && at.saturating_add(len) > range.start
 }
@@ -167,27 +192,20 @@ pub enum Kind {
     Discard,
     /// [`Op::WriteZeroes`]
     WriteZeroes,
+    /// [`Disk::resize`](crate::Disk::resize)
+    Resize,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Read,
         Self::Write,
         Self::Flush,
         Self::Discard,
         Self::WriteZeroes,
+        Self::Resize,
     ];
-
-    const fn of(op: &Op) -> Self {
-        match op {
-            Op::Read { .. } => Self::Read,
-            Op::Write { .. } => Self::Write,
-            Op::Flush => Self::Flush,
-            Op::Discard { .. } => Self::Discard,
-            Op::WriteZeroes { .. } => Self::WriteZeroes,
-        }
-    }
 }
 
 /// A set of kinds.

@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use super::Delay;
 use super::log::Log;
-use super::rule::{Action, Faults, Hang, Keep, Rule, Then};
+use super::rule::{Action, Asked, Faults, Hang, Keep, Rule, Then};
 use crate::{Failure, Op};
 
 /// What is to become of one request.
@@ -97,15 +97,15 @@ impl State {
         self.log.as_ref().map_or(Ok(()), |log| log.tell(op))
     }
 
-    /// What is to become of `op`.
-    pub fn plan(&self, op: &Op) -> Plan {
+    /// What is to become of what is asked for.
+    pub fn plan(&self, asked: Asked<'_>) -> Plan {
         let mut plan = Plan {
             delay: Duration::ZERO,
             fate: Fate::Below,
         };
         let mut rules = lock(&self.rules);
         for counted in rules.iter_mut() {
-            if !counted.strikes(op) {
+            if !counted.strikes(asked) {
                 continue;
             }
             let rng = &mut counted.rng;
@@ -117,7 +117,7 @@ impl State {
                 Action::Error(failure) => Fate::Fails(failure),
                 Action::Hang(Hang::Request) => Fate::Never,
                 Action::Hang(Hang::Device) => Fate::DeviceHangs,
-                Action::Torn { keep, then } => torn(op, keep, then, self.block, rng),
+                Action::Torn { keep, then } => torn(asked, keep, then, self.block, rng),
             };
             if plan.fate == Fate::Below {
                 plan.fate = fate;
@@ -131,8 +131,8 @@ fn longer(delay: Duration, more: Duration) -> Duration {
     delay.saturating_add(more).min(Delay::LONGEST)
 }
 
-fn torn(op: &Op, keep: Keep, then: Then, block: u64, rng: &mut Rng) -> Fate {
-    let Op::Write { from, .. } = op else {
+fn torn(asked: Asked<'_>, keep: Keep, then: Then, block: u64, rng: &mut Rng) -> Fate {
+    let Asked::Op(Op::Write { from, .. }) = asked else {
         return Fate::Below;
     };
     let all = from.bytes();
@@ -144,10 +144,10 @@ fn torn(op: &Op, keep: Keep, then: Then, block: u64, rng: &mut Rng) -> Fate {
 }
 
 impl Counted {
-    /// Counts `op`, if the rule is about it. Does something happen to it?
-    fn strikes(&mut self, op: &Op) -> bool {
+    /// Counts what is asked for, if the rule is about it. Does something happen to it?
+    fn strikes(&mut self, asked: Asked<'_>) -> bool {
         let when = &self.rule.when;
-        if !when.counts(op) {
+        if !when.counts(asked) {
             return false;
         }
         self.seen += 1;

@@ -31,12 +31,13 @@ const ERRORS: [(&str, Failure); 12] = [
     ("ENOMEM", Failure::Io(Errno::NOMEM)),
     ("ENXIO", Failure::Io(Errno::NXIO)),
 ];
-const OPS: [(&str, Kind); 5] = [
+const OPS: [(&str, Kind); 6] = [
     ("read", Kind::Read),
     ("write", Kind::Write),
     ("flush", Kind::Flush),
     ("discard", Kind::Discard),
     ("write-zeroes", Kind::WriteZeroes),
+    ("resize", Kind::Resize),
 ];
 const THEN: [(&str, Then); 3] = [("fail", Then::Fail), ("ok", Then::Ok), ("hang", Then::Hang)];
 const HANG: [(&str, Hang); 2] = [("request", Hang::Request), ("device", Hang::Device)];
@@ -156,7 +157,7 @@ impl Reading {
             ("op", Action::Torn { .. }) => return Err(wrong("is left out: only writes are torn")),
             ("op", _) => {
                 when.ops = ops(value).ok_or(wrong(
-                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, nor several joined by `+`",
+                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, nor several joined by `+`",
                 ))?;
             }
             ("range", _) => {
