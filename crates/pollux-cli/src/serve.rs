@@ -31,7 +31,7 @@ mod ending;
 mod sessions;
 mod wanted;
 
-pub use disks::{Disks, Look, NotRemoved, One};
+pub use disks::{Disks, Look, NotRemoved, NotResized, One, Resizing};
 pub use sessions::Common;
 pub use wanted::{Export, NotServed, Wanted};
 

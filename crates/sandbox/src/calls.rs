@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use libc::c_long;
 use pollux_threads::Kind;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, DriverPatience, Keeper, Main, Opener, Pool, Session, Signals,
-    Watchdog, Worker,
+    Cluster, Control, DriverControl, DriverPatience, Keeper, Main, Opener, Pool, Resizer, Session,
+    Signals, Watchdog, Worker,
 };
 
 use table::{EVERY_THREAD, OPENING, STARTING_THREADS, TABLE};
@@ -103,8 +103,9 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
             needs.driver.then_some(DriverControl),
             patience,
         ],
+        Control => &[Some(Resizer)],
         // An image that grows before it was used.
-        Control => &[needs.images.then_some(Pool)],
+        Resizer => &[needs.images.then_some(Pool)],
         // The library's own are of the same kind.
         Watchdog | Pool | DriverPatience | Keeper | Cluster => &[],
     };

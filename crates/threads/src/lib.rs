@@ -45,6 +45,8 @@ pub enum Kind {
     DriverPatience,
     /// Answers on the control socket.
     Control,
+    /// Makes a disk larger.
+    Resizer,
     /// Talks with a cluster for a disk, by a library that starts threads of its own.
     Cluster,
     /// Opens disks that are added while the process runs.
@@ -55,7 +57,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Main,
         Self::Signals,
         Self::Session,
@@ -65,6 +67,7 @@ impl Kind {
         Self::DriverControl,
         Self::DriverPatience,
         Self::Control,
+        Self::Resizer,
         Self::Cluster,
         Self::Opener,
         Self::Keeper,
@@ -83,6 +86,7 @@ impl Kind {
             Self::DriverControl => "driver-control",
             Self::DriverPatience => "driver-patience",
             Self::Control => "control",
+            Self::Resizer => "resizer",
             Self::Cluster => "cluster",
             Self::Opener => "opener",
             Self::Keeper => "keeper",

@@ -2,7 +2,8 @@
 //!
 //! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client can
 //! be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk that is to
-//! be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`.
+//! be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`. A disk is
+//! resized in a thread that lives as long as that takes: see `routes/resize.rs`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 mod bare;
@@ -31,6 +32,7 @@ pub use bare::{Bare, Said};
 pub use command::{DiskArgs, run};
 pub use folders::Folders;
 pub use kept::Kept;
+pub use model::Disk;
 pub use name::{name, unique};
 pub use new_disk::NewDisk;
 pub use news::{Happening, News, spread, tell};

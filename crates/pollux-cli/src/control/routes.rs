@@ -118,9 +118,9 @@ pub async fn change(state: &State, reach: Reach, asked: Change<'_>) -> Option<An
     let Change { path, body, .. } = asked;
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     let changed = match (asked.method.as_str(), &parts[..]) {
-        ("POST", ["v1", "disks", name, "resize"]) => {
-            resize::post(state, name, body).map(|disk| json(&disk))
-        }
+        ("POST", ["v1", "disks", name, "resize"]) => resize::post(state, name, body)
+            .await
+            .map(|disk| json(&disk)),
         ("PATCH", ["v1", "disks", name]) => limit::patch(state, name, body)
             .await
             .map(|disk| json(&disk)),

@@ -78,7 +78,7 @@ impl State {
     }
 
     /// Where they come and go.
-    pub fn all(&self) -> &Disks {
+    pub fn all(&self) -> &Arc<Disks> {
         &self.disks
     }
 

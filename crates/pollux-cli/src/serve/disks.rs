@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pollux::device::Limits;
 use pollux::disk::Event;
@@ -15,13 +16,20 @@ use super::wanted::Export;
 use crate::control::{Happening, NewDisk, Served, tell};
 use crate::stop::InUse;
 
+mod resizing;
+
+pub use resizing::{NotResized, Resizing};
+
+/// How long the end of the process waits for a resize.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// All of them.
 ///
 /// A thread that reads them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it: that
 /// takes system calls which others may not make.
 pub struct Disks {
     list: Mutex<List>,
-    /// For the main thread: the list has become shorter, or the process is to end.
+    /// The list has become shorter, a resize has ended, or the process is to end.
     shorter: Condvar,
     /// The same for the control thread.
     removed: Notify,
@@ -34,6 +42,8 @@ struct List {
     served: Vec<Served>,
     /// The names of those that are being closed.
     leaving: Vec<String>,
+    /// The names of those that are being resized: they are not closed meanwhile.
+    resizing: Vec<String>,
     /// One that was opened, and is to be served once that was written down.
     announced: Option<(String, NewDisk)>,
     /// Those that were added, were not removed, and are not served: they could not be opened again when the process started,
@@ -246,6 +256,11 @@ impl Disks {
             if let Some(disk) = stays.and_then(Served::added) {
                 list.missing.insert(name.to_owned(), disk);
             }
+            self.shorter.notify_all();
+            // The thread that resizes it must not be the last to let go of it.
+            let resizes = |list: &mut List| list.resizing.iter().any(|resizing| resizing == name);
+            let list = self.shorter.wait_while(list, resizes);
+            drop(list.unwrap_or_else(PoisonError::into_inner));
             served
         };
         // Without the lock: to close a disk may take a while.
@@ -308,13 +323,22 @@ impl Disks {
         self.shorter.notify_all();
     }
 
-    /// Waits until there is nothing left to serve.
+    /// Waits until there is nothing left to serve; for resizes that go on then, not for long.
     pub fn wait(&self) {
+        let is_resized = |list: &List, name: &String| list.resizing.contains(name);
+        let closes = |list: &mut List| list.leaving.iter().any(|name| !is_resized(list, name));
         let goes_on = |list: &mut List| {
-            let is_empty = list.served.is_empty() && list.leaving.is_empty();
-            !is_empty || (self.stays && !list.ending)
+            !list.served.is_empty() || closes(list) || (self.stays && !list.ending)
         };
-        let over = self.shorter.wait_while(self.lock(), goes_on);
-        drop(over.unwrap_or_else(PoisonError::into_inner));
+        let resizes = |list: &mut List| list.leaving.iter().any(|name| is_resized(list, name));
+        let list = self.shorter.wait_while(self.lock(), goes_on);
+        let list = list.unwrap_or_else(PoisonError::into_inner);
+        let list = self.shorter.wait_timeout_while(list, PATIENCE, resizes);
+        let (list, _) = list.unwrap_or_else(PoisonError::into_inner);
+        let list = self.shorter.wait_while(list, closes);
+        let mut list = list.unwrap_or_else(PoisonError::into_inner);
+        for disk in list.leaving.drain(..) {
+            tracing::warn!(disk, "it is being resized, which is not waited for");
+        }
     }
 }

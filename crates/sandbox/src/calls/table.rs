@@ -3,7 +3,7 @@
 
 use libc::c_long;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Session, Signals, Worker,
+    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals, Worker,
 };
 
 use super::{Need, Row, Rule, When, any, errno, only, row};
@@ -208,9 +208,11 @@ pub const TABLE: &[Row] = &[
         Need::Files,
         &[any(libc::SYS_fdatasync), any(libc::SYS_lseek)],
     ),
+    // It tells what the disk is then, with the process at the other end.
+    row(&[Resizer], Need::Control, &[any(libc::SYS_getsockopt)]),
     // A file that grows, or has grown.
     row(
-        &[Control],
+        &[Resizer],
         Need::Files,
         &[any(libc::SYS_ftruncate), any(libc::SYS_lseek)],
     ),

@@ -1,13 +1,22 @@
 //! `POST /v1/disks/NAME/resize`: a disk that grows while it is used.
 
+use std::io;
+
 use hyper::StatusCode;
 use pollux::disk::ResizeError;
+use pollux_threads::{Birth, Kind};
+use tokio::sync::oneshot;
 
-use super::{named, object};
+use super::object;
 use crate::control::model::{Disk, Resize};
+use crate::control::opener::PATIENCE;
 use crate::control::problem::Problem;
 use crate::control::state::State;
 use crate::log::chain;
+use crate::serve::{NotResized, Resizing};
+
+/// What the disk is afterwards, unless it was removed meanwhile.
+type Resized = Result<Option<Disk>, ResizeError>;
 
 /// Makes a disk larger; without a size, reads how large its file or device has become.
 #[utoipa::path(
@@ -17,12 +26,14 @@ use crate::log::chain;
         (status = 200, body = Disk, description = "The disk as it is now"),
         (status = 400, body = Problem, content_type = "application/problem+json", description = "No disk has such a size"),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk"),
-        (status = 409, body = Problem, content_type = "application/problem+json", description = "This disk keeps its size"),
-        (status = 500, body = Problem, content_type = "application/problem+json", description = "The machine said no")
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "This disk keeps its size, or is being resized"),
+        (status = 500, body = Problem, content_type = "application/problem+json", description = "The machine said no"),
+        (status = 503, body = Problem, content_type = "application/problem+json", description = "It takes long, and goes on")
     )
 )]
-pub fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
-    let served = named(state, name)?;
+pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
+    let resizing = state.all().resizing(name);
+    let resizing = resizing.map_err(|why| not_now(why, name))?;
     let asked = if body.is_empty() {
         Resize::default()
     } else {
@@ -31,9 +42,59 @@ pub fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>
             bad(StatusCode::BAD_REQUEST, error.to_string(), remedy)
         })?
     };
-    let resized = served.device.disk().resize(asked.bytes);
-    resized.map_err(|error| Box::new(refusal(&error)))?;
-    Ok(served.disk())
+    let answered = start(name, resizing, asked.bytes).map_err(|error| machine(name, &error))?;
+    match tokio::time::timeout(PATIENCE, answered).await {
+        Ok(Ok(resized)) => resized
+            .map_err(|error| refusal(&error))?
+            .ok_or_else(|| super::unknown(name).into()),
+        Ok(Err(lost)) => Err(machine(name, &lost).into()),
+        Err(_) => {
+            let detail = format!("the disk `{name}` is slow to be resized");
+            let remedy = "it goes on: GET /v1/disks tells the size, and the log of a failure";
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy).into())
+        }
+    }
+}
+
+/// Resizes it in a thread of its own, of which each disk has one at most.
+fn start(
+    name: &str,
+    resizing: Resizing,
+    bytes: Option<u64>,
+) -> io::Result<oneshot::Receiver<Resized>> {
+    let disk = name.to_owned();
+    let (answer, answered) = oneshot::channel();
+    let birth = Birth::of(Kind::Resizer);
+    let thread = std::thread::Builder::new().name("resizer".to_owned());
+    thread.spawn(move || {
+        birth.happens();
+        // Whoever asked may not have waited.
+        if let Err(Err(error)) = answer.send(resizing.resize(bytes)) {
+            tracing::error!(disk, error = chain(&error), "the disk was not resized");
+        }
+    })?;
+    Ok(answered)
+}
+
+fn not_now(why: NotResized, name: &str) -> Problem {
+    match why {
+        NotResized::Unknown => super::unknown(name),
+        NotResized::Already => {
+            let detail = format!("the disk `{name}` is being resized");
+            Problem::new(
+                StatusCode::CONFLICT,
+                detail,
+                "ask again once that has ended",
+            )
+            .of("name")
+        }
+    }
+}
+
+fn machine(name: &str, error: &dyn std::error::Error) -> Problem {
+    let detail = format!("no thread could resize the disk `{name}`: {error}");
+    let remedy = "see to the machine's limits, then ask again";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy)
 }
 
 fn refusal(error: &ResizeError) -> Problem {
