@@ -16,6 +16,7 @@ use pollux_driver::{CompletionMode, Driver, Options};
 use pollux_tests::control::{ask, change};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::storage::{Medium, Storage};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -55,6 +56,16 @@ impl Daemon {
 
     fn resize(&self, body: &Value) -> (u16, Value) {
         change(&self.control, "POST", &self.resize, body).unwrap()
+    }
+
+    /// What `pollux disk resize root WORDS` prints.
+    fn resize_by_command(&self, words: &[&str]) -> String {
+        let mut command = Command::new(pollux_binary());
+        command.args(["disk", "resize", "root"]).args(words);
+        let output = command.arg("--control").arg(&self.control).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn ends_well(self) {
@@ -179,6 +190,46 @@ fn drivers_and_stacked_disks_pass_it_on() {
     below.ends_well();
 }
 
+/// It is told of what others have made of it, and only at their word.
+#[test]
+fn a_block_device_grows_under_its_frontend() {
+    let Some(storage) = Storage::new(Medium::BlockDevice, MIB) else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path(), "root", &spec(storage.disk()));
+    let driver = Driver::connect(&daemon.socket, &Options::default()).unwrap();
+    let (told, is_told) = mpsc::channel();
+    let _subscription = driver.events().subscribe(move |event| {
+        told.send(event).unwrap();
+    });
+    let queue = driver.queue(0).unwrap();
+    let page = vec![0x5a; 4096];
+    for size in 2..10 {
+        storage.enlarge_device(size * MIB).unwrap();
+        assert_eq!(driver.geometry().bytes, (size - 1) * MIB);
+        let said = daemon.resize_by_command(&[]);
+        assert!(said.contains(&format!("{size} MiB")), "{said}");
+        let event = is_told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(event, Ok(Event::Changed));
+        assert_eq!(driver.geometry().bytes, size * MIB);
+        let at = size * MIB - 4096;
+        let written = queue.write(at, page.clone(), Durability::Stable, CompletionMode::Call);
+        written.wait().unwrap();
+    }
+    let (status, problem) = daemon.resize(&json!({ "bytes": 10 * MIB }));
+    assert_eq!(status, 409, "{problem}");
+    let remedy = problem["remedy"].as_str().unwrap();
+    assert!(remedy.contains("then ask without a size"), "{problem}");
+    drop((queue, driver));
+    daemon.ends_well();
+    let stored = storage.cut_power().unwrap();
+    assert_eq!(stored.len() as u64, 9 * MIB);
+    for end in stored.chunks(1 << 20).skip(1) {
+        assert_eq!(end[end.len() - 4096..], page);
+    }
+}
+
 #[test]
 fn what_is_refused_names_the_field_and_the_remedy() {
     let folder = TempDir::new().unwrap();
@@ -204,11 +255,7 @@ fn what_is_refused_names_the_field_and_the_remedy() {
     assert_eq!(status, 404);
     assert_eq!(std::fs::metadata(&image).unwrap().len(), MIB);
 
-    let mut command = Command::new(pollux_binary());
-    command.args(["disk", "resize", "root", "3M", "--control"]);
-    let output = command.arg(&daemon.control).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{output:?}");
+    let said = daemon.resize_by_command(&["3M"]);
     assert!(said.contains("3 MiB"), "{said}");
     assert!(daemon.server.says("control change"), "with whose it was");
     daemon.ends_well();
