@@ -2,7 +2,10 @@
 
 mod guest_cases;
 
+use guest_cases::{MIB, resize};
 use pollux_tests::guest::Kernel;
+use pollux_tests::storage::{Medium, Storage};
+use serde_json::json;
 
 #[test]
 fn queues_bind_and_carry() {
@@ -85,4 +88,20 @@ fn device_mapper_agrees() {
 #[ignore = "the full set takes minutes: make test-full"]
 fn a_disk_grows_under_load() {
     guest_cases::a_disk_grows_under_load(Kernel::Linux612);
+}
+
+#[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_block_device_grows_under_load() {
+    let Some(lab) = resize::opened(Kernel::Linux612) else {
+        return;
+    };
+    let Some(storage) = Storage::new(Medium::BlockDevice, 64 * MIB) else {
+        return;
+    };
+    resize::grows(lab, storage.disk(), |mib| {
+        let enlarged = storage.enlarge_device(mib * MIB);
+        enlarged.expect("it takes a sparse file");
+        json!({})
+    });
 }

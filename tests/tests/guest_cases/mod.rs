@@ -5,7 +5,7 @@
 //! takes longer than most of them.
 
 mod disks;
-mod resize;
+pub mod resize;
 mod stacks;
 mod survival;
 
@@ -25,7 +25,7 @@ pub use resize::a_disk_grows_under_load;
 pub use stacks::device_mapper_agrees;
 pub use survival::{a_guest_reboots, qemu_is_killed};
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 /// The driver binds to devices of 1, 2 and 4 queues, and requests and calls go over each queue.
 pub fn queues_bind_and_carry(system: impl Into<System>) {
