@@ -14,7 +14,7 @@ use driver_cases::Case;
 use pollux_disk::Disk;
 use pollux_driver::Driver;
 use pollux_tests::ceph::Ceph;
-use pollux_tests::control::{change, say};
+use pollux_tests::control::{ask, change, say};
 use pollux_tests::drive::{End, SHARED_MODES};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::guest::{Export, Kernel, Lab};
@@ -238,6 +238,37 @@ fn the_size_is_changed_over_the_control_socket() {
     assert_eq!(driver.queues[0].status(0), Status::Ok);
     drop(driver);
     daemon.ends_well();
+}
+
+/// The resize is one whose answer is not waited for.
+#[test]
+fn a_resize_that_waits_for_the_cluster_holds_up_nothing_else() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", MIB);
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let waits = |bytes: u64| {
+        let resize = "/v1/disks/disk/resize";
+        let asked = json!({ "bytes": bytes });
+        let ask = || change(&daemon.control, "POST", resize, &asked);
+        // The first waits, and is not answered before this client has lost its patience.
+        eventually(
+            || ask().is_ok_and(|(status, _)| status == 409),
+            || "it waits for nothing".into(),
+        );
+    };
+    let size = || ask(&daemon.control, "GET", "/v1/disks/disk").unwrap().1["bytes"].as_u64();
+    ceph.kill_osd();
+    waits(2 * MIB);
+    assert_eq!(size(), Some(MIB));
+    assert_eq!(daemon.waiting(), 0, "it counts requests");
+    ceph.start_osd();
+    eventually(|| size() == Some(2 * MIB), || "it has not grown".into());
+    ceph.kill_osd();
+    waits(3 * MIB);
+    let (ended, said) = daemon.server.terminate().unwrap();
+    assert_eq!(ended.code(), Some(0), "{said}");
+    assert!(said.contains("it is being resized"), "{said}");
 }
 
 #[test]
