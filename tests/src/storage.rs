@@ -100,6 +100,16 @@ impl Storage {
         .map(drop)
     }
 
+    /// Has every change of the file system wait, such as a file that is to become longer. What is there can be read.
+    ///
+    /// # Panics
+    /// On a block device.
+    pub fn freeze(&self) -> io::Result<Frozen<'_>> {
+        let mount = self.mount.as_ref().expect("there is a file system");
+        run(Command::new("fsfreeze").arg("--freeze").arg(&mount.at))?;
+        Ok(Frozen(mount))
+    }
+
     /// Bytes of memory that the disk's file, or that which lies behind the block device, takes up.
     pub fn allocated(&self) -> io::Result<u64> {
         match self.mount {
@@ -161,6 +171,17 @@ impl LoopDevice {
         // It stays until its last user lets go, and no longer.
         run(Command::new("losetup").arg("--detach").arg(&path))?;
         Ok(Self { path, open: open? })
+    }
+}
+
+/// A file system that takes no changes until this is dropped.
+pub struct Frozen<'a>(&'a Mount);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0.at)) {
+            let _ = writeln!(io::stderr(), "{error}");
+        }
     }
 }
 

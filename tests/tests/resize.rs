@@ -15,6 +15,7 @@ use pollux_disk::{Disk, Durability, Event};
 use pollux_driver::{CompletionMode, Driver, Options};
 use pollux_tests::control::{ask, change};
 use pollux_tests::frontend::{self, Plan, Status};
+use pollux_tests::process::eventually;
 use pollux_tests::server::{Server, pollux_binary};
 use pollux_tests::storage::{Medium, Storage};
 use serde_json::{Value, json};
@@ -228,6 +229,41 @@ fn a_block_device_grows_under_its_frontend() {
     for end in stored.chunks(1 << 20).skip(1) {
         assert_eq!(end[end.len() - 4096..], page);
     }
+}
+
+#[test]
+fn frontends_come_and_go_while_a_resize_waits_for_the_file_system() {
+    let Some(storage) = Storage::new(Medium::FileOnExt4, MIB) else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path(), "root", &spec(storage.disk()));
+    let disk = || ask(&daemon.control, "GET", "/v1/disks/root").unwrap().1;
+    let frozen = storage.freeze().unwrap();
+    let asked = json!({ "bytes": 2 * MIB });
+    // The first waits, and is not answered before this client has lost its patience.
+    eventually(
+        || {
+            let answer = change(&daemon.control, "POST", &daemon.resize, &asked);
+            answer.is_ok_and(|(status, _)| status == 409)
+        },
+        || "it waits for nothing".into(),
+    );
+    let (done, is_done) = mpsc::channel();
+    let socket = daemon.socket.clone();
+    std::thread::spawn(move || {
+        for _ in 0..3 {
+            let mut driver = frontend::Driver::connect(&socket, ONE_QUEUE).unwrap();
+            assert_eq!(reads(&mut driver, 0), Status::Ok);
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(10)).unwrap();
+    eventually(|| disk()["frontend"].is_null(), || disk().to_string());
+    assert_eq!(disk()["bytes"], MIB);
+    drop(frozen);
+    eventually(|| disk()["bytes"] == 2 * MIB, || disk().to_string());
+    daemon.ends_well();
 }
 
 #[test]

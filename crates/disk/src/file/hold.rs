@@ -13,13 +13,16 @@ use crate::{Access, OpenError};
 
 /// The lock of an open image, while there is one.
 #[derive(Debug)]
-pub struct Hold {
-    when: Locked,
-    state: Mutex<State>,
+pub enum Hold {
+    /// As long as it is open.
+    Always(#[expect(dead_code, reason = "held for its drop")] Lock),
+    /// While it is used.
+    Running(Mutex<State>),
 }
 
+/// Of an image that is locked while it is used.
 #[derive(Debug)]
-enum State {
+pub enum State {
     /// Somebody else may use the image.
     Free,
     /// As before, and it was in use when it was asked for last. Inside the sandbox it cannot be seen whether a
@@ -36,12 +39,10 @@ impl Hold {
     ///
     /// See [`Lock::take`].
     pub fn open(when: Locked, file: &File, path: &Path, access: Access) -> Result<Self, OpenError> {
-        let state = match when {
-            Locked::Always => State::Locked(Lock::take(file, path, access, LINGERS)?),
-            Locked::Running => State::Free,
-        };
-        let state = Mutex::new(state);
-        Ok(Self { when, state })
+        Ok(match when {
+            Locked::Always => Self::Always(Lock::take(file, path, access, LINGERS)?),
+            Locked::Running => Self::Running(Mutex::new(State::Free)),
+        })
     }
 
     /// The image is used from now on. Where it was not before, `inspect` is called, which finds out what others
@@ -57,7 +58,10 @@ impl Hold {
         access: Access,
         inspect: impl FnOnce() -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
-        let mut state = lock(&self.state);
+        let Self::Running(state) = self else {
+            return Ok(());
+        };
+        let mut state = lock(state);
         let patience = match *state {
             State::Free => LINGERS,
             State::Refused => Duration::ZERO,
@@ -73,7 +77,10 @@ impl Hold {
 
     /// What `body` says, during which the image is not let go. `None`: it is not locked.
     pub fn while_locked<T>(&self, body: impl FnOnce() -> T) -> Option<T> {
-        let state = lock(&self.state);
+        let Self::Running(state) = self else {
+            return Some(body());
+        };
+        let state = lock(state);
         matches!(*state, State::Locked(_)).then(body)
     }
 
@@ -84,8 +91,11 @@ impl Hold {
     ///
     /// What `settle` says.
     pub fn release<E>(&self, settle: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let mut state = lock(&self.state);
-        if self.when == Locked::Running && matches!(*state, State::Locked(_)) {
+        let Self::Running(state) = self else {
+            return Ok(());
+        };
+        let mut state = lock(state);
+        if matches!(*state, State::Locked(_)) {
             settle()?;
             *state = State::Free;
         }
@@ -151,7 +161,10 @@ mod tests {
         let (path, access) = (image.path(), Access::ReadWrite);
         let hold = Hold::open(Locked::Running, image.as_file(), path, access).unwrap();
         let acquired = || hold.acquire(image.as_file(), path, access, || Ok(()));
-        let refused = || matches!(*hold.state.lock().unwrap(), State::Refused);
+        let Hold::Running(state) = &hold else {
+            unreachable!("it was asked for");
+        };
+        let refused = || matches!(*state.lock().unwrap(), State::Refused);
         let other = open(path, Locked::Always).unwrap();
         acquired().unwrap_err();
         assert!(refused());

@@ -55,9 +55,9 @@ impl Backing {
             return Err(ResizeError::Shrunk { path, now, found });
         }
         let bytes = found - found % u64::from(self.as_opened.block);
-        // Who is told of it afterwards reads this size or a later one: `Events` has a lock.
-        self.bytes.store(bytes, Ordering::Relaxed);
-        Ok(bytes != now)
+        // Who is told of it afterwards reads this size or a later one: `Events` has a lock. Another may have found more at
+        // the same time.
+        Ok(self.bytes.fetch_max(bytes, Ordering::Relaxed) < bytes)
     }
 
     fn len(&self) -> Result<u64, ResizeError> {
