@@ -279,7 +279,7 @@ fn attempt(kind: &str, what: &str, folder: &Path) -> (Fate, Output) {
 #[test]
 fn what_a_thread_need_not_do_it_cannot() {
     use Fate::{Dies, Done, Refused};
-    const KINDS: [&str; 8] = [
+    const KINDS: [&str; 9] = [
         "watchdog",
         "main",
         "signals",
@@ -288,6 +288,7 @@ fn what_a_thread_need_not_do_it_cannot() {
         "pool",
         "driver-control",
         "control",
+        "resizer",
     ];
     let table: &[(&str, Fate, &[&str])] = &[
         ("wait", Done, &KINDS),
