@@ -209,8 +209,8 @@ build_fio() {
 
 # --- User-Mode Linux -------------------------------------------------------------------------------
 
-# build_uml ITEM [FRAGMENT]: its queues of several processors need a kernel newer than bookworm's backports have. FRAGMENT
-# is a configuration on top of the common one. Built again whenever the recipe changed.
+# build_uml ITEM [FRAGMENT]: its queues of several processors need a kernel newer than bookworm's backports have.
+# FRAGMENT is a configuration on top of the common one. Built again whenever the recipe changed.
 build_uml() {
     local item=$1 fragment=${2:-} into package key
     key=$(cat "$here"/guest/uml/{build.sh,config,idle.patch} ${fragment:+"$fragment"} | sha256sum)
@@ -262,8 +262,8 @@ fetch_headers() {
 driver=("$here"/../guest/{Kbuild,*.[ch]})
 generator=("$here"/guest/uml/{Kbuild,kblkbench.c})
 
-# build_module NAME SOURCES ITEM ARGUMENT…: for the kernel in ITEM, which make finds by ARGUMENT…, of the files in the array
-# SOURCES, with the parameters that tests want. Again whenever either changed.
+# build_module NAME SOURCES ITEM ARGUMENT…: for the kernel in ITEM, which make finds by ARGUMENT…, of the files in the
+# array SOURCES, with the parameters that tests want. Again whenever either changed.
 build_module() {
     local name=$1 item=$3 into key
     local -n sources=$2
@@ -304,7 +304,8 @@ fetch_prometheus() {
 
 # --- packages that are only unpacked, for a Debian of its own ---------------------------------------
 
-# fetch_packaging: what installs our driver's package and makes an initramfs with it. Here they would replace the init system's.
+# fetch_packaging: what installs our driver's package and makes an initramfs with it. Here they would replace the init
+# system's.
 fetch_packaging() {
     local item=packaging into
     has_stamp "$item" "$item" && return

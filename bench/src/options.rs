@@ -48,8 +48,8 @@ pub struct Options {
     /// Where the files of the disks `cached` and `direct` lie: not on tmpfs [default: target/bench]
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// How often a measurement is made again that others disturbed, or in which the host moved the processors; with 0, a
-    /// quiet machine is not even waited for
+    /// How often a measurement is made again that others disturbed, or in which the host moved the processors; with 0,
+    /// a quiet machine is not even waited for
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
     /// Only measure the machine's own prices

@@ -2,8 +2,8 @@
 //!
 //! Two states show only in what they do. The *distance* of the two processors is measured around each sample
 //! ([`tagged`](crate::round_trip::tagged)). The *mode* is not: whether the host polls before it lets a halted processor
-//! sleep makes the same wake-up cost 4 µs or 30 µs, and all that can be seen is that the speeds of one server lie in two
-//! heaps with nothing between them. A mean over two states describes neither, so there is none.
+//! sleep makes the same wake-up cost 4 µs or 30 µs, and all that can be seen is that the speeds of one server lie in
+//! two heaps with nothing between them. A mean over two states describes neither, so there is none.
 
 use std::fmt;
 
@@ -58,7 +58,8 @@ pub struct Group {
 }
 
 impl Distance {
-    /// By the time of a round trip in nanoseconds. Between 95 and 560, which are usual, there is room for other machines.
+    /// By the time of a round trip in nanoseconds. Between 95 and 560, which are usual, there is room for other
+    /// machines.
     pub fn of(round_trip_ns: f64) -> Self {
         const FAR_NS: f64 = 250.0;
         if round_trip_ns < FAR_NS {

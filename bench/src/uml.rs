@@ -1,7 +1,8 @@
-//! A Linux guest at native speed: User-Mode Linux, whose own `virtio_blk` speaks vhost-user, with a load generator inside
-//! its kernel. `tests/setup.sh` builds both.
+//! A Linux guest at native speed: User-Mode Linux, whose own `virtio_blk` speaks vhost-user, with a load generator
+//! inside its kernel. `tests/setup.sh` builds both.
 //!
-//! The guest's root is the host's, read-only, so it needs no image: its first process is a script that is written for it.
+//! The guest's root is the host's, read-only, so it needs no image: its first process is a script that is written for
+//! it.
 
 mod guest;
 mod report;

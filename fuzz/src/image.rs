@@ -1,5 +1,5 @@
-//! Images in QEMU's format that came from anywhere: what is not refused is read, written, freed and closed, and its guest
-//! does not reach its header.
+//! Images in QEMU's format that came from anywhere: what is not refused is read, written, freed and closed, and its
+//! guest does not reach its header.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Installs the package of our own driver on a Debian of its own, as dpkg, DKMS and initramfs-tools do it, and makes an
-# initramfs there: this machine seen through an overlay, of which nothing is left, with a stock kernel's modules. As root.
+# initramfs there: this machine seen through an overlay, of which nothing is left, with a stock kernel's modules. As
+# root.
 #
 #   package.sh DEBS KERNEL CHOSEN OUTPUT
 #
-# DEBS: a folder of packages to be unpacked first. KERNEL: lib/modules/VERSION, and its headers in build. CHOSEN: the lines
-# of /etc/pollux-blk.conf, with commas. OUTPUT: the initramfs.
+# DEBS: a folder of packages to be unpacked first. KERNEL: lib/modules/VERSION, and its headers in build. CHOSEN: the
+# lines of /etc/pollux-blk.conf, with commas. OUTPUT: the initramfs.
 set -euo pipefail
 
 if [ "${1:-}" != inside ]; then exec unshare --mount "$0" inside "$@"; fi
@@ -24,7 +25,8 @@ inside() { chroot "$work/root" env DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin
 
 mkdir "$work/root/mnt/packages"
 cp "$debs"/*.deb "$work/root/mnt/packages/"
-# Unpacked only: what their scripts would set up belongs to a machine that boots. Their configuration then waits for them.
+# Unpacked only: what their scripts would set up belongs to a machine that boots. Their configuration then waits for
+# them.
 inside sh -c 'dpkg --force-all --unpack /mnt/packages/*.deb' >/dev/null
 find "$work/root/etc" -name '*.dpkg-new' | while read -r file; do mv "$file" "${file%.dpkg-new}"; done
 mkdir -p "$work/root/usr/lib/modules" "$work/root/boot"

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
-/// In bash, as others know no descriptors beyond 9. Puts the sockets where they belong, says so, and becomes the server, which so has the shell's number.
+/// In bash, as others know no descriptors beyond 9. Puts the sockets where they belong, says so, and becomes the
+/// server, which so has the shell's number.
 const PASS: &str = r#"
 listen=$1 names=$2 first=$3
 shift 3

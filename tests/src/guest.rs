@@ -387,8 +387,8 @@ impl Guest {
         command.args(["-object", &memory]);
         command.arg("-kernel").arg(&self.machine.kernel);
         command.arg("-initrd").arg(initrd);
-        // loglevel=5: warnings are worth seeing, the boot messages are not. no_timer_check: where the host is busy, an emulated
-        // timer looks broken, and the kernel panics.
+        // loglevel=5: warnings are worth seeing, the boot messages are not. no_timer_check: where the host is busy, an
+        // emulated timer looks broken, and the kernel panics.
         let driver = match &self.machine.module {
             None => "",
             Some(_) => "driver=pollux_blk", // for init

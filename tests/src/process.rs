@@ -44,8 +44,8 @@ impl Process {
         self.0
     }
 
-    /// Its open descriptors and its threads, but for those of the kernel's (`iou-…`), which come and go, and those of a file's
-    /// pool, which start as they are needed, sixteen at most, and stay.
+    /// Its open descriptors and its threads, but for those of the kernel's (`iou-…`), which come and go, and those of a
+    /// file's pool, which start as they are needed, sixteen at most, and stay.
     pub fn holdings(self) -> io::Result<Holdings> {
         let fds = fs::read_dir(self.path("fd"))?.count();
         let names = self.threads()?.into_iter();

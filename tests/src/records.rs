@@ -48,8 +48,8 @@ impl Record {
         block
     }
 
-    /// Is `block` this record up to some byte and `old` from there on? A page of the cache may be written back while the
-    /// next write is copied into it.
+    /// Is `block` this record up to some byte and `old` from there on? A page of the cache may be written back while
+    /// the next write is copied into it.
     pub fn is_torn_over(self, old: &[u8], block: &[u8]) -> bool {
         let new = self.encode();
         let kept = block.iter().zip(&new).take_while(|(byte, new)| byte == new);

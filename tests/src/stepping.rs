@@ -29,8 +29,8 @@ impl Stepping {
         self.wait()
     }
 
-    /// Runs until a system call begins or ends. False if it is `over` before: the thread runs on then, and its process is to
-    /// be killed.
+    /// Runs until a system call begins or ends. False if it is `over` before: the thread runs on then, and its process
+    /// is to be killed.
     pub fn next_call(&self, over: impl Fn() -> bool) -> io::Result<bool> {
         trace(libc::PTRACE_SYSCALL, self.thread)?;
         loop {

@@ -1,5 +1,5 @@
-//! Our own driver, `guest/`, in a kernel that looks for faults in itself: KASAN, lockdep, sleeping in atomic context, leaks;
-//! and has some injected. `tests/setup.sh full` builds it.
+//! Our own driver, `guest/`, in a kernel that looks for faults in itself: KASAN, lockdep, sleeping in atomic context,
+//! leaks; and has some injected. `tests/setup.sh full` builds it.
 
 #[allow(dead_code)] // either kernel has cases of its own
 mod module_cases;

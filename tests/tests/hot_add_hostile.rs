@@ -122,7 +122,8 @@ fn no_request_ends_the_daemon() {
     hot.ends_well();
 }
 
-/// Two disks on one open file would share its locks: both would write, and the first that goes unlocks it for the other.
+/// Two disks on one open file would share its locks: both would write, and the first that goes unlocks it for the
+/// other.
 #[test]
 fn an_open_file_that_was_passed_belongs_to_one_disk() {
     let hot = Hot::start().unwrap();

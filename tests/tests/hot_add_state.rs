@@ -152,7 +152,8 @@ fn a_change_is_answered_with_200_once_it_is_written_down() {
     hot.ends_well();
 }
 
-/// Whether it comes before the other of its group or after it; the list is written while that is there or when it has gone.
+/// Whether it comes before the other of its group or after it; the list is written while that is there or when it has
+/// gone.
 #[test]
 fn a_disk_that_is_missing_is_kept_with_the_limits_of_its_group() {
     let mut hot = Hot::start().unwrap();

@@ -1,5 +1,5 @@
-//! The daemon is killed before and after each system call of a change to its disks: the next one has the disks of before
-//! or of after, and those of after once the change was answered.
+//! The daemon is killed before and after each system call of a change to its disks: the next one has the disks of
+//! before or of after, and those of after once the change was answered.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 

@@ -264,8 +264,8 @@ fn when_one_has_ended_the_other_begins() {
     }
 }
 
-/// The second one is started by mistake, or too early: it is refused, by the sandboxed daemon's error, and is in nobody's
-/// way after that.
+/// The second one is started by mistake, or too early: it is refused, by the sandboxed daemon's error, and is in
+/// nobody's way after that.
 #[test]
 fn a_daemon_that_is_refused_an_image_leaves_it_to_others() {
     let folder = TempDir::new().unwrap();

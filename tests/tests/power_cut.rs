@@ -128,8 +128,8 @@ impl Storm {
         }
     }
 
-    /// Puts the older record where a write that nobody had been promised is there in part: it was under way when the power
-    /// failed.
+    /// Puts the older record where a write that nobody had been promised is there in part: it was under way when the
+    /// power failed.
     fn forget_torn(&self, survived: &mut [u8]) {
         let in_flight = self.slots.iter().filter_map(|slot| match slot {
             Some(InFlight::Write(record)) => Some(*record),
@@ -192,7 +192,8 @@ fn survives(medium: Medium, cache: &str, times: usize) {
     }
 }
 
-/// As [`survives`], of an image that is made with `options`: what is left of it has no error, and holds what was promised.
+/// As [`survives`], of an image that is made with `options`: what is left of it has no error, and holds what was
+/// promised.
 fn image_survives(options: &str, cache: &str, times: usize) {
     const TABLES: u64 = 16 << 20;
     let Some(img) = peers::installed("qemu-img") else {

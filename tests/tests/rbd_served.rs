@@ -167,7 +167,8 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
     assert_eq!(ended.code(), Some(1), "{said}");
 }
 
-/// The next daemon waits until the cluster takes the last one for dead, shuts it out, and only then does again what was in
+/// The next daemon waits until the cluster takes the last one for dead, shuts it out, and only then does again what was
+/// in
 /// flight: nothing that the last one sent arrives later.
 #[test]
 fn a_daemon_that_is_killed_under_load_is_followed_by_the_next() {

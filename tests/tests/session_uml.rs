@@ -1,7 +1,7 @@
 //! User-Mode Linux as the frontend: what it says otherwise than QEMU does, by hand and by itself.
 //!
-//! Debian's (6.1) sends a memory table with room for two regions, of which it uses one; newer ones are called through one end of a
-//! pair of sockets.
+//! Debian's (6.1) sends a memory table with room for two regions, of which it uses one; newer ones are called through
+//! one end of a pair of sockets.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 

@@ -1,5 +1,5 @@
-//! That what the other tests verify with does find a disk that stores nothing, and one that loses writes: by each way of
-//! waiting, and into each kind of memory.
+//! That what the other tests verify with does find a disk that stores nothing, and one that loses writes: by each way
+//! of waiting, and into each kind of memory.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 

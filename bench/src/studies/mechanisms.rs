@@ -1,5 +1,5 @@
-//! A mechanism of our server on against off, and off against the peer: is it worth what it is said to be, and is what it
-//! is held against an honest program?
+//! A mechanism of our server on against off, and off against the peer: is it worth what it is said to be, and is what
+//! it is held against an honest program?
 
 use std::fmt;
 use std::io;
@@ -113,8 +113,8 @@ impl Mechanism {
         }
     }
 
-    /// How many requests the client sends at a time, at most: as many as have come back, or fewer, as fio does unless it is
-    /// told to gather them (`iodepth_batch_submit`, 1 if not given).
+    /// How many requests the client sends at a time, at most: as many as have come back, or fewer, as fio does unless
+    /// it is told to gather them (`iodepth_batch_submit`, 1 if not given).
     const fn at_once(self) -> &'static [u16] {
         match self {
             Self::CompletionsFirst => &[16],

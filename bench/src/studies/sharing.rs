@@ -1,5 +1,5 @@
-//! Who shares a worker, or its processor: idle queues beside a busy one, two busy disks, small requests beside large ones,
-//! and server and client on one processor.
+//! Who shares a worker, or its processor: idle queues beside a busy one, two busy disks, small requests beside large
+//! ones, and server and client on one processor.
 
 use std::fmt;
 use std::io;

@@ -45,7 +45,8 @@ pub(super) fn parse_locks(line: &str) -> io::Result<Option<Locks>> {
     }))
 }
 
-/// From what the generator says: `read bs=4096 qd=4 …: 14402 IOs in 200 ms = 72010 IOPS, mean … ns p50 … p99 … ns, errs 0`.
+/// From what the generator says: `read bs=4096 qd=4 …: 14402 IOs in 200 ms = 72010 IOPS, mean … ns p50 … p99 … ns, errs
+/// 0`.
 pub(super) fn parse(line: &str) -> io::Result<Report> {
     let words: Vec<&str> = line
         .split([' ', ','])

@@ -83,8 +83,8 @@ pub struct Device {
 
 /// How large the disk is to requests, and which sessions are told when it grows.
 ///
-/// A frontend is told after `bytes` was stored, and its driver uses what is new after it was told: a worker that reads an
-/// available index with such a request in it, and then `bytes`, reads the new size.
+/// A frontend is told after `bytes` was stored, and its driver uses what is new after it was told: a worker that reads
+/// an available index with such a request in it, and then `bytes`, reads the new size.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     bytes: Arc<AtomicU64>,

@@ -6,9 +6,9 @@
 //! only when there is nothing to do.
 //!
 //! Where it is decided: to suppress kicks in `Queue::disarm` and to ask for them in `Queue::arm` (`queue`), by a worker
-//! before and after `Worker::sleep` (`worker`); to poll or to sleep in `Policy::after_turn` (`poll`); to call the driver
-//! now or later in `Queue::publish` (`queue/publish`). A flush becomes an `fdatasync` in `Backing::put_on_storage` of
-//! `pollux-disk` (`file/backing`).
+//! before and after `Worker::sleep` (`worker`); to poll or to sleep in `Policy::after_turn` (`poll`); to call the
+//! driver now or later in `Queue::publish` (`queue/publish`). A flush becomes an `fdatasync` in
+//! `Backing::put_on_storage` of `pollux-disk` (`file/backing`).
 //!
 //! The process must ignore SIGPIPE, as a program with a Rust `main` does: a frontend may have its queues
 //! called through a pipe, and stop reading it.

@@ -23,8 +23,8 @@ pub struct Options {
     pub block_size: Option<u32>,
     /// Which legs of a stacked disk the owners of its channels poll.
     pub poll_scope: PollScope,
-    /// The folders in which files and devices have to be, those too that images name; `None`: anywhere. Their paths have
-    /// no links.
+    /// The folders in which files and devices have to be, those too that images name; `None`: anywhere. Their paths
+    /// have no links.
     pub within: Option<&'static [PathBuf]>,
 }
 

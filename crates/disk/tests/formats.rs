@@ -37,7 +37,8 @@ fn made_by_qemu(folder: &TempDir, format: &str, options: &[&str]) -> Option<Path
     made_by(command).then_some(path)
 }
 
-/// `qemu-img` makes such images too, but it first measures the processor, which fails where a thread's time is counted coarsely.
+/// `qemu-img` makes such images too, but it first measures the processor, which fails where a thread's time is counted
+/// coarsely.
 fn made_by_cryptsetup(folder: &TempDir) -> Option<PathBuf> {
     let (path, key) = (folder.path().join("luks.img"), folder.path().join("key"));
     fs::write(&key, "abc").unwrap();

@@ -1,5 +1,6 @@
-//! An image that two hosts use one after the other, as when a guest migrates, and what else may be done to an image behind
-//! a disk's back. Two loop devices over one file are one LUN as two hosts see it: each has a page cache of its own.
+//! An image that two hosts use one after the other, as when a guest migrates, and what else may be done to an image
+//! behind a disk's back. Two loop devices over one file are one LUN as two hosts see it: each has a page cache of its
+//! own.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;

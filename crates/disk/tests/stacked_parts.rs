@@ -1,4 +1,5 @@
-//! What becomes of the parts of a request, and of what happens to a leg: over legs that end requests when they are told to.
+//! What becomes of the parts of a request, and of what happens to a leg: over legs that end requests when they are told
+//! to.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;

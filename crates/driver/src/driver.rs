@@ -30,10 +30,10 @@ use crate::shared::state::Shared;
 /// [`Driver::queue`] shares one between any number of threads and tasks.
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
-/// has ended, so that nothing is written to memory that goes back to its owner. A server that hangs is waited for as long as
-/// [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then; what it
-/// may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that may
-/// block.
+/// has ended, so that nothing is written to memory that goes back to its owner. A server that hangs is waited for as
+/// long as [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then;
+/// what it may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that
+/// may block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -89,12 +89,13 @@ impl Driver {
 
     /// Memory of the caller's own as a buffer: `len` bytes of `file` at `offset`, which the device uses without
     /// a copy. The file is a memfd, or lies on tmpfs or hugetlbfs; [`Buffer::split_off`] cuts it into parts for
-    /// requests. Whoever maps the file elsewhere forms no reference to what the device may write: that is for the `unsafe`
-    /// block that maps it to promise.
+    /// requests. Whoever maps the file elsewhere forms no reference to what the device may write: that is for the
+    /// `unsafe` block that maps it to promise.
     ///
     /// It stays registered until its last part is handed to [`Driver::unregister`]; to drop it leaves it so until
-    /// the connection ends. Each takes one of the regions of memory that a server can hold, of which some have eight: few large ones are
-    /// better than many small ones. A server without `CONFIGURE_MEM_SLOTS` takes it only while no queue runs.
+    /// the connection ends. Each takes one of the regions of memory that a server can hold, of which some have eight:
+    /// few large ones are better than many small ones. A server without `CONFIGURE_MEM_SLOTS` takes it only while no
+    /// queue runs.
     ///
     /// ```no_run
     /// # use pollux_disk::Durability;

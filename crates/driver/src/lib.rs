@@ -28,9 +28,9 @@
 //! A server that closes the connection, because it was restarted or has crashed, is waited for, and the server that
 //! comes back is handed what was in flight ([`Reconnect`]): the program notices nothing but a delay.
 //!
-//! Where it is decided: to turn the device's calls on or off in `CallPolicy::wanted` (`notify/call_policy`), and done in
-//! `Switchboard` (`shared/switchboard`) or `Channel` (`exclusive/channel`); to kick in `notify/doorbell`; to poll or to
-//! sleep in `Polling::empty` (`notify/polling`).
+//! Where it is decided: to turn the device's calls on or off in `CallPolicy::wanted` (`notify/call_policy`), and done
+//! in `Switchboard` (`shared/switchboard`) or `Channel` (`exclusive/channel`); to kick in `notify/doorbell`; to poll or
+//! to sleep in `Polling::empty` (`notify/polling`).
 //!
 //! A [`Driver`] is a [`Disk`](pollux_disk::Disk), so that all that stacks over disks stacks over it.
 #![cfg_attr(

@@ -40,8 +40,8 @@ pub enum KickLock {
 pub enum Reconnect {
     /// The device is lost at once.
     Never,
-    /// The driver tries to connect again for so long, and hands everything that was in flight to the server that is back:
-    /// the program notices nothing but a delay. Only then is the device lost.
+    /// The driver tries to connect again for so long, and hands everything that was in flight to the server that is
+    /// back: the program notices nothing but a delay. Only then is the device lost.
     ///
     /// It is assumed that a server that answers at the socket has taken over: no other works any more on
     /// what the one before was given. The servers of Pollux and QEMU see to that by a lock on the image.

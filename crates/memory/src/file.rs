@@ -50,8 +50,8 @@ pub fn is_locked_by_others(file: impl AsFd, byte: u32) -> Result<bool, Errno> {
     Ok(i32::from(answer.l_type) != libc::F_UNLCK)
 }
 
-/// Is `byte` of `file` locked through its own open file description, and no other: by this process, or by another one that
-/// has a duplicate of the descriptor?
+/// Is `byte` of `file` locked through its own open file description, and no other: by this process, or by another one
+/// that has a duplicate of the descriptor?
 ///
 /// # Errors
 ///

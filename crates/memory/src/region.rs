@@ -19,8 +19,8 @@ const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 /// `f_type` of FUSE, whose pages come from another process.
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
-/// `f_type` of what has no file: an `io_uring`, a virtual processor, a counter. What is mapped of those is no memory but
-/// a conversation with the kernel, which acts on it: a write to the ring of an `io_uring` has it write anywhere.
+/// `f_type` of what has no file: an `io_uring`, a virtual processor, a counter. What is mapped of those is no memory
+/// but a conversation with the kernel, which acts on it: a write to the ring of an `io_uring` has it write anywhere.
 const ANON_INODE_MAGIC: u64 = 0x0904_1934;
 
 /// Why a region could not be mapped.

@@ -67,8 +67,8 @@ impl Span {
     /// # Safety
     ///
     /// The bytes stay mapped, readable and writable for as long as the span is used, a copy or a part of it,
-    /// or what was made of those (a list, a request, a lane of a ring): code that makes a span answers for all that it is
-    /// given to. No Rust reference to the bytes exists in that time, but to atomics.
+    /// or what was made of those (a list, a request, a lane of a ring): code that makes a span answers for all that it
+    /// is given to. No Rust reference to the bytes exists in that time, but to atomics.
     ///
     /// Others may read and write the bytes meanwhile, in this process and elsewhere: a copy that races with
     /// them has any of their values, and nothing that this program decides rests on which.

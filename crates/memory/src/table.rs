@@ -95,8 +95,8 @@ impl Memory {
     fn of(regions: Vec<Arc<Region>>) -> Self {
         let window = |region: &Arc<Region>| Window {
             guest: region.guest(),
-            // SAFETY: the table keeps the region, and hands out parts of the span to those only that promise to keep the
-            // table as long (`Memory::span`).
+            // SAFETY: the table keeps the region, and hands out parts of the span to those only that promise to keep
+            // the table as long (`Memory::span`).
             here: unsafe { region.span() },
         };
         let windows = regions.iter().map(window).collect();

@@ -1,7 +1,8 @@
 //! The path of a socket of our own: which daemon makes a socket there, and which one removes it.
 //!
 //! Two daemons must not replace each other's sockets between `bind` and `listen`, and none may remove a socket that
-//! another one has made since. So every change of the path is made under `flock` on a file beside it, `PATH.lock`. It is
+//! another one has made since. So every change of the path is made under `flock` on a file beside it, `PATH.lock`. It
+//! is
 //! held for the change only: a daemon whose socket was removed by hand does not keep the next one away. The file
 //! stays open, as in the sandbox no file can be opened any more, and goes with the socket.
 
@@ -19,8 +20,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::socket::SocketError;
 
-/// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds, unless
-/// a daemon is stopped meanwhile.
+/// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds,
+/// unless a daemon is stopped meanwhile.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -136,8 +136,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "What it says")]
     pub metrics_listen: Option<SocketAddr>,
 
-    /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given several
-    /// times. The sandbox leaves these folders open, and the daemon stays until it is told to end
+    /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given
+    /// several times. The sandbox leaves these folders open, and the daemon stays until it is told to end
     #[arg(long, value_name = "DIR", help_heading = "Which disk")]
     pub disk_folder: Vec<PathBuf>,
 

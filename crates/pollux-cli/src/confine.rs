@@ -18,8 +18,8 @@ pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
     }
 }
 
-/// Adds what disks need that are added later, with their images and sockets in these `folders` and the list of them in the
-/// folder of `state`.
+/// Adds what disks need that are added later, with their images and sockets in these `folders` and the list of them in
+/// the folder of `state`.
 pub fn add_later(plan: &mut Plan, folders: &[PathBuf], state: Option<&Path>) {
     plan.opens_in.extend_from_slice(folders);
     plan.keeps_in = state.map(folder);

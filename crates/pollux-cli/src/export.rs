@@ -46,8 +46,8 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G | file:path=F[,cache=none][,OPTION]... |
-    /// vhost-user:path=SOCKET, the disk of another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one |
-    /// linear:LEG+LEG... | striped:chunk=64K:LEG,LEG... | table:LINE, disks made of disks (see below)
+    /// vhost-user:path=SOCKET, the disk of another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another
+    /// one | linear:LEG+LEG... | striped:chunk=64K:LEG,LEG... | table:LINE, disks made of disks (see below)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,
 
@@ -56,8 +56,8 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["disk", "blk_file"])]
     pub table: Option<PathBuf>,
 
-    /// Which legs of a disk made of disks are polled: those with requests of the polling worker in flight, or all of them,
-    /// to measure against [default: own-in-flight]
+    /// Which legs of a disk made of disks are polled: those with requests of the polling worker in flight, or all of
+    /// them, to measure against [default: own-in-flight]
     #[arg(long, value_enum, value_name = "SCOPE")]
     pub poll_scope: Option<Scope>,
 
@@ -83,8 +83,8 @@ pub struct ExportArgs {
     #[arg(allow_negative_numbers = true, long, value_name = "BYTES")]
     pub block_size: Option<u32>,
 
-    /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M, also iops-read, iops-write,
-    /// bps-total and bps-read; with -max, how many at once after a pause [default: as many as it can]
+    /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M, also iops-read,
+    /// iops-write, bps-total and bps-read; with -max, how many at once after a pause [default: as many as it can]
     #[arg(long, value_name = "LIMIT=N[,LIMIT=N]...")]
     pub limits: Option<LimitsOption>,
 

@@ -1,7 +1,7 @@
 //! Sockets that another process has opened and passed on by number.
 //!
-//! A number says nothing of what is open under it: if it was not passed, the next thing that this program opens has it. So
-//! all of them are taken over before anything else is opened.
+//! A number says nothing of what is open under it: if it was not passed, the next thing that this program opens has it.
+//! So all of them are taken over before anything else is opened.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};

@@ -120,8 +120,8 @@ fn find_group(name: &str, option: &str) -> Result<Gid, BadRights> {
     }
 }
 
-/// The largest number means "leave it" to the kernel, and is no user's. It is not looked up either: in the sandbox nothing
-/// can be.
+/// The largest number means "leave it" to the kernel, and is no user's. It is not looked up either: in the sandbox
+/// nothing can be.
 fn number(name: &str) -> Option<u32> {
     name.parse().ok().filter(|id| *id != u32::MAX)
 }

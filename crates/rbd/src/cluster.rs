@@ -162,8 +162,8 @@ impl Drop for Cluster {
     }
 }
 
-/// What a client of the cluster reads: its configuration, its keys, and what the C library reads to find addresses. Asked
-/// before anything is out of reach.
+/// What a client of the cluster reads: its configuration, its keys, and what the C library reads to find addresses.
+/// Asked before anything is out of reach.
 #[must_use]
 pub fn reads(spec: &Rbd) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = [

@@ -22,7 +22,8 @@ pub type Watcher = extern "C" fn(*mut c_void);
 const RADOS: (&str, &str) = ("librados.so.2", "librados2");
 const RBD: (&str, &str) = ("librbd.so.1", "librbd1");
 
-/// Declares what of a library is called: a field of each symbol's name and type. `Option` where older libraries lack it.
+/// Declares what of a library is called: a field of each symbol's name and type. `Option` where older libraries lack
+/// it.
 macro_rules! symbols {
     ($(#[$doc:meta])* $name:ident { $($symbol:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* } optional { $($may:ident: fn($($has:ty),*) $(-> $returns:ty)?;)* }) => {
         $(#[$doc])*

@@ -80,8 +80,8 @@ impl DeviceEnd {
         Ok(Some(head))
     }
 
-    /// Gives the chain back that was taken last, while this end asks for no kicks: it is the next one again, and is walked
-    /// anew.
+    /// Gives the chain back that was taken last, while this end asks for no kicks: it is the next one again, and is
+    /// walked anew.
     pub fn give_back(&mut self) {
         self.available.give_back();
     }

@@ -1,5 +1,5 @@
-//! Both ends on a thread each, over memory that an interpreter can follow (Miri: `make miri`): bounds, provenance, and that
-//! each end reads a descriptor or an entry only once the other has let go of it.
+//! Both ends on a thread each, over memory that an interpreter can follow (Miri: `make miri`): bounds, provenance, and
+//! that each end reads a descriptor or an entry only once the other has let go of it.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]

@@ -1,5 +1,5 @@
-//! What the threads of a cluster's client library do, which is not ours and starts them as it likes: what any client of a
-//! network does. They read files, and write none; they connect to addresses, and take no connections; they start
+//! What the threads of a cluster's client library do, which is not ours and starts them as it likes: what any client of
+//! a network does. They read files, and write none; they connect to addresses, and take no connections; they start
 //! threads, and no programs.
 
 use crate::calls::{Rule, When, any, only};

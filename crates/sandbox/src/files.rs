@@ -3,8 +3,8 @@
 //! Images, sockets and devices are open by then, and what is open stays so. So no file at all can be opened,
 //! made or changed; all that is left is to remove the daemon's own sockets, and to connect to other daemons
 //! again. Anonymous pipes and memory lie outside of any folder, and are not restricted. One thread, which opens disks
-//! that are added later, reaches the folders that were named for that; those it starts do not. Another one keeps the list
-//! of these disks, and reaches the folder of that alone: what an image names would be opened there, too.
+//! that are added later, reaches the folders that were named for that; those it starts do not. Another one keeps the
+//! list of these disks, and reaches the folder of that alone: what an image names would be opened there, too.
 
 use std::path::Path;
 

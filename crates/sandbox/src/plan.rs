@@ -47,6 +47,7 @@ pub struct Plan {
     pub reads: Vec<PathBuf>,
     /// Folders with the images and sockets of disks that are added later.
     pub opens_in: Vec<PathBuf>,
-    /// The folder of the file that lists these disks, in which no disk may lie: one thread may write there, which opens none.
+    /// The folder of the file that lists these disks, in which no disk may lie: one thread may write there, which opens
+    /// none.
     pub keeps_in: Option<PathBuf>,
 }

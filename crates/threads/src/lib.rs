@@ -104,8 +104,8 @@ type Told = Box<dyn Fn(Kind, Kind) + Send + Sync>;
 
 static TOLD: OnceLock<Told> = OnceLock::new();
 
-/// Has `told` called by each thread that is born from now on, with its parent's kind and its own. What the kernel remembers of a
-/// thread it hands down, so a thread does not call it when its parent is of its own kind.
+/// Has `told` called by each thread that is born from now on, with its parent's kind and its own. What the kernel
+/// remembers of a thread it hands down, so a thread does not call it when its parent is of its own kind.
 ///
 /// # Panics
 ///

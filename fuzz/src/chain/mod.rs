@@ -3,7 +3,8 @@
 //! The fuzzer is the driver: it writes descriptors, indirect tables, headers and indices, as they should
 //! be or as they should not, and decides when a slow disk ends what, and how. After each turn of the
 //! worker every byte of guest memory, every byte of the disk and the used ring are what [`model`] says, and the
-//! driver was called if it had asked for that. The disk itself checks that what it is asked for lies inside it, and inside the memory.
+//! driver was called if it had asked for that. The disk itself checks that what it is asked for lies inside it, and
+//! inside the memory.
 
 mod disk;
 mod memory;

@@ -137,7 +137,8 @@ impl Model {
     }
 
     /// One turn of the worker, which took so many chains. It has to take what is there and finds a free place, until it
-    /// has taken as many, or done as much work, as a turn does; whether it looks again where places became free meanwhile is a matter of its policy.
+    /// has taken as many, or done as much work, as a turn does; whether it looks again where places became free
+    /// meanwhile is a matter of its policy.
     pub fn turn(&mut self, ring: &Ring, taken: u16) {
         self.reap();
         if self.broken {

@@ -1,5 +1,5 @@
-# pollux_blk on a stock kernel: vda has one queue, vdb two, vdc four and no EVENT_IDX and no indirect descriptors. What is
-# polled takes no interrupt; both modes at once verify on one queue; a disk that is taken away under load comes back.
+# pollux_blk on a stock kernel: vda has one queue, vdb two, vdc four and no EVENT_IDX and no indirect descriptors. What
+# is polled takes no interrupt; both modes at once verify on one queue; a disk that is taken away under load comes back.
 mount -t debugfs debug /sys/kernel/debug
 mount -t tracefs trace /sys/kernel/tracing 2>/dev/null || true
 
@@ -24,7 +24,8 @@ for disk in vda vdb vdc; do
         fail "both modes at once on $disk"
     }
     echo "ok: both modes at once on $disk"
-    # More than the ring holds where descriptors are not indirect, and nothing in it but polled requests. Then writes that
+    # More than the ring holds where descriptors are not indirect, and nothing in it but polled requests. Then writes
+    # that
     # are to be stable: they end with a flush.
     drive $disk --ioengine=io_uring --hipri --rw=randrw --bs=128k --size=16M --iodepth=16 --verify=crc32c --verify_fatal=1
     drive $disk --ioengine=io_uring --hipri --rw=randwrite --bs=4k --size=1M --iodepth=4 --sync=dsync

@@ -1,5 +1,6 @@
-# The kernel has faults injected, and looks for faults in itself: allocations fail while the device is bound, one after the
-# other; those that must not sleep fail under load; requests fail above the driver. Nothing leaks, nothing is reported.
+# The kernel has faults injected, and looks for faults in itself: allocations fail while the device is bound, one after
+# the other; those that must not sleep fail under load; requests fail above the driver. Nothing leaks, nothing is
+# reported.
 device=$(virtio_name vda)
 bus=/sys/bus/virtio/drivers/pollux_blk
 echo N >/sys/kernel/debug/failslab/ignore-gfp-wait

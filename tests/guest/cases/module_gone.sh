@@ -1,5 +1,5 @@
-# The device is taken away while its server answers nothing, so that removal waits; then the server is killed, and removal ends.
-# In flight are requests of both kinds, and pages of the cache that wait to be written.
+# The device is taken away while its server answers nothing, so that removal waits; then the server is killed, and
+# removal ends. In flight are requests of both kinds, and pages of the cache that wait to be written.
 device=$(virtio_name vda)
 for kind in "io_uring --hipri" libaio; do
     fio --name=load --filename=/dev/vda --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \

@@ -1,5 +1,6 @@
-# The server holds calls back while it expects more to complete, the driver keeps callbacks off while it is awake. If each
-# waited for the other, the last requests of a load would never end: of any depth, in bursts, alone and beside a poller.
+# The server holds calls back while it expects more to complete, the driver keeps callbacks off while it is awake. If
+# each waited for the other, the last requests of a load would never end: of any depth, in bursts, alone and beside a
+# poller.
 for polled in 0 1; do
     if [ $polled = 1 ]; then
         fio --eta=never --name=poller --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=64m --ioengine=io_uring --hipri \

@@ -1,5 +1,5 @@
-# The device breaks the rules of the second of its rings. What is in flight on both fails, at once and without a removal;
-# so does what comes later; and the device can be taken away.
+# The device breaks the rules of the second of its rings. What is in flight on both fails, at once and without a
+# removal; so does what comes later; and the device can be taken away.
 device=$(virtio_name vda)
 equal "queues" "$(queues vda)" 2
 for kind in "io_uring --hipri" libaio; do

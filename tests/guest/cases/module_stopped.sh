@@ -1,4 +1,5 @@
-# A poller that is stopped in the midst of its requests delays no plain read on the same queue: an interrupt tells of each of
+# A poller that is stopped in the midst of its requests delays no plain read on the same queue: an interrupt tells of
+# each of
 # 1000. With RULE=rfc, callbacks are off while a polled request is in flight, and they are delayed until it goes on.
 
 # stop_poller ROUND: starts a poller and stops it with requests in flight. fio's load is in a process of its own.
@@ -65,10 +66,11 @@ else
     measure
     echo "the slowest of 1000 plain reads, in ns: $slowest"
     [ "$(told by-worker)" -gt 0 ] || fail "no poller was stopped with requests in flight"
-    # Each was told of by an interrupt. The driver's watch, which sees to the poller's requests every few milliseconds, may
-    # come upon a read whose interrupt is on its way.
+    # Each was told of by an interrupt. The driver's watch, which sees to the poller's requests every few milliseconds,
+    # may come upon a read whose interrupt is on its way.
     between "plain reads that no interrupt had told of" $(($(told overdue) - overdue)) 0 50
-    # A machine that others use takes the processor away now and then; what waits for a stopped poller waits in every round.
+    # A machine that others use takes the processor away now and then; what waits for a stopped poller waits in every
+    # round.
     between "plain reads of 20 ms or more" $late 0 50
 fi
 cat /sys/kernel/debug/pollux_blk/vda

@@ -5,7 +5,8 @@
 #
 # FRAGMENT is a configuration on top of the common one in `config`.
 #
-# OUTPUT gets `linux`, `virtio_blk.ko`, and in `build/` what other modules are built with. Three minutes on two processors.
+# OUTPUT gets `linux`, `virtio_blk.ko`, and in `build/` what other modules are built with. Three minutes on two
+# processors.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

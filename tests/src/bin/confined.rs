@@ -1,8 +1,8 @@
 //! A thread in the sandbox of `pollux serve` that tries what it should not.
 //!
 //! `confined KIND WHAT FOLDER`: a thread of that kind does WHAT, in a sandbox for disks of every kind that
-//! leaves it sockets to remove in FOLDER, and a list of disks to keep in `list` beside that. Ends with status 0 if it was done, with 1 if it was refused, whose
-//! reason is on the output; or by the sandbox.
+//! leaves it sockets to remove in FOLDER, and a list of disks to keep in `list` beside that. Ends with status 0 if it
+//! was done, with 1 if it was refused, whose reason is on the output; or by the sandbox.
 
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};

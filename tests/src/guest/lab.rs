@@ -114,8 +114,8 @@ impl Lab {
             .unwrap_or_else(|error| panic!("cannot start QEMU: {error}"))
     }
 
-    /// A guest that writes, reads and verifies migrates so often between the servers of two devices that share an image,
-    /// and finds neither memory nor disk changed.
+    /// A guest that writes, reads and verifies migrates so often between the servers of two devices that share an
+    /// image, and finds neither memory nor disk changed.
     pub fn migrates_to_and_fro(&self, devices: &[VhostUserBlk; 2], migrations: usize) {
         let script = include_str!("../../guest/cases/migrate.sh");
         let at = |turn: usize| {

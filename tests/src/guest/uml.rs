@@ -1,8 +1,8 @@
 //! A Linux kernel that runs as a process, at native speed: User-Mode Linux.
 //!
 //! It boots in a third of a second on the root of this machine, which it sees read-only, so a script may call every
-//! program that is installed here. Its `virtio_uml` is a second frontend beside QEMU: it passes one end of a socket pair
-//! where QEMU passes an eventfd. When its server goes away, so does the disk.
+//! program that is installed here. Its `virtio_uml` is a second frontend beside QEMU: it passes one end of a socket
+//! pair where QEMU passes an eventfd. When its server goes away, so does the disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ impl UserModeLinux {
         Some(Self { folder })
     }
 
-    /// Boots it with the disk on `socket` as `/dev/vda`, to run `script` (see `tests/guest/lib.sh` for what it may call);
-    /// `arguments` are the kernel's.
+    /// Boots it with the disk on `socket` as `/dev/vda`, to run `script` (see `tests/guest/lib.sh` for what it may
+    /// call); `arguments` are the kernel's.
     pub fn start(&self, socket: &Path, script: &str, arguments: &[&str]) -> io::Result<Running> {
         self.start_with(&[socket], script, arguments)
     }

@@ -25,8 +25,8 @@ use record::{Store, area_bytes};
 /// The record of a running queue.
 pub type Record = record::Record<Area>;
 
-/// Behind the parts of all queues there is room for what is said of the device: in its first byte the cache mode, 0 where
-/// it was not said. Records of earlier versions end without it.
+/// Behind the parts of all queues there is room for what is said of the device: in its first byte the cache mode, 0
+/// where it was not said. Records of earlier versions end without it.
 const DEVICE_PART: u64 = ALIGNMENT;
 const WRITE_THROUGH: u8 = 1;
 const WRITE_BACK: u8 = 2;

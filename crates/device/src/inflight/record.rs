@@ -14,14 +14,14 @@
 //!
 //! A process that is killed has made some first part of its stores in the order of its program and none of
 //! the rest: the kernel stops threads between two instructions, and what they had stored is seen by
-//! the process that runs after them. (That is all that is promised: a machine that crashes takes its guests along.) So only the
-//! compiler must not exchange stores, and each of them is a release store.
+//! the process that runs after them. (That is all that is promised: a machine that crashes takes its guests along.) So
+//! only the compiler must not exchange stores, and each of them is a release store.
 //!
 //! **Recovery.** Killed before 2, the driver has seen nothing of the batch, and `used_idx` is the used
 //! ring's index: all of it is in flight and done again. After 2, the two differ by the batch's size until
 //! the last store of 3: so many entries from `last_batch_head` on were seen by the driver, and are
-//! cleared. Then `used_idx` is set, and what is still in flight is done again, in the order of the counters. Each store of
-//! that leads to the same end when it is begun anew.
+//! cleared. Then `used_idx` is set, and what is still in flight is done again, in the order of the counters. Each store
+//! of that leads to the same end when it is begun anew.
 //!
 //! **Where to go on.** What was taken is either in the used ring or in flight, so the next chain to take
 //! is entry *used index + in flight* of the available ring. What was taken but not yet in flight is taken anew.
@@ -220,8 +220,8 @@ impl<S: Store> Record<S> {
         self.batch.push(head);
     }
 
-    /// Lets `show` publish what was staged, which tells where the used ring stands then; `None` if that is not certain: all
-    /// of it stays in flight, as if this process had been killed there.
+    /// Lets `show` publish what was staged, which tells where the used ring stands then; `None` if that is not certain:
+    /// all of it stays in flight, as if this process had been killed there.
     #[inline]
     pub fn publish<R>(&mut self, show: impl FnOnce() -> (R, Option<RingIndex>)) -> R {
         for head in &self.batch {

@@ -1,7 +1,7 @@
 //! How many requests and bytes a second a disk, or a group of disks, may have.
 //!
-//! [`Limits`] are what was said, in the words of QEMU's `throttling.*`. A [`Limiter`] holds them for all queues of a disk
-//! and may be shared by disks. Its buckets ([`Buckets`]) are a machine without a clock of its own.
+//! [`Limits`] are what was said, in the words of QEMU's `throttling.*`. A [`Limiter`] holds them for all queues of a
+//! disk and may be shared by disks. Its buckets ([`Buckets`]) are a machine without a clock of its own.
 
 mod bucket;
 mod limiter;

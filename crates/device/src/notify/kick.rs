@@ -1,10 +1,10 @@
 //! The descriptor of the frontend's through which the driver kicks a queue.
 //!
-//! An eventfd is watched and not read: each write to it is an edge of its own for every worker that watches it. A frontend
-//! may give one to several queues, which may be served by several workers; one that read it would take the others' kicks away
-//! before these have seen them. (2^64 kicks are never made.) It is read when its queue stops, as the frontend may use it itself
-//! from then on; the other queues that it may have kicked are told to poll (`Command::Look`). A pipe must be
-//! emptied, or its writer waits, so it belongs to one queue.
+//! An eventfd is watched and not read: each write to it is an edge of its own for every worker that watches it. A
+//! frontend may give one to several queues, which may be served by several workers; one that read it would take the
+//! others' kicks away before these have seen them. (2^64 kicks are never made.) It is read when its queue stops, as the
+//! frontend may use it itself from then on; the other queues that it may have kicked are told to poll
+//! (`Command::Look`). A pipe must be emptied, or its writer waits, so it belongs to one queue.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,8 +17,8 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use super::call::non_blocking;
 use super::watchdog::watched;
 
-/// At most so many bytes of a pipe are read at once: as many as it holds, unless it was made larger. A frontend that fills it
-/// meanwhile has more read after the next kick.
+/// At most so many bytes of a pipe are read at once: as many as it holds, unless it was made larger. A frontend that
+/// fills it meanwhile has more read after the next kick.
 const MOST: usize = 64 << 10;
 
 /// The descriptor through which the driver kicks one queue.

@@ -25,7 +25,8 @@ use std::time::Duration;
 use pollux_memory::Interruptible;
 use pollux_threads::{Birth, Kind, lock};
 
-/// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves any more.
+/// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves
+/// any more.
 const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of frontends.

@@ -28,8 +28,8 @@ pub struct Observation {
     generation: AtomicU32,
     queues: u16,
     wanted: Mutex<Wanted>,
-    /// Traces that were thrown away, while queues may hold them: a worker that let go of the last of one would give back
-    /// megabytes of memory in the middle of its turn.
+    /// Traces that were thrown away, while queues may hold them: a worker that let go of the last of one would give
+    /// back megabytes of memory in the middle of its turn.
     thrown_away: Mutex<Vec<Arc<Trace>>>,
 }
 
@@ -98,8 +98,8 @@ impl Observation {
         self.wanted().trace.clone()
     }
 
-    /// Ends the trace and throws it away. Its memory is given back at once, or, as a queue holds it until its next request,
-    /// when a trace is asked for after that.
+    /// Ends the trace and throws it away. Its memory is given back at once, or, as a queue holds it until its next
+    /// request, when a trace is asked for after that.
     pub fn drop_trace(&self) {
         self.set_trace(None);
     }

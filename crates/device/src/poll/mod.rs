@@ -271,7 +271,8 @@ impl Policy {
     fn gap_from(&mut self, now: Duration, in_flight: u32) -> Gap {
         let brought = std::mem::take(&mut self.brought);
         if in_flight == 0 && brought.chains > 0 {
-            // The disk has answered at once: what was taken since the last gap has ended, and there was no gap meanwhile.
+            // The disk has answered at once: what was taken since the last gap has ended, and there was no gap
+            // meanwhile.
             self.served(Duration::ZERO);
         }
         let max = self.bounds.max;

@@ -86,8 +86,8 @@ impl Worker {
         awake
     }
 
-    /// Serves requests that the disk answers after `service`, each sent `pause` after the completion of the last: how many
-    /// of its two waits for each were slept through, and how much was polled, each per request?
+    /// Serves requests that the disk answers after `service`, each sent `pause` after the completion of the last: how
+    /// many of its two waits for each were slept through, and how much was polled, each per request?
     fn load(&mut self, requests: u32, pause: Duration, service: Duration) -> (f64, Duration) {
         let before = (self.sleeps, self.polls);
         for _ in 0..requests {

@@ -1,4 +1,5 @@
-//! How much a turn does: its bound in chains and in work, which is what the worker itself has to do, counted in bytes that it copies.
+//! How much a turn does: its bound in chains and in work, which is what the worker itself has to do, counted in bytes
+//! that it copies.
 
 use pollux_blk::Kind;
 use pollux_disk::Effort;
@@ -29,8 +30,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// As the disk says. What is handed over costs an eighth of a copy; what touches no data nothing. What `io_uring` copies
-    /// counts as a quarter, so that one system call is made for half a MiB: for less it would be felt.
+    /// As the disk says. What is handed over costs an eighth of a copy; what touches no data nothing. What `io_uring`
+    /// copies counts as a quarter, so that one system call is made for half a MiB: for less it would be felt.
     pub const fn of(effort: Effort) -> Self {
         const NOTHING: u32 = u64::BITS - 1;
         let (read, write, range) = match effort {
@@ -102,8 +103,9 @@ impl Budget {
         WORK - self.work
     }
 
-    /// Did the turn end for a queue before it had its share, as one of so many that were `served`? It found the turn as it was
-    /// `before`. The first of those served has had all that there is; one that had no room to poll has not had its share.
+    /// Did the turn end for a queue before it had its share, as one of so many that were `served`? It found the turn as
+    /// it was `before`. The first of those served has had all that there is; one that had no room to poll has not had
+    /// its share.
     #[inline]
     pub fn cuts_short(&mut self, before: Self, served: u16) -> bool {
         if std::mem::take(&mut self.is_short) {

@@ -1,8 +1,8 @@
 //! Whether a call waits for more chains: a machine without descriptor, thread or clock of its own.
 //!
-//! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle of
-//! the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does: the way that
-//! makes more requests a second is kept, and the other one is tried again now and then, in short blocks by turns.
+//! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle
+//! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does: the way
+//! that makes more requests a second is kept, and the other one is tried again now and then, in short blocks by turns.
 //!
 //! ```text
 //!            its time comes                   four blocks: other, best, other, best
@@ -11,11 +11,11 @@
 //!      └──── a pause: at once ────┘
 //! ```
 //!
-//! A wait in which no chain comes has only made the call late: the driver sleeps. A block with more such waits than others
-//! counts for nothing, whatever it has measured, since how fast a sleeper wakes up changes by itself.
+//! A wait in which no chain comes has only made the call late: the driver sleeps. A block with more such waits than
+//! others counts for nothing, whatever it has measured, since how fast a sleeper wakes up changes by itself.
 //!
-//! A call that waits is made once the driver has sent no chain for [`QUIET`], [`MOST`] after it was due at the latest, when
-//! much has been completed, and before the worker sleeps or gives way.
+//! A call that waits is made once the driver has sent no chain for [`QUIET`], [`MOST`] after it was due at the latest,
+//! when much has been completed, and before the worker sleeps or gives way.
 
 use std::time::{Duration, Instant};
 

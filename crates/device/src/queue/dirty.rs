@@ -26,7 +26,8 @@ pub struct UsedRing {
 }
 
 impl UsedRing {
-    /// That of a queue of `size` entries, which is logged as changes of guest memory at `address` (`VHOST_VRING_F_LOG`).
+    /// That of a queue of `size` entries, which is logged as changes of guest memory at `address`
+    /// (`VHOST_VRING_F_LOG`).
     pub fn new(address: u64, size: u16) -> Self {
         let bytes = Layout::of(size).device as u64;
         Self { address, bytes }

@@ -26,8 +26,8 @@ pub struct LeadTime {
 const WHOLE: u16 = 4;
 
 /// A call that was late adds so much: so one of 41 is late, where anything is to be gained by calling later. One of 33
-/// made 0.026 calls for each read of `memory`, 64 in flight, and 0.93 of the reads that were made before; one of 41, 65 or
-/// 129 made 0.028, 0.029 and 0.031, and as many reads (9 to 13 pairs).
+/// made 0.026 calls for each read of `memory`, 64 in flight, and 0.93 of the reads that were made before; one of 41, 65
+/// or 129 made 0.028, 0.029 and 0.031, and as many reads (9 to 13 pairs).
 const LATE: u16 = 10 * WHOLE;
 
 /// Until more is known: a request that is a copy of 4 KiB takes half a microsecond.

@@ -1,7 +1,8 @@
 //! How a queue keeps to the limits of its disk.
 //!
-//! A request that has to wait stays in the ring, as if it had not come: it is in no record, and a queue that stops does not
-//! wait for it. Until its tokens are there the queue is not polled, and its worker sleeps if there is nothing else to do.
+//! A request that has to wait stays in the ring, as if it had not come: it is in no record, and a queue that stops does
+//! not wait for it. Until its tokens are there the queue is not polled, and its worker sleeps if there is nothing else
+//! to do.
 
 use std::time::Duration;
 

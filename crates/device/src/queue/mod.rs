@@ -86,8 +86,8 @@ pub struct Setup {
 impl Setup {
     /// Is the session over because of what its frontend did, its memory lost perhaps? From then on nothing is taken,
     /// begun or published: the session ends as if this process had been killed, and the in-flight record says what the
-    /// next one does again. The handler of SIGBUS rings before it maps zeroes, so whatever was read from zeroes, by us or
-    /// by the kernel, was read before this says so.
+    /// next one does again. The handler of SIGBUS rings before it maps zeroes, so whatever was read from zeroes, by us
+    /// or by the kernel, was read before this says so.
     #[inline]
     fn is_lost(&self) -> bool {
         self.alarm.rung().is_some()
@@ -204,8 +204,8 @@ impl Queue {
         }
     }
 
-    /// Makes the call that waits and asks for kicks, then polls once more. Where kicks were asked for already, the driver
-    /// kicks, and nothing needs to be done.
+    /// Makes the call that waits and asks for kicks, then polls once more. Where kicks were asked for already, the
+    /// driver kicks, and nothing needs to be done.
     pub fn arm(&mut self) -> Armed {
         self.release();
         if self.resumes() || self.has_slices() {

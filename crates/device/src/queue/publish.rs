@@ -1,8 +1,8 @@
 //! How completions go out.
 //!
 //! A driver that polls is shown them a few at a time, which costs a store. One that sleeps is called while as much
-//! is left to do as it needs to wake up ([`LeadTime`]), so that neither waits for the other; sooner where much has ended
-//! already.
+//! is left to do as it needs to wake up ([`LeadTime`]), so that neither waits for the other; sooner where much has
+//! ended already.
 
 use std::time::Instant;
 
@@ -41,7 +41,8 @@ impl Queue {
         }
     }
 
-    /// Shows the driver what is staged, and calls it if it asked for that, at once or when it is quiet ([`Deferral`](super::deferral)).
+    /// Shows the driver what is staged, and calls it if it asked for that, at once or when it is quiet
+    /// ([`Deferral`](super::deferral)).
     #[inline]
     pub fn publish(&mut self) {
         if !self.staged() {
@@ -59,7 +60,8 @@ impl Queue {
             }
         } else if notify == Notify::Needed && self.setup.call.is_some() {
             self.deferred_worth = worth;
-            // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a wait.
+            // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a
+            // wait.
             let kicks = self.setup.ring.is_armed();
             if self.calls == Calls::AtOnce || kicks || self.deferral.is_made(Instant::now()) {
                 self.call();

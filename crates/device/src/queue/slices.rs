@@ -1,8 +1,9 @@
 //! Large requests, which go on from turn to turn.
 //!
-//! A turn is bounded in chains and in work ([`Budget`]). A request that is more work than a slice is cut: one slice of it is in flight at a time, and the next one is begun in the turn
-//! that finds it ended. So no request, however large, holds up its neighbours for longer than a small one, and what is in
-//! flight at the disk is bounded by slices, however much was asked for.
+//! A turn is bounded in chains and in work ([`Budget`]). A request that is more work than a slice is cut: one slice of
+//! it is in flight at a time, and the next one is begun in the turn that finds it ended. So no request, however large,
+//! holds up its neighbours for longer than a small one, and what is in flight at the disk is bounded by slices, however
+//! much was asked for.
 
 use pollux_blk::{Kind, Status};
 use pollux_disk::{Channel, Durability, Op, Unmap};
@@ -67,8 +68,8 @@ impl Queue {
         }
     }
 
-    /// Goes on with one request: ends it once all of it is done, or one slice has failed or the session is lost, and none is
-    /// in flight.
+    /// Goes on with one request: ends it once all of it is done, or one slice has failed or the session is lost, and
+    /// none is in flight.
     fn step(
         &mut self,
         it: &mut Ongoing,

@@ -83,8 +83,9 @@ impl Queue {
         for done in 0..batch {
             let Some(&at) = self.free.last() else { break };
             let slot = &mut self.slots[usize::from(at)];
-            // SAFETY: the queue keeps the table, or one that holds all of its regions (`Queue::set_memory`), and outlives
-            // the use of the chain's spans: they are lent to requests, and no queue goes while one is in flight.
+            // SAFETY: the queue keeps the table, or one that holds all of its regions (`Queue::set_memory`), and
+            // outlives the use of the chain's spans: they are lent to requests, and no queue goes while one is in
+            // flight.
             match unsafe { self.setup.ring.take(&self.setup.memory, &mut slot.chain) } {
                 Ok(Some(head)) => slot.head = head,
                 Ok(None) => break,

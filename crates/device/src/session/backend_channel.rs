@@ -1,7 +1,7 @@
 //! Messages of ours to the frontend, on the channel that it passed for them.
 //!
-//! Crate `vhost` 0.18 can send none that is for disks, and keeps the channel to itself; so there is a copy of it here. The
-//! only message is a header alone, and no answer is asked for, so nothing waits for a frontend.
+//! Crate `vhost` 0.18 can send none that is for disks, and keeps the channel to itself; so there is a copy of it here.
+//! The only message is a header alone, and no answer is asked for, so nothing waits for a frontend.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard};

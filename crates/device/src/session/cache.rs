@@ -1,15 +1,16 @@
 //! The cache mode of a session: is a write complete once it is done, or once it is stable (VIRTIO 1.3, 5.2.6.2)?
 //!
 //! A driver that has switched to write-through sends no flushes any more, so its mode must outlive the session: after a
-//! reconnection, an upgrade or a migration it is not repeated. QEMU sends `SET_CONFIG` when the guest writes another value
-//! than it wrote last, and at no other time; a reset of the guest changes neither what QEMU remembers nor what it shows to
-//! the guest. So a session knows the mode
+//! reconnection, an upgrade or a migration it is not repeated. QEMU sends `SET_CONFIG` when the guest writes another
+//! value than it wrote last, and at no other time; a reset of the guest changes neither what QEMU remembers nor what it
+//! shows to the guest. So a session knows the mode
 //!
 //! 1. from `SET_CONFIG`, or else
 //! 2. from the in-flight record, which travels with the guest, or else
 //! 3. it is write-back for a driver that begins: its frontend has read the configuration in this session, where that is
 //!    what it says, all its rings start at 0, and its record is blank. Or else
-//! 4. another back end has told this driver, another daemon or one on another host. It is write-through until the driver says
+//! 4. another back end has told this driver, another daemon or one on another host. It is write-through until the
+//!    driver says
 //!    more: a driver that does flush only loses time by that, one that does not would lose data.
 
 use std::sync::Arc;
@@ -86,8 +87,8 @@ impl CacheMode {
         known.is_none() && !begins
     }
 
-    /// What a queue goes by whose driver has accepted `features`: true is write-back. A driver that cannot switch was told
-    /// nothing, and relies on flushes if it can send some.
+    /// What a queue goes by whose driver has accepted `features`: true is write-back. A driver that cannot switch was
+    /// told nothing, and relies on flushes if it can send some.
     pub fn for_queue(&self, features: u64) -> Arc<AtomicBool> {
         if features & feature::CONFIG_WCE == 0 {
             return Arc::new(AtomicBool::new(true));

@@ -104,8 +104,8 @@ impl<'a> Messages<'a> {
         Ok(())
     }
 
-    /// The descriptor that the message passes which is ready, where it is for messages of ours. `vhost` takes that message,
-    /// and keeps to itself what it makes of the descriptor; so here is a copy.
+    /// The descriptor that the message passes which is ready, where it is for messages of ours. `vhost` takes that
+    /// message, and keeps to itself what it makes of the descriptor; so here is a copy.
     pub fn backend_channel(&mut self) -> Option<OwnedFd> {
         self.backend_channel.take()
     }
@@ -125,8 +125,8 @@ impl<'a> Messages<'a> {
         Ok(body > LONGEST || there >= (HEADER + body) as u64)
     }
 
-    /// What has arrived, where it is a message that the crate `vhost` does not read: the table of memory as User-Mode Linux 6.1
-    /// sends it.
+    /// What has arrived, where it is a message that the crate `vhost` does not read: the table of memory as User-Mode
+    /// Linux 6.1 sends it.
     ///
     /// # Errors
     ///

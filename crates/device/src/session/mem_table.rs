@@ -1,7 +1,7 @@
 //! The table of memory as User-Mode Linux 6.1 sends it: room for two regions, of which it uses one.
 //!
-//! The crate `vhost` takes no `SET_MEM_TABLE` that is longer than its regions, other back ends do. So such a message, and
-//! no other, is read and answered here.
+//! The crate `vhost` takes no `SET_MEM_TABLE` that is longer than its regions, other back ends do. So such a message,
+//! and no other, is read and answered here.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
-//! What kicks, calls and errors may be told through: eventfds and pipes, and the latter two through one end of a pair of
-//! sockets as well (User-Mode Linux does so).
+//! What kicks, calls and errors may be told through: eventfds and pipes, and the latter two through one end of a pair
+//! of sockets as well (User-Mode Linux does so).
 //!
-//! Workers wait for these descriptors, read and write them. Of an eventfd, a pipe or a pair of sockets it is the kernel that
-//! says whether that must wait, and it can be told not to. A socket that has a name, or whose other end has one, is no pair:
-//! what is sent there in our name may mean something to its reader. A file may lie on a file system that is a
-//! program of the frontend's (FUSE), and to wait for it, to read or to write it is to wait for that program;
+//! Workers wait for these descriptors, read and write them. Of an eventfd, a pipe or a pair of sockets it is the kernel
+//! that says whether that must wait, and it can be told not to. A socket that has a name, or whose other end has one,
+//! is no pair: what is sent there in our name may mean something to its reader. A file may lie on a file system that is
+//! a program of the frontend's (FUSE), and to wait for it, to read or to write it is to wait for that program;
 //! of a directory no kick ever comes. So anything else is refused at the door.
 
 use std::fs::File;

@@ -190,7 +190,8 @@ impl Vring {
             disk: context.device.options().name.clone(),
         };
         if let Some(kick) = kick {
-            // Last, as only a queue that runs is stopped. What it reports until then is polled for when the queue starts.
+            // Last, as only a queue that runs is stopped. What it reports until then is polled for when the queue
+            // starts.
             let watch = watch_of(context.session, self.index);
             let watched = worker.point().watch(kick.as_fd(), watch);
             watched.map_err(|source| Refusal::Kicks {

@@ -1,8 +1,8 @@
 //! The list of active queues: which queues of a session each turn polls. (With `--poll always` all are.)
 //!
 //! An empty poll of one queue costs little, and of a hundred queues more than a request. So a queue that was empty for
-//! long leaves the list, with its kicks on. From then on a kick makes it active again; and, as a kick reaches only a worker
-//! that sleeps, a poll once in a while.
+//! long leaves the list, with its kicks on. From then on a kick makes it active again; and, as a kick reaches only a
+//! worker that sleeps, a poll once in a while.
 //!
 //! ```text
 //!         IDLE_AFTER empty polls, of which a sleep counts as many
@@ -24,8 +24,8 @@ pub struct Active {
     idle: VecDeque<u16>,
 }
 
-/// After so many empty polls a queue leaves the list: some 0.1 ms. So one with ten thousand requests a second need not kick a
-/// worker that is awake for others.
+/// After so many empty polls a queue leaves the list: some 0.1 ms. So one with ten thousand requests a second need not
+/// kick a worker that is awake for others.
 const IDLE_AFTER: u16 = 4096;
 
 /// A sleep without a chain counts as so many empty polls: a queue is armed before eight sleeps, and then left alone.
@@ -74,11 +74,12 @@ impl Active {
         !self.idle.is_empty()
     }
 
-    /// One turn, until `budget` is spent: `poll` tells how much it has found in a position. Has any been empty for so long that it is
-    /// to [`Active::leave`]?
+    /// One turn, until `budget` is spent: `poll` tells how much it has found in a position. Has any been empty for so
+    /// long that it is to [`Active::leave`]?
     ///
-    /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after it. So
-    /// the begin moves on with each turn that is cut, and no queue begins two of them in a row. It moves on as well from one that
+    /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after
+    /// it. So the begin moves on with each turn that is cut, and no queue begins two of them in a row. It moves on as
+    /// well from one that
     /// its limits have cut short: others share them.
     #[inline]
     pub fn turn(
@@ -123,8 +124,8 @@ impl Active {
         }
     }
 
-    /// Those that were empty for long become idle, if `arms` says that their drivers kick from now on; it is asked again after
-    /// as many empty polls.
+    /// Those that were empty for long become idle, if `arms` says that their drivers kick from now on; it is asked
+    /// again after as many empty polls.
     pub fn leave(&mut self, mut arms: impl FnMut(u16) -> bool) {
         let (empty, idle) = (&mut self.empty, &mut self.idle);
         self.polled.retain(|&position| {

@@ -48,8 +48,8 @@ const COMMANDS_EVERY: u32 = 32;
 /// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
 const IDLE_EVERY: u32 = 4;
 
-/// After so much work a worker listens for the kicks of those that are idle, as if it slept: polled one by one, many of them
-/// wait for long behind turns of few large requests. Two turns are as much at most.
+/// After so much work a worker listens for the kicks of those that are idle, as if it slept: polled one by one, many of
+/// them wait for long behind turns of few large requests. Two turns are as much at most.
 const HEARS_EVERY: u64 = 2 * WORK;
 
 /// What a turn that finds something counts for itself: it listens in every 32nd at least.

@@ -88,15 +88,16 @@ impl SessionQueues {
         self.is_limited
     }
 
-    /// Does the first of its queues wait for tokens? Those behind it are asked by [`SessionQueues::only_waits_for_tokens`].
+    /// Does the first of its queues wait for tokens? Those behind it are asked by
+    /// [`SessionQueues::only_waits_for_tokens`].
     #[inline]
     pub fn waits_for_tokens(&self) -> bool {
         let first = self.active_queues().next();
         first.is_some_and(Queue::only_waits_for_tokens)
     }
 
-    /// Is every queue that could have work kept waiting by its limits, with nothing in flight? One of several shares may
-    /// have none at all.
+    /// Is every queue that could have work kept waiting by its limits, with nothing in flight? One of several shares
+    /// may have none at all.
     pub fn only_waits_for_tokens(&self) -> bool {
         let all = self.active_queues().all(Queue::only_waits_for_tokens);
         all && self.stopping.is_empty() && !self.is_called
@@ -150,8 +151,8 @@ impl SessionQueues {
     }
 
     /// Takes new chains and goes on with large requests, as far as the turn allows; shows what has ended of a queue
-    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, what is left of the turn, and
-    /// whether any queue was empty for long.
+    /// before the next one's are taken, if that is `early`. Returns how many chains were taken, what is left of the
+    /// turn, and whether any queue was empty for long.
     fn take(&mut self, early: bool) -> (u16, Budget, bool) {
         let (queues, channel) = (&mut self.queues, &mut *self.channel);
         let (mut chains, mut left) = (0, Budget::default());
@@ -242,8 +243,8 @@ impl SessionQueues {
         });
     }
 
-    /// Empties the pipes that carry kicks. A driver may kick a worker that is awake, and one that writes to a pipe must not
-    /// have to wait until it sleeps.
+    /// Empties the pipes that carry kicks. A driver may kick a worker that is awake, and one that writes to a pipe must
+    /// not have to wait until it sleeps.
     pub fn empty_pipes(&mut self) {
         for position in &self.piped {
             if let Some(queue) = &self.queues[usize::from(*position)]

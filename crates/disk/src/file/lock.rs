@@ -156,8 +156,8 @@ fn claimed_through(file: &File) -> Option<Claimed> {
     })
 }
 
-/// Says that `file` is written, beside others that write it, for as long as it is open: a log. May it be? Where the file
-/// system has no locks, it may.
+/// Says that `file` is written, beside others that write it, for as long as it is open: a log. May it be? Where the
+/// file system has no locks, it may.
 pub fn may_append(file: &File) -> Result<bool, Errno> {
     let byte = DOES + WRITE;
     let forbidden =

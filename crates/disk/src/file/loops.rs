@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::Access;
 
-/// The loop device over the file that `image` is of, where it must not be used beside it with such access: two that only
-/// read do no harm.
+/// The loop device over the file that `image` is of, where it must not be used beside it with such access: two that
+/// only read do no harm.
 pub fn over(image: &Metadata, access: Access) -> Option<String> {
     within(Path::new("/sys/block"), image, access)
 }

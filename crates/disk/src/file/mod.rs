@@ -87,8 +87,8 @@ impl File {
         Self::new(open::open(path.as_ref(), settings.into(), *options)?)
     }
 
-    /// Takes a file or block device that is open already. `path` is what it is called. Whether it bypasses the page cache
-    /// is set as `settings` say, for all that share the open file.
+    /// Takes a file or block device that is open already. `path` is what it is called. Whether it bypasses the page
+    /// cache is set as `settings` say, for all that share the open file.
     ///
     /// # Errors
     ///

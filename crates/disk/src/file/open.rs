@@ -282,7 +282,8 @@ struct Direct {
 }
 
 impl Direct {
-    /// As the file system tells, which Linux has done since 6.1, and not for every one; else what the device asks below.
+    /// As the file system tells, which Linux has done since 6.1, and not for every one; else what the device asks
+    /// below.
     fn of(file: &fs::File, metadata: &fs::Metadata, logical: u32) -> Self {
         let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
         match told {

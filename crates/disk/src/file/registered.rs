@@ -49,8 +49,8 @@ pub struct Registered {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the pieces are pieces of. Kept, whatever its owner does: the kernel's pages are those of this mapping, so no
-    /// other may have its addresses.
+    /// What the pieces are pieces of. Kept, whatever its owner does: the kernel's pages are those of this mapping, so
+    /// no other may have its addresses.
     regions: Vec<Arc<Region>>,
     /// In the order of their addresses.
     pieces: Vec<Piece>,
@@ -72,8 +72,8 @@ impl Registered {
         let mut state = self.lock();
         state.regions.push(Arc::clone(region));
         #[expect(unsafe_code, reason = "memory is registered by its address")]
-        // SAFETY: the region is kept until its pieces have been taken out (`unmap`). They lie in `pieces`, in the rings, of
-        // which each is set to nothing then, and in the views, which only compare their addresses.
+        // SAFETY: the region is kept until its pieces have been taken out (`unmap`). They lie in `pieces`, in the
+        // rings, of which each is set to nothing then, and in the views, which only compare their addresses.
         let mut rest = unsafe { region.span() };
         while !rest.is_empty() {
             let (span, later) = rest.split_at(rest.len().min(Buffers::LONGEST));

@@ -16,8 +16,8 @@ use super::{Backing, Settings};
 use crate::file::{self, Cache, Format, Locked, Raw};
 use crate::{Access, Disk, File, OpenError, Options};
 
-/// So many images stand on each other at most, each of which may have its data in a file of its own. QEMU's own limit is as
-/// far from what users have.
+/// So many images stand on each other at most, each of which may have its data in a file of its own. QEMU's own limit
+/// is as far from what users have.
 const DEEPEST: usize = MAX_LEGS / 2 - 1;
 
 /// The files of an image, which are open.

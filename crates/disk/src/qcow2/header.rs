@@ -360,8 +360,8 @@ pub fn field64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(at..end)?.try_into().ok()?))
 }
 
-/// Hides from `bytes`, which were read at `at`, that an image is marked as dirty or corrupt: as it is opened for reading
-/// alone, that is nothing to stop for.
+/// Hides from `bytes`, which were read at `at`, that an image is marked as dirty or corrupt: as it is opened for
+/// reading alone, that is nothing to stop for.
 pub fn unmark(bytes: &mut [u8], at: u64) {
     const LOW_BYTE: u64 = 79;
     if let Some(place) = LOW_BYTE.checked_sub(at)

@@ -1,12 +1,13 @@
 //! Where clusters lie, for threads that must not wait: the mappings that have been looked up.
 //!
-//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. A channel that uses some *enters* the chunks first, and
-//! leaves them when its request has ended. The thread that changes a mapping on which a request may rest *closes*
+//! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. A channel that uses some *enters* the chunks first,
+//! and leaves them when its request has ended. The thread that changes a mapping on which a request may rest *closes*
 //! the chunk, waits until none is inside, changes it, and opens it again; a worker that finds a chunk closed takes
 //! the way that waits. So a cluster is never freed, and used anew, under a request that goes there. See
 //! `docs/notes/0010`.
 //!
-//! Only one thread changes mappings. There are at most [`MAX_CHUNKS`]: a chunk gives way to another with the same place.
+//! Only one thread changes mappings. There are at most [`MAX_CHUNKS`]: a chunk gives way to another with the same
+//! place.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,9 +13,9 @@
 //! | an entry of the refcount table, or a field of the header | all that was written before |
 //! | a lower reference count; a write to a freed cluster | the L2 entries without it |
 //!
-//! A cluster beyond all that were ever used is *fresh*: it lies in a hole of the file, and reads as zeroes whether or not
-//! what was written to it got there. Zeroes are not written to it, and an L2 entry need not wait for it, unless something
-//! else than zeroes was there before. On a block device no cluster is fresh.
+//! A cluster beyond all that were ever used is *fresh*: it lies in a hole of the file, and reads as zeroes whether or
+//! not what was written to it got there. Zeroes are not written to it, and an L2 entry need not wait for it, unless
+//! something else than zeroes was there before. On a block device no cluster is fresh.
 
 mod bytes;
 mod counts;
@@ -65,7 +65,8 @@ struct State {
     stage: Stage,
     /// From here on, nothing was ever used.
     fresh: u64,
-    /// As far go the clusters that are in use: fresh ones whose zeroes were not written are so until others may write them.
+    /// As far go the clusters that are in use: fresh ones whose zeroes were not written are so until others may write
+    /// them.
     reach: u64,
     /// Does it get longer? A block device does not, and has anything where nothing was written.
     grows: bool,
@@ -203,7 +204,8 @@ impl Order {
         state.used(at + len);
     }
 
-    /// `len` bytes of data were written at `at`, where the image said that they belong: perhaps behind the end of the file.
+    /// `len` bytes of data were written at `at`, where the image said that they belong: perhaps behind the end of the
+    /// file.
     pub fn holds(&self, at: u64, len: u64) {
         self.state().used(at + len);
     }

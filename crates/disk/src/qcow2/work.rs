@@ -1,5 +1,5 @@
-//! The thread that may wait: requests that need the tables, one after the other, and what they have changed written back
-//! once for all that came together.
+//! The thread that may wait: requests that need the tables, one after the other, and what they have changed written
+//! back once for all that came together.
 
 use std::io;
 use std::path::PathBuf;

@@ -137,8 +137,8 @@ pub trait Elsewhere {
     /// See [`OpenError`].
     fn rbd(&self, disk: &Rbd, options: &Options) -> Result<Arc<dyn Disk>, OpenError>;
 
-    /// The file that was opened already for the disk at `path`, if there is one. It is used as it is, and `path` is only
-    /// its name.
+    /// The file that was opened already for the disk at `path`, if there is one. It is used as it is, and `path` is
+    /// only its name.
     fn opened(&self, path: &Path) -> Option<fs::File> {
         let _ = path;
         None

@@ -1,6 +1,8 @@
-//! For how long it pays to poll for something before sleeping: a machine without descriptor, thread or clock of its own.
+//! For how long it pays to poll for something before sleeping: a machine without descriptor, thread or clock of its
+//! own.
 //!
-//! The worker of a device and a program that waits for one decide by the same machine. After the last event it polls for a while, its
+//! The worker of a device and a program that waits for one decide by the same machine. After the last event it polls
+//! for a while, its
 //! *window*, which follows the gaps between events; polls that fail again and again are left out for longer and longer.
 //!
 //! ```text
@@ -22,8 +24,8 @@ pub struct Window {
     pause: Pause,
 }
 
-/// A window covers gaps so many times as long as the last: a driver that sends every 10 µs is kept from it for 40 by the timer
-/// of its own processor.
+/// A window covers gaps so many times as long as the last: a driver that sends every 10 µs is kept from it for 40 by
+/// the timer of its own processor.
 const COVERS: u32 = 8;
 
 /// No window is shorter.
@@ -35,8 +37,8 @@ const TOLERATED: u32 = 2;
 /// The longest pause: so long may a load go without polls that has become worth them.
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Failures in a row, and how long nothing is tried after them: for as long as the last has cost, twice as long after the
-/// next, and so on.
+/// Failures in a row, and how long nothing is tried after them: for as long as the last has cost, twice as long after
+/// the next, and so on.
 #[derive(Clone, Debug)]
 pub struct Pause {
     failures: u32,
@@ -86,8 +88,8 @@ impl Pause {
 }
 
 impl Window {
-    /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as was
-    /// necessary, and a wake-up that comes sooner might as well have been polled for.
+    /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as
+    /// was necessary, and a wake-up that comes sooner might as well have been polled for.
     pub const MOST: Duration = Duration::from_micros(50);
 
     /// One that nothing is known of.
@@ -106,15 +108,16 @@ impl Window {
         if !self.pause.is_over(now) {
             Duration::ZERO
         } else if self.pause.was() {
-            // What is asleep when the event comes is late itself: only a long poll shows how early that might have been.
+            // What is asleep when the event comes is late itself: only a long poll shows how early that might have
+            // been.
             most
         } else {
             self.length.min(most)
         }
     }
 
-    /// The event came after such a gap, polled or slept through, where a window of `most` was allowed. One that is longer is
-    /// chance; a few are a sparse stream.
+    /// The event came after such a gap, polled or slept through, where a window of `most` was allowed. One that is
+    /// longer is chance; a few are a sparse stream.
     #[inline]
     pub fn came_after(&mut self, gap: Duration, most: Duration) {
         self.length = if gap < most {
@@ -137,9 +140,9 @@ impl Window {
     }
 }
 
-/// Whether others want the processor of a thread that polls: found out by letting them run now and then, and by how often the
-/// kernel has taken it ([`preemptions`](pollux_threads::preemptions)). A thread that is called may run here, and answer at once: such
-/// a poll has found what a sleep would have.
+/// Whether others want the processor of a thread that polls: found out by letting them run now and then, and by how
+/// often the kernel has taken it ([`preemptions`](pollux_threads::preemptions)). A thread that is called may run here,
+/// and answer at once: such a poll has found what a sleep would have.
 #[derive(Clone, Debug)]
 pub struct Crowd {
     /// Empty polls since others might run.
@@ -189,8 +192,8 @@ impl Crowd {
         is_due
     }
 
-    /// Others might run, by `now`; the thread was preempted so many times before and after that. Do any want the processor?
-    /// They need it more than polls do.
+    /// Others might run, by `now`; the thread was preempted so many times before and after that. Do any want the
+    /// processor? They need it more than polls do.
     pub fn gave_way(&mut self, now: Duration, [before, after]: [u64; 2]) -> bool {
         let seen = self.seen.take();
         let moved = std::mem::take(&mut self.moved);
@@ -228,7 +231,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// Events `gap` apart, slept through as `late` more, for so many: how many were polled for in time, and how long was polled?
+    /// Events `gap` apart, slept through as `late` more, for so many: how many were polled for in time, and how long
+    /// was polled?
     fn stream(
         window: &mut Window,
         now: &mut Duration,

@@ -1,5 +1,5 @@
-//! The power fails at any moment, and of what was not synced any part survives: what is left is an image without an error,
-//! which holds all that was flushed.
+//! The power fails at any moment, and of what was not synced any part survives: what is left is an image without an
+//! error, which holds all that was flushed.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! A file that remembers each write and each sync, in their order: QEMU's `blklogwrites` behind a FUSE mount.
 //!
-//! A file system that loses its power keeps all that was synced and *any* of what was written since. What reaches a disk
-//! first on a machine of today is chance; from the record every choice can be made.
+//! A file system that loses its power keeps all that was synced and *any* of what was written since. What reaches a
+//! disk first on a machine of today is chance; from the record every choice can be made.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

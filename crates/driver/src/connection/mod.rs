@@ -314,7 +314,8 @@ impl Connection {
     /// Makes `region` known to the device, at the address that it has here. It stays mapped until it has
     /// been removed as often as it was added; only the first time says so to the server.
     ///
-    /// A server that is away is told when it is back. One without `CONFIGURE_MEM_SLOTS` is sent all regions anew ([`Connection::replaces_memory`]).
+    /// A server that is away is told when it is back. One without `CONFIGURE_MEM_SLOTS` is sent all regions anew
+    /// ([`Connection::replaces_memory`]).
     ///
     /// # Errors
     ///

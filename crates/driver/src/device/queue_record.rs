@@ -4,8 +4,8 @@
 //! A queue is started anew on *fresh rings*, of which only the new server knows; meanwhile its owner
 //! still works on those of before, where no server answers. Once all queues have been started the *epoch*
 //! of the device moves on. Every poll compares it with the owner's own, and an owner that is behind
-//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no owner of requests ever talks to a server about
-//! it, waits for one that is away, or locks more than this list.
+//! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no
+//! owner of requests ever talks to a server about it, waits for one that is away, or locks more than this list.
 
 use std::sync::Arc;
 

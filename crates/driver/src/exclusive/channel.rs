@@ -106,8 +106,8 @@ unsafe impl Hybrid for Channel {
 }
 
 // SAFETY: a request ends when the device has handed back all of its chains, or is gone, and what was bounced has been
-// copied (`Core::reap`). What a device that is gone still writes, it writes into memory that is shared with it, as a peer
-// may at any time.
+// copied (`Core::reap`). What a device that is gone still writes, it writes into memory that is shared with it, as a
+// peer may at any time.
 unsafe impl pollux_disk::Channel for Channel {
     #[inline]
     fn queue(&mut self, request: Request) -> Queued {

@@ -53,8 +53,8 @@ struct Pages {
 
 impl Buffer {
     pub(crate) fn new(arena: Arc<Arena>, pages: Allocation, len: usize) -> Self {
-        // SAFETY: the home has the arena, and frees the pages when the last part of the buffer is gone. All access to the
-        // span borrows a part, or is by promise (`Buffer::span`).
+        // SAFETY: the home has the arena, and frees the pages when the last part of the buffer is gone. All access to
+        // the span borrows a part, or is by promise (`Buffer::span`).
         let span = unsafe { arena.span(pages, len) };
         let backing = Arc::new(Backing::Pool(Pages {
             arena,

@@ -1,7 +1,7 @@
 //! The pool that buffers come from: a few large arenas.
 //!
-//! It has one arena to begin with and adds more as they fill up. A memfd is sparse, so what an arena costs is a slot in the
-//! server's table of regions; hence few large ones. None is given back before the pool is dropped: the
+//! It has one arena to begin with and adds more as they fill up. A memfd is sparse, so what an arena costs is a slot in
+//! the server's table of regions; hence few large ones. None is given back before the pool is dropped: the
 //! memory of freed buffers is the memory of the next.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! How long a thread that waits for a completion polls before sleeping: a machine without queue or clock of its own, the
-//! [`Window`] of the worker on the device's side, for one wait after the other.
+//! How long a thread that waits for a completion polls before sleeping: a machine without queue or clock of its own,
+//! the [`Window`] of the worker on the device's side, for one wait after the other.
 
 use std::thread::{self, ThreadId};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Threads that block on a shared queue: one of them hears its calls, the others are parked.
 //!
-//! The one that hears calls has the queue's [`CallSleeper`]. The others are parked, and the thread that reaps their requests
-//! wakes them. Whoever leaves with the sleeper hands it on.
+//! The one that hears calls has the queue's [`CallSleeper`]. The others are parked, and the thread that reaps their
+//! requests wakes them. Whoever leaves with the sleeper hands it on.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};

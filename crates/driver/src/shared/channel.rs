@@ -67,7 +67,8 @@ unsafe impl Hybrid for SharedChannel {
     }
 }
 
-// SAFETY: as for a `Channel` of the driver's: the completion is delivered to the inbox when the core has ended the request.
+// SAFETY: as for a `Channel` of the driver's: the completion is delivered to the inbox when the core has ended the
+// request.
 unsafe impl pollux_disk::Channel for SharedChannel {
     fn queue(&mut self, request: Request) -> Queued {
         self.queue_as(request, CompletionMode::Polled)

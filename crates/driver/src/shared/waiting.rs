@@ -59,8 +59,8 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
 
     /// How the request has ended; else `waker` is woken once it has.
     pub fn poll_end(&self, state: &CompletionState, waker: &Waker) -> Poll<Result<(), Failure>> {
-        // Cloned before the lock, and what it replaces is dropped after it, as above: a panic in either leaves all as it
-        // was, or as it is to be.
+        // Cloned before the lock, and what it replaces is dropped after it, as above: a panic in either leaves all as
+        // it was, or as it is to be.
         let waker = waker.clone();
         let before = self.attend(|_, policy| state.sleep_over(waker, policy));
         drop(before);

@@ -11,10 +11,10 @@
 //! whatever comes of it concerns the peer alone. A SIGBUS anywhere else goes to the handler that was there before.
 //!
 //! The page may be the host's fault and not the peer's: its memory has failed, or no huge page is left. Then the peer
-//! must not take for done what was done with zeroes. So the alarm rings *before* the zeroes are there: a thread that has
-//! read some, or waited for the kernel to read some, and then asks the alarm, is told. (To find a zero it must have come
-//! after `mmap` by way of the kernel's locks on the page tables.) Queues ask after a transfer has ended and before they
-//! publish it.
+//! must not take for done what was done with zeroes. So the alarm rings *before* the zeroes are there: a thread that
+//! has read some, or waited for the kernel to read some, and then asks the alarm, is told. (To find a zero it must have
+//! come after `mmap` by way of the kernel's locks on the page tables.) Queues ask after a transfer has ended and before
+//! they publish it.
 //!
 //! Why this is sound:
 //!

@@ -1,4 +1,5 @@
-//! What README and the book say is so: their commands are understood, their configurations read, their links lead somewhere.
+//! What README and the book say is so: their commands are understood, their configurations read, their links lead
+//! somewhere.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -66,7 +66,8 @@ enum Action {
         /// The disk
         name: String,
 
-        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read, and with
+        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read, and
+        /// with
         /// -max how many at once after a pause; `none` lifts all limits [default: only tell them]
         #[arg(value_name = "LIMIT=N")]
         limits: Vec<String>,

@@ -1,6 +1,7 @@
 //! The folders of `--disk-folder`: what a disk that is added may reach.
 //!
-//! The kernel keeps everything else away (Landlock); this says so before, in words, and alone where there is no sandbox.
+//! The kernel keeps everything else away (Landlock); this says so before, in words, and alone where there is no
+//! sandbox.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,8 @@
 //! The thread that keeps the list of disks that were added, in the file of `--state`.
 //!
 //! It alone may write in the folder of that file once the process has confined itself, and may write nowhere else: the
-//! thread that opens disks opens what images name, and one could name the list. Each time it writes all disks that there
-//! are then, so that the file is always of one moment, and of a later one than the last.
+//! thread that opens disks opens what images name, and one could name the list. Each time it writes all disks that
+//! there are then, so that the file is always of one moment, and of a later one than the last.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The file of `--state`: which disks were added, for the next process.
 //!
-//! It is replaced as a whole: written beside, synced, renamed, and its folder synced. So a process that is killed meanwhile leaves
-//! either the old or the new one.
+//! It is replaced as a whole: written beside, synced, renamed, and its folder synced. So a process that is killed
+//! meanwhile leaves either the old or the new one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,8 +1,9 @@
 //! The control plane: `pollux serve --control PATH` answers HTTP/1.1 with JSON, and `pollux disk` asks.
 //!
-//! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client can
-//! be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk that is to
-//! be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`. A disk is
+//! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client
+//! can be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk
+//! that is to be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`.
+//! A disk is
 //! resized in a thread that lives as long as that takes: see `routes/resize.rs`.
 
 #[cfg(any(test, feature = "fuzzing"))]

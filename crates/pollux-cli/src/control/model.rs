@@ -251,8 +251,8 @@ pub struct Health {
     pub disks: usize,
     /// To how many of them a frontend is connected.
     pub connected: usize,
-    /// The disks of the state file that are not served: they could not be opened when the daemon started, or it is ending and
-    /// has closed them.
+    /// The disks of the state file that are not served: they could not be opened when the daemon started, or it is
+    /// ending and has closed them.
     #[serde(default)]
     pub missing: Vec<String>,
 }

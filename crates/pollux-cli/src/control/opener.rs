@@ -1,8 +1,8 @@
 //! The thread that opens disks while the process runs.
 //!
-//! It alone may open anything once the process has confined itself, and only in the folders that were named for that. It
-//! opens one disk after the other. One that is slow to open holds up other additions, and nothing else: what is written
-//! down of a change, another thread writes (`keeper`).
+//! It alone may open anything once the process has confined itself, and only in the folders that were named for that.
+//! It opens one disk after the other. One that is slow to open holds up other additions, and nothing else: what is
+//! written down of a change, another thread writes (`keeper`).
 
 use std::collections::HashSet;
 use std::io;

@@ -1,7 +1,7 @@
 //! A connection over which a descriptor may be passed (`SCM_RIGHTS`), beside the bytes of HTTP.
 //!
-//! HTTP knows nothing of descriptors, and a unix socket sends them with bytes. So one may come with any byte of a request,
-//! and belongs to that request, as a connection carries no other.
+//! HTTP knows nothing of descriptors, and a unix socket sends them with bytes. So one may come with any byte of a
+//! request, and belongs to that request, as a connection carries no other.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

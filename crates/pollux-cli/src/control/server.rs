@@ -2,8 +2,8 @@
 //!
 //! A connection carries one request and has a few seconds, however slow its client is; only one that listens to events
 //! stays. So many are open at once; one more closes the oldest, so clients that say nothing keep no others away. The
-//! same holds for those that listen, and for those that are told something large. What clients may make us keep is thereby
-//! bounded.
+//! same holds for those that listen, and for those that are told something large. What clients may make us keep is
+//! thereby bounded.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All of them.
 ///
-/// A thread that reads them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it: that
-/// takes system calls which others may not make.
+/// A thread that reads them holds a lock meanwhile, so the thread that has served a disk is the last to let go of it:
+/// that takes system calls which others may not make.
 pub struct Disks {
     list: Mutex<List>,
     /// The list has become shorter, a resize has ended, or the process is to end.
@@ -46,8 +46,8 @@ struct List {
     resizing: Vec<String>,
     /// One that was opened, and is to be served once that was written down.
     announced: Option<(String, NewDisk)>,
-    /// Those that were added, were not removed, and are not served: they could not be opened again when the process started,
-    /// or have been closed as it ends.
+    /// Those that were added, were not removed, and are not served: they could not be opened again when the process
+    /// started, or have been closed as it ends.
     missing: BTreeMap<String, NewDisk>,
     ending: bool,
 }
@@ -244,8 +244,8 @@ impl Disks {
         started.map(drop)
     }
 
-    /// Lets go of a disk that is not served any more. Only then can another one have its name. Unless it was removed, it is
-    /// to come back.
+    /// Lets go of a disk that is not served any more. Only then can another one have its name. Unless it was removed,
+    /// it is to come back.
     fn close(&self, name: &str) {
         let served = {
             let mut list = self.lock();
@@ -271,8 +271,8 @@ impl Disks {
         self.removed.notify_waiters();
     }
 
-    /// Has a disk ended, which does not come back; one in use only by force. Its frontend is disconnected once all is done
-    /// that it has asked for.
+    /// Has a disk ended, which does not come back; one in use only by force. Its frontend is disconnected once all is
+    /// done that it has asked for.
     pub fn remove(&self, name: &str, force: bool) -> Result<(), NotRemoved> {
         let mut list = self.lock();
         let is_missing = list.missing.remove(name).is_some();

@@ -178,8 +178,8 @@ fn a_rest_that_was_no_sleep_makes_no_queue_idle() {
     assert_eq!(kicks, 0, "of 100 requests, 20 turns after each other");
 }
 
-/// A busy driver, which answers each completion with another read of this size, and an idle queue of another session with
-/// 126 more: for how many requests of the first, and turns, does one of the second wait, at worst?
+/// A busy driver, which answers each completion with another read of this size, and an idle queue of another session
+/// with 126 more: for how many requests of the first, and turns, does one of the second wait, at worst?
 fn waits_behind(in_flight: u16, bytes: u32) -> (u64, u32) {
     let (mut busy, of_busy) = {
         let mut rig = Rig::in_memory_of(0x100_0000, 256, Geometry::plain(1 << 20), true);

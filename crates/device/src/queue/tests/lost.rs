@@ -1,5 +1,5 @@
-//! Memory of the frontend's is lost in the middle of a turn: from then on nothing is begun, published or recorded, and the
-//! next session finds in the record what it does again.
+//! Memory of the frontend's is lost in the middle of a turn: from then on nothing is begun, published or recorded, and
+//! the next session finds in the record what it does again.
 
 use pollux_memory::Misdeed;
 

@@ -93,7 +93,8 @@ fn turns_of((requests, work): (u16, u64)) -> f64 {
     f64::from(requests) * each
 }
 
-/// Queues whose drivers keep so many requests in flight, each of so much work: how much each got in so many turns, in turns.
+/// Queues whose drivers keep so many requests in flight, each of so much work: how much each got in so many turns, in
+/// turns.
 fn served(queues: &[(u16, u64)], turns: u32) -> Vec<f64> {
     let mut active = of(u16::try_from(queues.len()).unwrap());
     let mut served = vec![0.0; queues.len()];

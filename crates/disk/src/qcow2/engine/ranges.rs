@@ -132,8 +132,8 @@ impl Engine {
         let mut done = 0;
         while done < len {
             let rest = (at + done, (len - done).min(AT_ONCE << self.bits));
-            // That of a snapshot, or none, is not the table that says so from now on: room for one is made, which must not
-            // be where the storage has data of a guest still.
+            // That of a snapshot, or none, is not the table that says so from now on: room for one is made, which must
+            // not be where the storage has data of a guest still.
             if self.freed > 0 && !matches!(what, What::Own(..)) {
                 self.forget_freed()?;
             }

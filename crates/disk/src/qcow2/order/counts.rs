@@ -34,7 +34,8 @@ impl State {
         Ok(())
     }
 
-    /// Has the cluster at `at` counted, which a refcount block is about to be: `imago` says so later than it refers to it.
+    /// Has the cluster at `at` counted, which a refcount block is about to be: `imago` says so later than it refers to
+    /// it.
     pub(super) fn count(&mut self, at: u64) -> io::Result<()> {
         let (bits, order) = (self.header.cluster_bits, self.header.refcount_order);
         let cluster = usize::try_from(self.header.cluster()).expect("at most 2 MiB");

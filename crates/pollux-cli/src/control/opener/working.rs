@@ -181,11 +181,12 @@ impl Working {
         })?)
     }
 
-    /// May all that `spec` names be opened? Nothing is asked of the machine that the sandbox forbids, such as the working
-    /// directory.
+    /// May all that `spec` names be opened? Nothing is asked of the machine that the sandbox forbids, such as the
+    /// working directory.
     fn within_reach(&self, spec: &Spec) -> Result<(), Refused> {
         if spec.parts().iter().any(|part| matches!(part, Spec::Rbd(_))) {
-            // Its library wants files and a network of its own, which the sandbox leaves to it from the start or not at all.
+            // Its library wants files and a network of its own, which the sandbox leaves to it from the start or not at
+            // all.
             let detail = "images of a cluster are not added while a daemon runs";
             let remedy =
                 "name them when it starts: `rbd:` on its command line or in its configuration";

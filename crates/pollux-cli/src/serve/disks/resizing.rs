@@ -49,8 +49,8 @@ impl Disks {
 }
 
 impl Resizing {
-    /// Resizes it, by a thread that may wait: see [`Disk::resize`](pollux::disk::Disk::resize). What it is then; `None`:
-    /// it was removed meanwhile.
+    /// Resizes it, by a thread that may wait: see [`Disk::resize`](pollux::disk::Disk::resize). What it is then;
+    /// `None`: it was removed meanwhile.
     pub fn resize(self, bytes: Option<u64>) -> Result<Option<Disk>, ResizeError> {
         self.device.disk().resize(bytes)?;
         let served = self.mark.disks.find(&self.mark.name);
