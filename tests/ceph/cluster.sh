@@ -93,6 +93,8 @@ mon allow pool delete = true
 [client]
 admin socket =
 log file = $dir/log/client.\$pid.log
+# several signs of life within the watch timeout, as with the defaults of both
+objecter tick interval = $(((${WATCH_TIMEOUT:-30} + 5) / 6))
 [mon]
 mon data = $dir/mon.a
 mon data avail warn = 0
@@ -116,6 +118,8 @@ osd op num threads per shard = 1
 osd client watch timeout = ${WATCH_TIMEOUT:-30}
 osd fast shutdown = $([ "$STORE" = memstore ] && echo false || echo true)
 osd pg max concurrent snap trims = 1
+# else an object becomes a list of all that was written to it, ever longer and slower
+memstore page set = true
 memstore device bytes = $(numfmt --from=iec "${OSD_SIZE:-4G}")
 bluestore block create = true
 bluestore block size = $(numfmt --from=iec "${OSD_SIZE:-4G}")
