@@ -45,6 +45,7 @@ impl Comparison<'_> {
         let sets = self.options.sets();
         let cells = sets.iter().flat_map(|all| &all.list);
         for cell in cells {
+            Images::check(cell.disk)?;
             for side in cell.contest.sides() {
                 self.of(side).check(cell.disk)?;
             }
@@ -93,9 +94,9 @@ impl Comparison<'_> {
             // Even without repeats it checks once: in that time the kernel lets go of the files of the last server.
             let patience = Duration::from_secs(if self.options.repeats == 0 { 0 } else { 5 });
             quiet::wait_for_quiet(patience)?;
-            let usage = Usage::now()?;
+            let usage = Usage::now(&self.images.daemons()?)?;
             let found = measure()?;
-            let disturbance = usage.others_until(&Usage::now()?);
+            let disturbance = usage.others_until(&Usage::now(&self.images.daemons()?)?);
             let disturbed = disturbance.disturbs();
             if again == self.options.repeats || (!disturbed && serves(&found)) {
                 return Ok(Taken {

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pollux_tests::peers;
 use pollux_tests::server::{
     Ready, Server, pollux_binary, pollux_command, qemu_storage_daemon_command,
 };
@@ -146,12 +147,14 @@ impl Contender {
                     "`{name}`: `disk:` is for files, and {disk} is none; add --set file"
                 ))
             }
-            (Program::Command(words), Disk::Null | Disk::Delayed(_)) if !takes_specs(words) => {
+            (Program::Command(words), Disk::Null | Disk::Delayed(_) | Disk::Rbd)
+                if !takes_specs(words) =>
+            {
                 Some(format!(
                     "`{name}` serves files, and {disk} is none; add --set file, or {{disk}} to its command"
                 ))
             }
-            (Program::Spdk(_), Disk::Delayed(_) | Disk::Image | Disk::Fresh) => {
+            (Program::Spdk(_), Disk::Delayed(_) | Disk::Image | Disk::Fresh | Disk::Rbd) => {
                 Some(format!("`{name}` has no {disk}"))
             }
             _ => None,
@@ -208,7 +211,7 @@ impl Contender {
             disk, queues, copy, ..
         } = exports;
         let path = images.path(disk, copy);
-        let file = path.display().to_string();
+        let file = images.place(disk, copy);
         Ok(match &self.program {
             Program::Pollux {
                 disk: more,
@@ -226,7 +229,11 @@ impl Contender {
                 }
                 let blockdev = blockdev(disk, &file, aio.as_deref());
                 let command = qemu_storage_daemon_command(path, socket, &blockdev, &export);
-                with_iothread(command, *looper)
+                let mut command = with_iothread(command, *looper);
+                // Its driver of images in a cluster is a package of its own, which `tests/setup.sh` only unpacks.
+                let modules = "ceph/usr/lib/x86_64-linux-gnu/qemu";
+                command.env("QEMU_MODULE_DIR", peers::directory().join(modules));
+                command
             }
             Program::Spdk(program) => spdk::command(program, disk, &path, socket, cpu)?,
             Program::Command(words) => {
@@ -304,6 +311,7 @@ fn spec(disk: Disk, file: &str, more: &[String]) -> String {
         Disk::Tmpfs | Disk::Cached => format!("file:path={}", file.replace(',', ",,")),
         Disk::Direct => format!("file:path={},cache=none", file.replace(',', ",,")),
         Disk::Image | Disk::Fresh => format!("qcow2:path={}", file.replace(',', ",,")),
+        Disk::Rbd => file.to_owned(),
     };
     for option in more {
         spec.push(',');
@@ -314,7 +322,7 @@ fn spec(disk: Disk, file: &str, more: &[String]) -> String {
 
 /// The block device of `qemu-storage-daemon`; `aio` if it shall not be what was the fastest.
 fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
-    let file = file.replace(',', ",,");
+    let (spec, file) = (file, file.replace(',', ",,"));
     match disk {
         Disk::Null => format!("driver=null-co,size={},read-zeroes=off", disk.size()),
         Disk::Delayed(us) => format!(
@@ -334,6 +342,8 @@ fn blockdev(disk: Disk, file: &str, aio: Option<&str>) -> String {
                 "driver=qcow2,discard=unmap,file.driver=file,file.aio={aio},file.filename={file}"
             )
         }
+        // Without librbd's cache, as ours. The keys are the same.
+        Disk::Rbd => spec.replacen("rbd:", "driver=rbd,cache.direct=on,", 1),
         Disk::Direct => {
             let aio = aio.unwrap_or("io_uring");
             format!("driver=file,aio={aio},cache.direct=on,filename={file}")

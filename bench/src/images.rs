@@ -1,5 +1,6 @@
 //! The files behind the disks: made and filled once for a run, a copy for each of the servers that run at one time.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,6 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pollux_tests::ceph::Ceph;
+use pollux_tests::peers;
+use pollux_tests::process::Process;
 use rustix::fs::{OFlags, statfs};
 use tempfile::TempDir;
 
@@ -17,10 +21,12 @@ pub const TMPFS: &str = "/dev/shm";
 
 const STEP: usize = 1 << 20;
 
-/// A folder on tmpfs and one on a disk's file system. Both go with their files when this is dropped.
+/// A folder on tmpfs, one on a disk's file system, and a cluster. All go with their files when this is dropped.
 pub struct Images {
     tmpfs: TempDir,
     disk: TempDir,
+    /// Started for its first image.
+    ceph: OnceCell<Ceph>,
 }
 
 impl Images {
@@ -40,7 +46,35 @@ impl Images {
         Ok(Self {
             tmpfs: tempfile::tempdir_in(TMPFS)?,
             disk: tempfile::tempdir_in(folder)?,
+            ceph: OnceCell::new(),
         })
+    }
+
+    /// Is there all that `disk` takes?
+    pub fn check(disk: Disk) -> io::Result<()> {
+        let cluster = peers::directory().join("ceph/usr/bin/ceph-osd");
+        if disk == Disk::Rbd && !cluster.exists() {
+            let cluster = cluster.display();
+            return Err(io::Error::other(format!(
+                "{cluster} is missing: run tests/setup.sh"
+            )));
+        }
+        Ok(())
+    }
+
+    /// How servers name that copy of the file of `disk`: by its path, or by the SPEC of an image in the cluster.
+    pub fn place(&self, disk: Disk, copy: usize) -> String {
+        let path = self.path(disk, copy);
+        match self.ceph.get() {
+            Some(ceph) if disk == Disk::Rbd => ceph.spec(&copy.to_string(), ""),
+            _ => path.display().to_string(),
+        }
+    }
+
+    /// What runs beside the servers: the cluster's daemons, from its first image on.
+    pub fn daemons(&self) -> io::Result<Vec<Process>> {
+        let daemons = self.ceph.get().map(Ceph::daemons).transpose()?;
+        Ok(daemons.into_iter().flatten().collect())
     }
 
     /// Where that copy of the file of `disk` is, or would be. For `Memory` it is that of a peer that has no disk
@@ -52,7 +86,8 @@ impl Images {
             | Disk::Delayed(_)
             | Disk::Tmpfs
             | Disk::Image
-            | Disk::Fresh => &self.tmpfs,
+            | Disk::Fresh
+            | Disk::Rbd => &self.tmpfs,
             Disk::Cached | Disk::Direct => &self.disk,
         };
         folder.path().join(format!("{disk}.{copy}.img"))
@@ -74,6 +109,9 @@ impl Images {
         if disk == Disk::Image {
             return image(&path, disk.size());
         }
+        if disk == Disk::Rbd {
+            return self.import(&path, copy);
+        }
         if !path.exists() {
             fill(&path, disk.size()).map_err(doing("fill", &path))?;
         }
@@ -90,8 +128,22 @@ impl Images {
             | Disk::Delayed(_)
             | Disk::Tmpfs
             | Disk::Image
-            | Disk::Fresh => Ok(()),
+            | Disk::Fresh
+            | Disk::Rbd => Ok(()),
         }
+    }
+
+    /// An image of noise in the cluster, unless it is there; the noise is at `path` for a while.
+    fn import(&self, path: &Path, copy: usize) -> io::Result<()> {
+        let start = || Ceph::start_in_memory().expect("`check` has found its programs");
+        let (ceph, name) = (self.ceph.get_or_init(start), copy.to_string());
+        if ceph.run("rbd", &["ls"]).lines().any(|known| known == name) {
+            return Ok(());
+        }
+        fill(path, Disk::Rbd.size()).map_err(doing("fill", path))?;
+        let raw = path.display().to_string();
+        ceph.run("rbd", &["import", "--no-progress", &raw, &name]);
+        fs::remove_file(path)
     }
 }
 

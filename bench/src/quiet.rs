@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use pollux_tests::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Of a processor, how much others may use (or the host may steal) in an undisturbed measurement.
 const TOLERATED: f64 = 0.05;
 
-/// Processor time so far: of all, and of this process and those it has started and seen end.
+/// Processor time so far: of all, and of those that belong to a measurement.
 pub struct Usage {
     at: Instant,
     busy: Duration,
@@ -27,8 +28,8 @@ pub struct Disturbance {
 }
 
 impl Usage {
-    /// The usage now. A process that this one has started counts once it has ended.
-    pub fn now() -> io::Result<Self> {
+    /// The usage now. To a measurement belong this process, those that it has started and seen end, and `daemons`.
+    pub fn now(daemons: &[Process]) -> io::Result<Self> {
         let stat = fs::read_to_string("/proc/stat")?;
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line
@@ -39,12 +40,14 @@ impl Usage {
         let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = ticks[..] else {
             return Err(io::Error::other(format!("unexpected /proc/stat: {line:?}")));
         };
+        let daemons = daemons.iter().map(|daemon| daemon.cpu_ns());
+        let daemons = daemons.sum::<io::Result<u64>>()?;
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
         Ok(Self {
             at: Instant::now(),
             busy: Duration::from_nanos((user + nice + system + irq + softirq) * tick),
             stolen: Duration::from_nanos(stolen * tick),
-            wanted: own_cpu() + Duration::from_nanos(ticks_of_children()? * tick),
+            wanted: own_cpu() + Duration::from_nanos(ticks_of_children()? * tick + daemons),
         })
     }
 
@@ -92,13 +95,27 @@ impl Disturbance {
 pub fn wait_for_quiet(patience: Duration) -> io::Result<()> {
     let start = Instant::now();
     loop {
-        let before = Usage::now()?;
+        let before = Usage::now(&[])?;
         std::thread::sleep(Duration::from_millis(200));
-        let seen = before.others_until(&Usage::now()?);
+        let seen = before.others_until(&Usage::now(&[])?);
         // Few ticks fit into this time: one of them may be anybody's.
         let quiet = seen.others <= 2.0 * TOLERATED && seen.stolen <= 2.0 * TOLERATED;
         if quiet || start.elapsed() >= patience {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_daemon_of_the_measurement_uses_is_not_of_others() {
+        let own = Process::new(std::process::id());
+        let used = Duration::from_nanos(own.cpu_ns().unwrap());
+        let alone = Usage::now(&[]).unwrap();
+        let with_daemon = Usage::now(&[own]).unwrap();
+        assert!(with_daemon.wanted >= alone.wanted + used);
     }
 }

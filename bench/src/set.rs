@@ -16,6 +16,8 @@ pub enum Set {
     File,
     /// Images in QEMU's format, on tmpfs.
     Qcow2,
+    /// Images in a Ceph cluster of one node, started for it.
+    Rbd,
     /// Our driver beside crate `blkio`, on either server.
     Driver,
     /// The driver's ways to wait, beside each other.
@@ -67,10 +69,11 @@ type Group<'a> = (Disk, Work, usize, Contest, &'a [u16]);
 
 impl Set {
     /// Those that have [`Cells`], in the order of the results; the others are studies.
-    pub const OF_CELLS: [Self; 5] = [
+    pub const OF_CELLS: [Self; 6] = [
         Self::Ring,
         Self::File,
         Self::Qcow2,
+        Self::Rbd,
         Self::Driver,
         Self::Waits,
     ];
@@ -81,6 +84,7 @@ impl Set {
             Self::Ring => ("The ring: null and memory", ["ours", "peer"], 1.0, ring()),
             Self::File => ("Files", ["ours", "peer"], 1.0, files()),
             Self::Qcow2 => ("Images", ["ours", "peer"], 1.0, images()),
+            Self::Rbd => ("Images in a Ceph cluster", ["ours", "peer"], 1.0, cluster()),
             Self::Driver => (
                 "The driver beside crate blkio",
                 ["driver", "blkio"],
@@ -170,6 +174,17 @@ fn images() -> Vec<Group<'static>> {
     ]
 }
 
+fn cluster() -> Vec<Group<'static>> {
+    // A client that polls would take from the cluster one of two processors.
+    let blocking = Contest::Servers(Waiting::Blocking);
+    vec![
+        (Disk::Rbd, Work::RandRead, BLOCK, blocking, DEPTHS),
+        (Disk::Rbd, Work::RandWrite, BLOCK, blocking, DEPTHS),
+        (Disk::Rbd, Work::RandRead, 64 << 10, blocking, DEPTHS),
+        (Disk::Rbd, Work::RandWrite, 64 << 10, blocking, DEPTHS),
+    ]
+}
+
 fn clients() -> Vec<Group<'static>> {
     use driver::Waiting::{Adaptive, Call, Polled};
     let mut groups = vec![];
@@ -227,10 +242,11 @@ mod tests {
                 .map(|all| all.list.len())
                 .sum::<usize>()
         };
-        assert_eq!(selected(""), 20 + 29 + 15 + 36 + 20);
+        assert_eq!(selected(""), 20 + 29 + 15 + 12 + 36 + 20);
         assert_eq!(selected("ours:null/polling"), 3);
         assert_eq!(selected("peer:memory/polled:call/randread-64k/16/"), 1);
         assert_eq!(selected("tmpfs/polling/randwrite/1/"), 1);
+        assert_eq!(selected("rbd/blocking/randwrite-64k"), 3);
         assert_eq!(selected("tape"), 0);
     }
 

@@ -60,7 +60,7 @@ fn configuration_of(disk: Disk, file: &Path, socket: &str) -> Value {
             json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
         ),
         // It has no images: `Contender::check`.
-        Disk::Tmpfs | Disk::Cached | Disk::Image | Disk::Fresh => (
+        Disk::Tmpfs | Disk::Cached | Disk::Image | Disk::Fresh | Disk::Rbd => (
             "bdev_aio_create",
             json!({"name": "disk", "filename": file, "block_size": BLOCK}),
         ),

@@ -23,6 +23,8 @@ pub enum Disk {
     Image,
     /// An empty qcow2 image on tmpfs: the first write to a cluster allocates it.
     Fresh,
+    /// An image in a Ceph cluster that keeps everything in memory, all of whose objects are there and full of data.
+    Rbd,
     /// Memory, each of whose answers comes so many microseconds late: asynchronous, without a limit of its own.
     Delayed(u16),
 }
@@ -32,7 +34,7 @@ impl Disk {
     pub const fn size(self) -> u64 {
         match self {
             Self::Null => 2 << 30,
-            Self::Memory | Self::Delayed(_) => 256 << 20,
+            Self::Memory | Self::Delayed(_) | Self::Rbd => 256 << 20,
             Self::Tmpfs | Self::Cached | Self::Direct | Self::Image => 1 << 30,
             // So many clusters that a measurement writes to few of them twice.
             Self::Fresh => 16 << 30,
@@ -50,6 +52,7 @@ impl fmt::Display for Disk {
             Self::Direct => "direct".into(),
             Self::Image => "image".into(),
             Self::Fresh => "fresh".into(),
+            Self::Rbd => "rbd".into(),
             Self::Delayed(us) => format!("delayed-{us}us").into(),
         };
         f.pad(&name)

@@ -1,11 +1,14 @@
 //! A Ceph cluster of one node, started for a test: `tests/ceph/cluster.sh`.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::peers;
+use crate::process::Process;
 
 /// A running cluster with the pool `rbd`. Dropping it ends its daemons.
 pub struct Ceph {
@@ -81,6 +84,16 @@ impl Ceph {
     /// How many objects the pool holds.
     pub fn objects(&self) -> usize {
         self.run("rados", &["-p", "rbd", "ls"]).lines().count()
+    }
+
+    /// Its daemons.
+    pub fn daemons(&self) -> io::Result<[Process; 2]> {
+        let daemon = |name| {
+            let pid = fs::read_to_string(self.folder().join("run").join(name))?;
+            let pid = pid.trim().parse().map_err(io::Error::other)?;
+            io::Result::Ok(Process::new(pid))
+        };
+        Ok([daemon("mon.a.pid")?, daemon("osd.0.pid")?])
     }
 
     /// Ends the OSD without warning: nothing is answered until [`Ceph::start_osd`].

@@ -81,3 +81,17 @@ fn what_nobody_knows_is_refused_by_name() {
     let refusal = "spdk".parse::<Contender>().unwrap_err();
     assert!(refusal.contains("`spdk`"), "{refusal}");
 }
+
+#[test]
+fn both_servers_are_told_of_an_image_in_a_cluster_by_the_same_keys() {
+    let place = "rbd:pool=rbd,image=0,conf=/run/ceph.conf";
+    let cached = ["cache=writeback".to_owned()];
+    assert_eq!(
+        spec(Disk::Rbd, place, &cached),
+        format!("{place},cache=writeback")
+    );
+    assert_eq!(
+        blockdev(Disk::Rbd, place, None),
+        "driver=rbd,cache.direct=on,pool=rbd,image=0,conf=/run/ceph.conf"
+    );
+}

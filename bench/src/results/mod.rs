@@ -194,6 +194,12 @@ a disk that lies in the page cache, *direct* one past it (`cache=none`). The sto
 `aio=io_uring`, which is as fast as its threads or faster, and level with `native` past the page cache. `qsd-iothread`
 serves from an iothread, which polls before it sleeps, and is as fast as its main loop (`qsd`) or faster.
 
+*rbd* is an image of 256 MiB, all of it written, in a Ceph cluster of one node: a monitor, and an OSD that keeps
+everything in memory. The run starts it. Each server has an image of its own and reaches it by the same librbd without
+its cache (the storage daemon with `cache.direct=on`). librbd's threads run on the server's processor and count as the
+server's. The cluster's daemons are bound to no processor: of two, they take what server and client leave. The client
+sleeps there, as one that polls would keep a processor from them.
+
 A *polling* client spins on the used index and asks for no calls. A *blocking* one asks for a call and sleeps whenever
 its poll is empty. Depth 1 with a blocking client measures wake-ups, and little else.
 
