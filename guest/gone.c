@@ -73,6 +73,8 @@ int pollux_freeze(struct virtio_device *vdev)
 	struct request_queue *queue = disk->gendisk->queue;
 	unsigned int flags;
 
+	/* It may not have come back from the last one: nobody would wake it twice. */
+	pollux_wake(disk);
 	/* Nothing is in flight, then nothing is submitted. Tasks that poll are frozen: the watch polls for them. */
 	pollux_watch_device(disk);
 	flags = compat_freeze(queue);
@@ -82,7 +84,7 @@ int pollux_freeze(struct virtio_device *vdev)
 	compat_unfreeze(queue, flags);
 	WRITE_ONCE(disk->removing, true);
 	pollux_shut_down(disk);
-	vdev->config->del_vqs(vdev);
+	pollux_queues_lose(disk);
 	return 0;
 }
 

@@ -253,7 +253,7 @@ free_tags:
 	blk_mq_free_tag_set(&disk->tags);
 del_vqs:
 	pollux_queues_close(disk);
-	vdev->config->del_vqs(vdev);
+	pollux_queues_lose(disk);
 free_queues:
 	pollux_queues_free(disk);
 free_index:
@@ -279,8 +279,8 @@ static void remove(struct virtio_device *vdev)
 	blk_mq_free_tag_set(&disk->tags);
 	mutex_lock(&disk->gone);
 	pollux_shut_down(disk);
+	pollux_queues_lose(disk);
 	disk->vdev = NULL;
-	vdev->config->del_vqs(vdev);
 	mutex_unlock(&disk->gone);
 	put_disk(disk->gendisk);
 }

@@ -190,6 +190,7 @@ struct pollux_queue {
  *	its requests
  * @draining: a caller waits
  * @removing: no @config_work any more
+ * @has_vqs: its queues have virtqueues
  * @asleep: requests wait: pollux_freeze() was called, and pollux_restore() not yet
  * @index: the disk's, from which its name and its minors are made
  * @queue_count: of @queues
@@ -205,6 +206,7 @@ struct pollux_disk {
 	struct delayed_work broken_work;
 	bool draining;
 	bool removing;
+	bool has_vqs;
 	bool asleep;
 	int index;
 	unsigned int queue_count;
@@ -251,6 +253,7 @@ extern struct workqueue_struct *pollux_workers;
 int pollux_queues_alloc(struct pollux_disk *disk);
 void pollux_queues_free(struct pollux_disk *disk);
 int pollux_queues_find(struct pollux_disk *disk);
+void pollux_queues_lose(struct pollux_disk *disk);
 unsigned int pollux_queues_depth(struct pollux_disk *disk);
 void pollux_queues_close(struct pollux_disk *disk);
 void pollux_queues_stop(struct pollux_disk *disk);

@@ -110,9 +110,21 @@ int pollux_queues_find(struct pollux_disk *disk)
 			rcu_assign_pointer(queue->used, &virtqueue_get_vring(queue->vq)->used->idx);
 		spin_unlock_irq(&queue->lock);
 	}
+	disk->has_vqs = true;
 out:
 	kfree(vqs);
 	return error;
+}
+
+/**
+ * pollux_queues_lose() - the reverse of pollux_queues_find(), if that has succeeded
+ * @disk: whose queues are closed
+ */
+void pollux_queues_lose(struct pollux_disk *disk)
+{
+	if (disk->has_vqs)
+		disk->vdev->config->del_vqs(disk->vdev);
+	disk->has_vqs = false;
 }
 
 /**
