@@ -105,6 +105,12 @@ fn a_disk_whose_resize_hangs_can_be_removed_and_the_daemon_ends() {
     let hot = daemon("hang=request");
     let driver = Driver::connect(&hot.socket("slow"), ONE_QUEUE).unwrap();
     let mut asking = hanging(&hot);
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    let said = hot
+        .server()
+        .says("whose client did not wait for the answer");
+    assert!(said, "{}", hot.server().log());
     // It is answered once the disk has gone, which it does not.
     let mut removing = connect(&hot.control()).unwrap();
     removing
@@ -124,7 +130,6 @@ fn a_disk_whose_resize_hangs_can_be_removed_and_the_daemon_ends() {
             .contains("being removed")
     );
     assert_eq!(ends(hot), ["other"]);
-    asking.wait().unwrap();
 }
 
 #[test]

@@ -104,7 +104,10 @@ fn refusal(error: &ResizeError) -> Problem {
             StatusCode::INTERNAL_SERVER_ERROR,
             "see to the file and its file system, then ask again",
         ),
-        _ => (StatusCode::CONFLICT, "see the book"),
+        _ => (
+            StatusCode::CONFLICT,
+            "see Enlarging a disk in docs/src/control.md",
+        ),
     };
     let said = chain(error);
     let (detail, remedy) = said.split_once("; ").unwrap_or((&said, default));
