@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub enum ResizeError {
     /// It is what it was made as.
     #[error(
-        "a disk of this kind keeps its size; use a file or a block device, alone or as a leg of another disk"
+        "a disk of this kind keeps its size; use a file, an image or a block device, alone or as a leg of another disk"
     )]
     Fixed,
     /// What is stacked is as large as its parts.

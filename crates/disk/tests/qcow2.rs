@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use common::skip;
 use images::{Lab, open};
-use pollux_disk::{Disk, Event, Options, Spec};
+use pollux_disk::{Disk, Event, Options, ResizeError, Spec};
 use pollux_disk_conformance::{Client, behaves_like_a_disk, keeps_its_contents, pattern};
 use rounds::sequences;
 
@@ -113,6 +113,18 @@ fn an_image_grows_while_it_is_open() {
     assert_eq!(raw.len(), 512 << 20);
     assert!(raw[500 << 20..][..8192] == pattern(2, 8192));
     assert!(raw[..4096] == pattern(1, 4096));
+}
+
+#[test]
+fn an_image_that_is_not_in_use_keeps_its_size() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("elsewhere.qcow2", "", 1 << 20);
+    let spec = format!("qcow2:path={},lock=running", path.display());
+    let image = spec.parse::<Spec>().unwrap();
+    let image = image.open(&Options::default()).unwrap();
+    let error = image.resize(Some(2 << 20)).unwrap_err();
+    assert!(matches!(error, ResizeError::NotHeld { .. }), "{error}");
+    assert_eq!(image.geometry().bytes, 1 << 20);
 }
 
 /// All of a disk is discarded: of its file, next to nothing is left.

@@ -106,8 +106,8 @@ Disks made of disks, to any depth; a LEG is a path, MAJOR:MINOR, or any SPEC, in
   --disk 'table:0 6291456 striped 3 128 a.img 0 b.img 0 c.img 0'    device-mapper's language; lines end by ;
 
 Signals: SIGTERM, SIGINT and SIGHUP end what is in flight and exit with status 0; a second SIGTERM or
-SIGINT does not wait, and with nohup, SIGHUP stays ignored. SIGUSR1 prints the counters of all queues to the log; with --log-format json, as one line of JSON
-for each queue.";
+SIGINT does not wait, and with nohup, SIGHUP stays ignored. SIGUSR1 prints the counters of all
+queues to the log; with --log-format json, as one line of JSON for each queue.";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]

@@ -277,11 +277,12 @@ impl Disk for Image {
         if access == Access::ReadOnly {
             return Err(ResizeError::ReadOnly { path: path() });
         }
-        shared.work.grow(asked).map_err(|source| ResizeError::Io {
+        let grown = shared.work.grow(asked).map_err(|source| ResizeError::Io {
             doing: "enlarge",
             path: path(),
             source,
         })?;
+        grown.ok_or_else(|| ResizeError::NotHeld { path: path() })?;
         // Another may have asked for more at the same time.
         if shared.bytes.fetch_max(asked, Ordering::Relaxed) < asked {
             shared.events.tell(Event::Changed);

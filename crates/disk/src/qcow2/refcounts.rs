@@ -44,12 +44,9 @@ impl Block {
 
     /// `wanted` is in use from now on. What the storage has to hold before anything refers to it, if that is more than
     /// it holds, and how many clusters of this block that covers.
-    pub fn want(&mut self, wanted: Vec<u8>) -> Option<(Vec<u8>, usize)> {
-        self.wanted = wanted;
-        let (mut high, more) = highest(&self.stored, &self.wanted, self.order);
-        if !more {
-            return None;
-        }
+    pub fn want(&mut self, wanted: &[u8]) -> Option<(Vec<u8>, usize)> {
+        self.wanted.copy_from_slice(wanted);
+        let mut high = highest(&self.stored, &self.wanted, self.order)?;
         let count = count(self.wanted.len(), self.order);
         let used = (0..count)
             .rfind(|&cluster| get(&self.wanted, self.order, cluster) > 0)
@@ -88,23 +85,23 @@ impl Block {
     }
 }
 
-/// Of each count the higher one; and does `wanted` have one that is?
-fn highest(stored: &[u8], wanted: &[u8], order: u32) -> (Vec<u8>, bool) {
-    const WORD: usize = 8;
-    let mut high = stored.to_vec();
-    let mut more = false;
-    for (word, (old, new)) in stored.chunks(WORD).zip(wanted.chunks(WORD)).enumerate() {
+/// Of each count the higher one, if `wanted` has one that is.
+fn highest(stored: &[u8], wanted: &[u8], order: u32) -> Option<Vec<u8>> {
+    // Most of a block is the same, and is passed over in such pieces.
+    const PIECE: usize = 256;
+    let mut high = None;
+    for (piece, (old, new)) in stored.chunks(PIECE).zip(wanted.chunks(PIECE)).enumerate() {
         if old == new {
             continue;
         }
         for within in 0..count(old.len(), order) {
             if get(new, order, within) > get(old, order, within) {
-                more = true;
-                copy(new, &mut high[word * WORD..][..old.len()], order, within);
+                let high = high.get_or_insert_with(|| stored.to_vec());
+                copy(new, &mut high[piece * PIECE..][..old.len()], order, within);
             }
         }
     }
-    (high, more)
+    high
 }
 
 /// How many counts `bytes` hold.
@@ -181,7 +178,7 @@ mod tests {
             let mut block = Block::new(vec![0; 512], order);
             for (values, settle) in rounds {
                 let wanted = counts(order, &values);
-                if let Some((high, _)) = block.want(wanted.clone()) {
+                if let Some((high, _)) = block.want(&wanted) {
                     for at in 0..count(512, order) {
                         prop_assert!(get(&high, order, at) >= get(block.stored(), order, at));
                     }
@@ -208,10 +205,10 @@ mod tests {
             counts
         };
         let mut block = Block::new(vec![0; 65536], 4);
-        let (high, covered) = block.want(used(3)).expect("three more");
+        let (high, covered) = block.want(&used(3)).expect("three more");
         assert_eq!(covered, 3 + RESERVE);
         block.has_stored(high);
-        assert_eq!(block.want(used(4)), None);
-        assert_eq!(block.want(used(3 + RESERVE)), None);
+        assert_eq!(block.want(&used(4)), None);
+        assert_eq!(block.want(&used(3 + RESERVE)), None);
     }
 }

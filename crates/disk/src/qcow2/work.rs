@@ -111,9 +111,9 @@ impl Work {
         hears.recv().unwrap_or_else(gone)
     }
 
-    /// Makes the disk `bytes` large. It waits.
-    pub fn grow(&self, bytes: u64) -> io::Result<()> {
-        self.call(move |engine| engine.as_mut().ok_or_else(unused)?.grow(bytes))
+    /// Makes the disk `bytes` large. It waits. `None`: the image is not in use.
+    pub fn grow(&self, bytes: u64) -> io::Result<Option<()>> {
+        self.call(move |engine| engine.as_mut().map(|engine| engine.grow(bytes)).transpose())
     }
 }
 

@@ -22,7 +22,7 @@ impl State {
                 place.insert(Block::new(stored, order))
             }
         };
-        if let Some((high, covered)) = block.want(bytes.to_vec()) {
+        if let Some((high, covered)) = block.want(bytes) {
             // Before anything of it may be told: what fails half-way is a leak.
             self.unsynced = true;
             write_changed(&self.file, block.stored(), &high, at)?;
