@@ -63,6 +63,9 @@ pub enum Stack {
 /// What the load generator is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
+    /// Virtual processors of the guest. All of them have one processor, and where one holds a lock while another runs,
+    /// that one spins until the host's scheduler takes it off.
+    pub processors: u16,
     /// Under which driver.
     pub driver: Driver,
     /// Over what.
@@ -103,7 +106,7 @@ pub fn measure<T>(
     around: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<T>,
 ) -> io::Result<(Report, T)> {
     const BOOTING: Duration = Duration::from_secs(30);
-    let mut guest = Guest::boot(sockets, &script(load))?;
+    let mut guest = Guest::boot(sockets, load.processors, &script(load))?;
     guest.says("ready", BOOTING + load.time)?;
     let found = around(&mut || {
         guest.console.write_all(b"go\n")?;

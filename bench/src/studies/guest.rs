@@ -73,13 +73,14 @@ impl Study for Guest {
 
     const TITLE: &'static str = "The guest's driver";
     const EXPLANATION: &'static str = "\
-A User-Mode Linux guest on the client's processor, booted for each measurement; threads inside its kernel keep requests
-to a disk in memory in flight. *m1*: four threads of one request each, polled against interrupt-driven, on one queue of
-`pollux_blk`. *shared*: polled on two queues that everybody shares, against `virtio_blk` with one of two queues set aside
-for polling; *mixed*: two of the threads poll, two are interrupted, on the same queues. *plain*: one thread by
-interrupts, `pollux_blk` against `virtio_blk`, in front of several servers. *m4*: four polling readers on one queue, the
-kick after the lock against the kick under it. *dm*: device-mapper over three disks, polled against interrupt-driven.
-An interrupt is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are for each request.
+A User-Mode Linux guest on the client's processor, with a virtual processor for each queue, booted for each
+measurement; threads inside its kernel keep requests to a disk in memory in flight. *m1*: four threads of one request
+each, polled against interrupt-driven, on one queue of `pollux_blk`. *shared*: polled on two queues that everybody
+shares, against `virtio_blk` with one of two queues set aside for polling; *mixed*: two of the threads poll, two are
+interrupted, on the same queues. *plain*: one thread by interrupts, `pollux_blk` against `virtio_blk`, in front of
+several servers. *m4*: four polling readers on one queue, the kick after the lock against the kick under it. *dm*:
+device-mapper over three disks, polled against interrupt-driven. An interrupt is a signal there, some 20 µs, and its
+clock steps by 256 ns. *interrupts* are for each request.
 ";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, INTERRUPTS, WAITED, HOLD];
     const SHARE_OF_RUNTIME: f64 = 1.0;
@@ -131,6 +132,8 @@ An interrupt is a signal there, some 20 µs, and its clock steps by 256 ns. *int
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let load = uml::Load {
+            // A queue belongs to one at least.
+            processors: trial.queues,
             driver: trial.driver,
             stack: trial.stack,
             way: trial.way,

@@ -29,7 +29,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Boots it with the disks at `sockets` and `script` as its first process.
-    pub(super) fn boot(sockets: &[PathBuf], script: &str) -> io::Result<Self> {
+    pub(super) fn boot(sockets: &[PathBuf], processors: u16, script: &str) -> io::Result<Self> {
         // Not on /dev/shm, which the guest does not see.
         let folder = tempfile::tempdir()?;
         let init = folder.path().join("init");
@@ -40,7 +40,8 @@ impl Guest {
             .args(["--pdeathsig", "KILL"])
             .arg(part("linux"))
             .args(["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro"])
-            .args(["con=null", "con0=fd:0,fd:1", "seccomp=on", "ncpus=2"])
+            .args(["con=null", "con0=fd:0,fd:1", "seccomp=on"])
+            .arg(format!("ncpus={processors}"))
             .arg(format!("init={}", init.display()))
             .args(
                 sockets
