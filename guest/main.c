@@ -165,7 +165,7 @@ static int alloc_tags(struct pollux_disk *disk)
 	disk->tags.ops = &pollux_mq_ops;
 	disk->tags.queue_depth = pollux_queues_depth(disk);
 	disk->tags.numa_node = NUMA_NO_NODE;
-	disk->tags.flags = COMPAT_TAG_FLAGS;
+	disk->tags.flags = COMPAT_TAG_FLAGS | BLK_MQ_F_NO_SCHED_BY_DEFAULT;
 	disk->tags.cmd_size = sizeof(struct pollux_request);
 	disk->tags.driver_data = disk;
 	disk->tags.nr_hw_queues = disk->queue_count;

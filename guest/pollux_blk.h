@@ -226,6 +226,12 @@ static inline void count_event(struct pollux_queue *queue, enum pollux_event eve
 	this_cpu_inc(queue->counters->count[event]);
 }
 
+/* The same with interrupts off, as under the queue's lock: some architectures turn them off for the other one. */
+static inline void count_event_locked(struct pollux_queue *queue, enum pollux_event event)
+{
+	__this_cpu_inc(queue->counters->count[event]);
+}
+
 /* config.c */
 int pollux_check_config(struct virtio_device *vdev);
 void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits);

@@ -49,7 +49,7 @@ bool pollux_needs_calls(const struct pollux_queue *queue)
 bool pollux_arm(struct pollux_queue *queue)
 {
 	if (!queue->armed) {
-		count_event(queue, POLLUX_ARMED);
+		count_event_locked(queue, POLLUX_ARMED);
 		trace_pollux_blk_callbacks(queue, true);
 	}
 	queue->armed = true;
@@ -60,7 +60,7 @@ static void disarm(struct pollux_queue *queue)
 {
 	if (!queue->armed)
 		return;
-	count_event(queue, POLLUX_DISARMED);
+	count_event_locked(queue, POLLUX_DISARMED);
 	trace_pollux_blk_callbacks(queue, false);
 	queue->armed = false;
 	virtqueue_disable_cb(queue->vq);
@@ -77,7 +77,7 @@ static void give(struct pollux_queue *queue, struct pollux_chain *chain, struct 
 	queue->waiting++;
 	if (!request->polled)
 		queue->urgent = true;
-	count_event(queue, POLLUX_PARKED);
+	count_event_locked(queue, POLLUX_PARKED);
 	trace_pollux_blk_parked(queue, queue->waiting);
 }
 
@@ -385,6 +385,7 @@ int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	found += take_for_poll(queue, &plain, &polled);
 	if (found)
 		queue->polled_lately = true;
+	count_event_locked(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_EMPTY);
 	pollux_collect(queue, &duties);
 	queue_unlock(queue, &hold);
 	pollux_discharge(queue, &duties);
@@ -392,7 +393,6 @@ int pollux_poll(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
 	/* Others sleep until theirs are completed. */
 	complete_in_task(&plain, NULL);
 	complete_in_task(&polled, batch);
-	count_event(queue, found ? POLLUX_POLLS_FOUND : POLLUX_POLLS_EMPTY);
 	trace_pollux_blk_poll(queue, found);
 	return found;
 }

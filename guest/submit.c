@@ -34,11 +34,11 @@ static int put(struct pollux_queue *queue, struct pollux_request *request)
 		return error;
 	if (request->polled) {
 		queue->polled++;
-		count_event(queue, POLLUX_SUBMITTED_POLLED);
+		count_event_locked(queue, POLLUX_SUBMITTED_POLLED);
 	} else {
 		queue->plain++;
 	}
-	count_event(queue, POLLUX_SUBMITTED);
+	count_event_locked(queue, POLLUX_SUBMITTED);
 	trace_pollux_blk_submit(queue, request->polled);
 	return 0;
 }
