@@ -18,6 +18,7 @@ mod model;
 mod name;
 mod new_disk;
 mod news;
+mod noted;
 mod opener;
 mod passing;
 mod problem;

@@ -18,10 +18,9 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use pollux_threads::{Birth, Kind, lock};
 use rustix::fs::Mode;
@@ -32,6 +31,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
+use super::noted::Noted;
 use super::passing::{Passing, Received};
 use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
@@ -350,30 +350,6 @@ where
     }
 }
 
-/// A change is logged however it ends: where the client leaves before the answer, it may be made all the same.
-struct Noted<'a, P: Debug> {
-    peer: &'a P,
-    head: &'a Parts,
-    body: &'a [u8],
-    /// Of the answer.
-    status: Option<StatusCode>,
-}
-
-impl<P: Debug> Drop for Noted<'_, P> {
-    fn drop(&mut self) {
-        let Self { peer, head, .. } = self;
-        let (method, path, query) = (&head.method, head.uri.path(), head.uri.query());
-        let body = String::from_utf8_lossy(self.body);
-        let status = self.status.as_ref().map(StatusCode::as_u16);
-        let left = if status.is_none() {
-            ", whose client did not wait for the answer"
-        } else {
-            ""
-        };
-        tracing::info!(?peer, %method, path, query, %body, status, "control change{left}");
-    }
-}
-
 async fn respond<P: Debug>(
     request: Request<Incoming>,
     asking: &Asking<'_, P>,
@@ -402,19 +378,9 @@ async fn respond<P: Debug>(
         body: &body,
         image,
     };
-    let mut noted = is_change.then(|| Noted {
-        peer,
-        head: &head,
-        body: &body,
-        status: None,
-    });
+    let noted = Noted::new(peer, &head, &body);
     let changed = routes::change(state, *reach, asked).await;
-    match (&mut noted, &changed) {
-        (Some(noted), Some(answer)) => noted.status = Some(answer.status()),
-        // It changes nothing.
-        _ => std::mem::forget(noted.take()),
-    }
-    drop(noted);
+    noted.ends(changed.as_ref().map(Answer::status));
     let request = Request::from_parts(head, ());
     let answer = changed.unwrap_or_else(|| routes::answer(state, *reach, &request));
     match answer.body().size_hint().exact() {

@@ -1,0 +1,49 @@
+//! What the log tells of changes: who has asked, for what, and how it ended.
+
+use std::fmt::Debug;
+
+use hyper::StatusCode;
+use hyper::http::request::Parts;
+
+/// A change is logged however it ends: where the client leaves before the answer, it may be made all the same.
+pub struct Noted<'a, P: Debug> {
+    peer: &'a P,
+    head: &'a Parts,
+    body: &'a [u8],
+    /// Of the answer.
+    status: Option<StatusCode>,
+}
+
+impl<'a, P: Debug> Noted<'a, P> {
+    pub const fn new(peer: &'a P, head: &'a Parts, body: &'a [u8]) -> Self {
+        Self {
+            peer,
+            head,
+            body,
+            status: None,
+        }
+    }
+
+    /// It was answered; without a status, it was no change after all, which is known before anything is waited for.
+    pub fn ends(mut self, status: Option<StatusCode>) {
+        self.status = status;
+        if status.is_none() {
+            std::mem::forget(self);
+        }
+    }
+}
+
+impl<P: Debug> Drop for Noted<'_, P> {
+    fn drop(&mut self) {
+        let Self { peer, head, .. } = self;
+        let (method, path, query) = (&head.method, head.uri.path(), head.uri.query());
+        let body = String::from_utf8_lossy(self.body);
+        let status = self.status.as_ref().map(StatusCode::as_u16);
+        let left = if status.is_none() {
+            ", whose client did not wait for the answer"
+        } else {
+            ""
+        };
+        tracing::info!(?peer, %method, path, query, %body, status, "control change{left}");
+    }
+}
