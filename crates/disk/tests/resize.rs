@@ -111,8 +111,8 @@ fn what_cannot_grow_says_what_to_do() {
     let read_only = Options::default().read_only(true);
     let path = image.path();
     for (spec, options, asked, words) in [
-        ("memory:size=1M", Options::default(), None, "use a file or"),
-        ("null:size=1M", Options::default(), None, "use a file or"),
+        ("memory:size=1M", Options::default(), None, "use a file, an"),
+        ("null:size=1M", Options::default(), None, "use a file, an"),
         ("file:path=PATH", read_only, Some(2 * SIZE), "`truncate`"),
         (
             "linear:PATH",
