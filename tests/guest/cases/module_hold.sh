@@ -4,7 +4,7 @@
 for polled in 0 1; do
     if [ $polled = 1 ]; then
         fio --eta=never --name=poller --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=64m --ioengine=io_uring --hipri \
-            --iodepth=3 --thinktime=100 --time_based --runtime=100 --output=/tmp/poller &
+            --iodepth=3 --thinktime=100 --time_based --runtime=3600 --output=/tmp/poller &
         poller=$!
     fi
     for depth in 1 2 3 4 5 8 17 64; do
