@@ -20,7 +20,7 @@ done) &
 busy=$!
 fill vdb 8
 contents=$(checksum vdb 8)
-for round in 1 2 3 4 5; do
+for round in $(seq $((less > 1 ? 2 : 5))); do
     for driver in pollux_blk virtio_blk; do
         sh $switch vdb $driver
         equal "the driver of vdb in round $round" "$(driver_of vdb)" $driver
