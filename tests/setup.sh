@@ -213,7 +213,7 @@ build_fio() {
 # FRAGMENT is a configuration on top of the common one. Built again whenever the recipe changed.
 build_uml() {
     local item=$1 fragment=${2:-} into package key
-    key=$(cat "$here"/guest/uml/{build.sh,config,idle.patch} ${fragment:+"$fragment"} | sha256sum)
+    key=$(cat "$here"/guest/uml/{build.sh,config,*.patch} ${fragment:+"$fragment"} | sha256sum)
     if [ "$key" = "$(cat "$peers/stamps/$item" 2>/dev/null)" ] && [ -e "$peers/$item/linux" ]; then
         say "$item: there"
         return

@@ -64,8 +64,14 @@ fn removal_ends_if_the_device_breaks_meanwhile() {
 
 #[test]
 #[ignore = "it needs a kernel of its own: make test-full"]
-fn injected_faults_leave_nothing_behind() {
-    bench().injected_faults_leave_nothing_behind();
+fn faults_while_it_is_bound_leave_nothing_behind() {
+    bench().faults_while_it_is_bound_leave_nothing_behind();
+}
+
+#[test]
+#[ignore = "it needs a kernel of its own: make test-full"]
+fn faults_under_load_leave_nothing_behind() {
+    bench().faults_under_load_leave_nothing_behind();
 }
 
 #[test]

@@ -8,6 +8,17 @@ told() { tr ' ' '\n' <"/sys/kernel/debug/pollux_blk/${2:-vda}" | awk -F= -v n="$
 # interrupts_of_all: of every virtio device, which share one line here.
 interrupts_of_all() { awk '/virtio/ { for (i = 2; $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts; }
 
+# nothing_leaks: the module has lost no memory.
+nothing_leaks() {
+    # What is lost is found by a second look.
+    for _ in 1 2; do echo scan >/sys/kernel/debug/kmemleak; done
+    if grep -q pollux /sys/kernel/debug/kmemleak; then
+        cat /sys/kernel/debug/kmemleak
+        fail "memory has leaked"
+    fi
+    echo "ok: nothing has leaked"
+}
+
 # quiet: the kernel has complained of nothing.
 quiet() {
     if dmesg | grep -E 'WARNING|BUG|KASAN|INFO: |Oops|blk_update_request|nobody cared|suspicious|possible' >/tmp/complaints; then

@@ -16,7 +16,7 @@ work=$(dirname "$tarball")/uml-build
 mkdir -p "$work"/{source,kernel} "$output"
 
 tar --extract --file "$tarball" --directory "$work/source" --strip-components 1
-patch --quiet --strip 1 --directory "$work/source" <"$here/idle.patch"
+patch --quiet --strip 1 --directory "$work/source" < <(cat "$here"/*.patch)
 kernel=(make -s -C "$work/source" ARCH=um "O=$work/kernel")
 "${kernel[@]}" tinyconfig >/dev/null
 (cd "$work/kernel" && "$work/source/scripts/kconfig/merge_config.sh" -m .config "$here/config" "$@" >/dev/null)

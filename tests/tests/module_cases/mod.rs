@@ -162,8 +162,14 @@ impl Bench {
     }
 
     /// Only on the kernel that can have faults injected.
-    pub fn injected_faults_leave_nothing_behind(&self) {
-        let case = include_str!("../../guest/cases/module_faults.sh");
+    pub fn faults_while_it_is_bound_leave_nothing_behind(&self) {
+        let case = include_str!("../../guest/cases/module_faults_bind.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    /// Only on the kernel that can have faults injected.
+    pub fn faults_under_load_leave_nothing_behind(&self) {
+        let case = include_str!("../../guest/cases/module_faults_load.sh");
         self.passes_on_one_queue(case, "");
     }
 
