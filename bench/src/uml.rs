@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cell::Work;
+use crate::round_trip::Processors;
 
 use self::guest::{Guest, MARK, part};
 use self::report::{number, parse, parse_locks};
@@ -63,9 +64,11 @@ pub enum Stack {
 /// What the load generator is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Virtual processors of the guest. All of them have one processor, and where one holds a lock while another runs,
+    /// Virtual processors of the guest. Where all of them have one processor, and one holds a lock while another runs,
     /// that one spins until the host's scheduler takes it off.
     pub processors: u16,
+    /// The processors that it has, if that is not the client's alone.
+    pub spread: Option<Processors>,
     /// Under which driver.
     pub driver: Driver,
     /// Over what.
@@ -106,7 +109,7 @@ pub fn measure<T>(
     around: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<T>,
 ) -> io::Result<(Report, T)> {
     const BOOTING: Duration = Duration::from_secs(30);
-    let mut guest = Guest::boot(sockets, load.processors, &script(load))?;
+    let mut guest = Guest::boot(sockets, load, &script(load))?;
     guest.says("ready", BOOTING + load.time)?;
     let found = around(&mut || {
         guest.console.write_all(b"go\n")?;

@@ -27,6 +27,8 @@ pub struct Trial {
     jobs: u16,
     depth: u16,
     block: usize,
+    /// Two virtual processors on two real ones, of which the server shares one, and is woken by each kick.
+    spread: bool,
 }
 
 impl fmt::Display for Trial {
@@ -63,6 +65,7 @@ const FOUR: Trial = Trial {
     jobs: 4,
     depth: 1,
     block: BLOCK,
+    spread: false,
 };
 
 const KIB: [usize; 4] = [4, 16, 64, 128];
@@ -78,7 +81,8 @@ measurement; threads inside its kernel keep requests to a disk in memory in flig
 each, polled against interrupt-driven, on one queue of `pollux_blk`. *shared*: polled on two queues that everybody
 shares, against `virtio_blk` with one of two queues set aside for polling; *mixed*: two of the threads poll, two are
 interrupted, on the same queues. *plain*: one thread by interrupts, `pollux_blk` against `virtio_blk`, in front of
-several servers. *m4*: four polling readers on one queue, the kick after the lock against the kick under it. *dm*:
+several servers. *m4*: four polling readers on one queue, the kick after the lock against the kick under it; here the
+guest has two virtual processors on two real ones, and the server, which shares one of them, never polls. *dm*:
 device-mapper over three disks, polled against interrupt-driven. An interrupt is a signal there, some 20 µs, and its
 clock steps by 256 ns. *interrupts* are for each request.
 ";
@@ -95,6 +99,7 @@ clock steps by 256 ns. *interrupts* are for each request.
             [Kick::AfterLockTimed, Kick::UnderLockTimed].map(|kick| Trial {
                 driver: Driver::Ours(kick),
                 way: Way::Polled,
+                spread: true,
                 ..FOUR
             }),
         ));
@@ -126,6 +131,11 @@ clock steps by 256 ns. *interrupts* are for each request.
                 count: if trial.stack == Stack::Bare { 1 } else { 3 },
                 ..Exports::one(Disk::Memory)
             },
+            options: if trial.spread {
+                &["--poll", "never"]
+            } else {
+                &[]
+            },
             ..Setup::ours(Disk::Memory)
         }
     }
@@ -133,7 +143,8 @@ clock steps by 256 ns. *interrupts* are for each request.
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let load = uml::Load {
             // A queue belongs to one at least.
-            processors: trial.queues,
+            processors: if trial.spread { 2 } else { trial.queues },
+            spread: trial.spread.then_some(site.processors),
             driver: trial.driver,
             stack: trial.stack,
             way: trial.way,

@@ -82,6 +82,7 @@ clock steps by 256 ns. *interrupts* are those of the disk for each request, as t
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let load = uml::Load {
             processors: 2,
+            spread: None,
             driver: Driver::Stock { poll_queues: 1 },
             stack: Stack::Bare,
             way: if trial.polled {

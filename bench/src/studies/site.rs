@@ -153,7 +153,8 @@ pub struct Site {
     pub time: Duration,
     folder: PathBuf,
     syscalls: Syscalls,
-    processors: Processors,
+    /// Where the client and the servers are.
+    pub processors: Processors,
     seen: Arc<Seen>,
 }
 

@@ -11,6 +11,9 @@ use std::time::Duration;
 use pollux_tests::peers;
 use tempfile::TempDir;
 
+use super::Load;
+use crate::round_trip::Processors;
+
 /// What its lines on the console begin with.
 pub(super) const MARK: &str = "pollux-bench:";
 
@@ -28,20 +31,24 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Boots it with the disks at `sockets` and `script` as its first process.
-    pub(super) fn boot(sockets: &[PathBuf], processors: u16, script: &str) -> io::Result<Self> {
+    /// Boots it with the disks at `sockets` and `script` as its first process, for `load`.
+    pub(super) fn boot(sockets: &[PathBuf], load: Load, script: &str) -> io::Result<Self> {
         // Not on /dev/shm, which the guest does not see.
         let folder = tempfile::tempdir()?;
         let init = folder.path().join("init");
         fs::write(&init, script)?;
         fs::set_permissions(&init, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         // It ends with the thread that asked for it, however that ends.
-        let mut kernel = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
+        let mut kernel = Command::new("setpriv");
+        kernel.args(["--pdeathsig", "KILL"]);
+        if let Some(Processors { own, other }) = load.spread {
+            kernel.args(["taskset", "--cpu-list", &format!("{own},{other}")]);
+        }
+        let mut kernel = kernel
             .arg(part("linux"))
             .args(["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro"])
             .args(["con=null", "con0=fd:0,fd:1", "seccomp=on"])
-            .arg(format!("ncpus={processors}"))
+            .arg(format!("ncpus={}", load.processors))
             .arg(format!("init={}", init.display()))
             .args(
                 sockets
