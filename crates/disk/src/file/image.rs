@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use pollux_memory::Spans;
 
 use super::job::Job;
+use super::open::open;
 use super::sync::{Joined, Settle, Waiter};
 use super::system::{Sight, sight};
 use super::{File, Settings, Shared};
@@ -29,7 +30,7 @@ impl File {
         settings: Settings,
         options: &Options,
     ) -> Result<(Self, Raw), OpenError> {
-        let file = Self::open(path, settings, options)?;
+        let file = Self::of(open(path, settings, *options)?)?;
         let raw = Raw(Arc::clone(&file.shared));
         raw.0.backing.bytes.store(ENDLESS, Ordering::Relaxed);
         Ok((file, raw))

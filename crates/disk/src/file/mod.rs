@@ -33,6 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pollux_memory::Region;
+use tracing::warn;
 
 use backing::Backing;
 use channel::FileChannel;
@@ -103,9 +104,28 @@ impl File {
     }
 
     fn new(backing: Backing) -> Result<Self, OpenError> {
+        if let Ok(size) = open::size(&backing.file) {
+            warn_of_rest(&backing.path, size, backing.as_opened.block);
+        }
+        Self::of(backing)
+    }
+
+    fn of(backing: Backing) -> Result<Self, OpenError> {
         Ok(Self {
             shared: Arc::new(Shared::new(backing)?),
         })
+    }
+}
+
+/// Tells of what is no whole block at the end of a disk of `size` bytes.
+pub(crate) fn warn_of_rest(path: &Path, size: u64, block: u32) {
+    let beyond = size % u64::from(block);
+    if beyond > 0 {
+        let path = path.display();
+        warn!(
+            %path, size, block,
+            "the size is not a whole number of blocks; the last {beyond} bytes are out of reach"
+        );
     }
 }
 

@@ -329,20 +329,12 @@ pub fn size(file: &fs::File) -> io::Result<u64> {
 ///
 /// Where there is not even one block.
 pub fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError> {
-    let beyond = size % u64::from(block);
-    let bytes = size - beyond;
+    let bytes = size - size % u64::from(block);
     if bytes == 0 {
         return Err(OpenError::Empty {
             path: path.to_owned(),
             bytes: size,
         });
-    }
-    if beyond > 0 {
-        let path = path.display();
-        warn!(
-            %path, size, block,
-            "the size is not a whole number of blocks; the last {beyond} bytes are out of reach"
-        );
     }
     Ok(bytes)
 }

@@ -193,6 +193,7 @@ fn geometry(
         alignment,
     };
     let writes = options.access() == Access::ReadWrite;
+    file::warn_of_rest(path, chain.header().size, block);
     let alignment = u32::try_from(cluster).expect("at most 2 MiB");
     Ok(Geometry {
         bytes: file::whole_blocks(path, chain.header().size, block)?,
