@@ -15,7 +15,7 @@ use super::build::Built;
 use super::chain::Chain;
 use super::map::{Map, Place};
 use super::node::Node;
-use super::order::Order;
+use super::order::{Link, Order};
 use crate::Failure;
 use crate::file::{Buffer, Raw};
 
@@ -42,8 +42,23 @@ pub struct Engine {
     map: Arc<Map>,
     /// How much was freed that the storage may refer to still.
     freed: u64,
-    /// Something has changed that is not in the file: no one may rely on where it lies.
-    uncommitted: bool,
+    /// What is not in the file: no one may rely on where it lies.
+    changed: Changed,
+}
+
+/// What has changed since all was in the file.
+#[derive(Debug)]
+enum Changed {
+    /// New clusters, and the entries of L2 tables that refer to them; or nothing.
+    Links(Vec<Link>),
+    /// Anything.
+    Tables,
+}
+
+impl Changed {
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Links(links) if links.is_empty())
+    }
 }
 
 /// A part of a range, and what is there.
@@ -105,7 +120,7 @@ impl Engine {
             block: block.into(),
             map,
             freed: 0,
-            uncommitted: false,
+            changed: Changed::Links(Vec::new()),
         }
     }
 
@@ -161,7 +176,8 @@ impl Engine {
         if self.freed > 0 {
             self.forget_freed()?;
         }
-        self.uncommitted = true;
+        // Also if this fails half-way.
+        let before = std::mem::replace(&mut self.changed, Changed::Tables);
         if what == What::Hidden {
             // A cluster that is kept is used, where it alone is asked for; several are to lie in one piece, for which
             // others may be given back.
@@ -171,7 +187,14 @@ impl Engine {
         let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));
         if matches!(what, What::Below | What::Zero | What::Hidden) {
             forget(&self.map);
-            return self.allocate(at, from, len, what);
+            let made = self.allocate(at, from, len, what)?;
+            if let (Changed::Links(mut links), What::Own(0, there)) = (before, made.what)
+                && what != What::Hidden
+            {
+                links.extend(self.links(made, there));
+                self.changed = Changed::Links(links);
+            }
+            return Ok(made.len);
         }
         // What lies there may be given back: it is read no more by then.
         if what == What::Compressed {
@@ -180,12 +203,22 @@ impl Engine {
         let map = Arc::clone(&self.map);
         map.closed(clusters.clone(), || {
             forget(&map);
-            self.allocate(at, from, len, what)
+            self.allocate(at, from, len, what).map(|made| made.len)
         })
     }
 
-    /// Writes to clusters that it makes for that, in place of what was there; to how much of them?
-    fn allocate(&self, at: u64, from: &[Span], len: u64, what: What) -> io::Result<u64> {
+    /// The clusters of an extent, which begins at `there` in the file.
+    fn links(&self, extent: Extent, there: u64) -> impl Iterator<Item = Link> + use<> {
+        let (first, bits) = (there >> self.bits, self.bits);
+        let clusters = self.clusters(extent.at, extent.len).zip(first..);
+        clusters.map(move |(cluster, at)| Link {
+            cluster,
+            at: at << bits,
+        })
+    }
+
+    /// Writes to clusters that it makes for that, in place of what was there; what is there now?
+    fn allocate(&self, at: u64, from: &[Span], len: u64, what: What) -> io::Result<Extent> {
         let order = self.order()?;
         let prepared = self.image.prepare_data_mapping(at, len, true)?;
         let (leg, there, len) = (
@@ -204,7 +237,8 @@ impl Engine {
         }
         self.put(leg, there, from, len)?;
         self.image.commit_data_mapping(prepared)?;
-        Ok(len)
+        let what = What::Own(leg, there);
+        Ok(Extent { at, len, what })
     }
 
     fn put(&self, leg: usize, there: u64, from: &[Span], len: u64) -> io::Result<()> {
@@ -250,11 +284,17 @@ impl Engine {
     ///
     /// Where it is not. Nothing that was changed since the last time may be told as done.
     pub fn commit(&mut self) -> io::Result<()> {
-        self.write_back()?;
+        let linked = match &self.changed {
+            Changed::Links(links) => self.order()?.link(links)?,
+            Changed::Tables => false,
+        };
+        if !linked {
+            self.write_back()?;
+        }
         if self.freed > SETTLE_EVERY {
             self.forget_freed()?;
         }
-        self.uncommitted = false;
+        self.changed = Changed::Links(Vec::new());
         Ok(())
     }
 
@@ -278,6 +318,7 @@ impl Engine {
                 "its backing file is longer, and what lies there would show; use `qemu-img resize`",
             ));
         }
+        self.changed = Changed::Tables;
         self.image.resize_grow(bytes, PreallocateMode::None)?;
         self.commit()?;
         self.sync()

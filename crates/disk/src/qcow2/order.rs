@@ -19,6 +19,7 @@
 
 mod bytes;
 mod counts;
+mod link;
 mod look;
 mod write;
 
@@ -35,6 +36,7 @@ use super::refcounts::Block;
 use crate::file::size;
 use bytes::{joined, place};
 pub use bytes::{read_or_zero, write_all, zero};
+pub use link::Link;
 
 /// The bits of an L1 entry that say where its table is.
 const TABLE_AT: u64 = 0x00ff_ffff_ffff_fe00;

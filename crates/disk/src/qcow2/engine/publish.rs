@@ -9,7 +9,7 @@ use crate::qcow2::node::Node;
 impl Engine {
     /// Tells threads that do not wait where the range lies, if that is in the file.
     pub fn publish(&self, at: u64, len: u64) {
-        if self.uncommitted || len == 0 {
+        if len == 0 || !self.changed.is_nothing() {
             return;
         }
         let (clusters, mut from) = (self.clusters(at, len), *self.clusters(at, len).start());

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Engine, Extent, What};
+use super::{Changed, Engine, Extent, What};
 use crate::Unmap;
 use crate::file::Buffer;
 use crate::qcow2::map::Place;
@@ -112,7 +112,7 @@ impl Engine {
         if extents.is_empty() {
             return Ok(());
         }
-        self.uncommitted = true;
+        self.changed = Changed::Tables;
         let map = Arc::clone(&self.map);
         let clusters = self.clusters(at, len);
         map.closed(clusters.clone(), || {

@@ -37,27 +37,42 @@ impl State {
     /// Has the cluster at `at` counted, which a refcount block is about to be: `imago` says so later than it refers to
     /// it.
     pub(super) fn count(&mut self, at: u64) -> io::Result<()> {
+        let order = self.header.refcount_order;
+        let (block, within) = self.count_of(at)?;
+        let Some(block) = block else {
+            // It counts itself.
+            return Ok(());
+        };
+        let mut counts = vec![0; usize::try_from(self.header.cluster()).expect("at most 2 MiB")];
+        match self.unsettled.get(&block) {
+            Some(known) => counts.copy_from_slice(known.wanted()),
+            None => read_or_zero(&self.file, &mut counts, block)?,
+        }
+        if refcounts::get(&counts, order, within) == 0 {
+            refcounts::set_one(&mut counts, order, within);
+            self.write_counts(block, &counts)?;
+        }
+        Ok(())
+    }
+
+    /// Is the cluster at `at` known to be counted in the file?
+    pub(super) fn is_counted(&self, at: u64) -> io::Result<bool> {
+        let (block, within) = self.count_of(at)?;
+        let known = block.and_then(|block| self.unsettled.get(&block));
+        let order = self.header.refcount_order;
+        Ok(known.is_some_and(|known| refcounts::get(known.stored(), order, within) > 0))
+    }
+
+    /// The block that counts the cluster at `at`, if there is one, and which of its counts that is.
+    fn count_of(&self, at: u64) -> io::Result<(Option<u64>, usize)> {
         let (bits, order) = (self.header.cluster_bits, self.header.refcount_order);
         let cluster = usize::try_from(self.header.cluster()).expect("at most 2 MiB");
         let per_block = refcounts::count(cluster, order) as u64;
         let (number, within) = ((at >> bits) / per_block, (at >> bits) % per_block);
         let mut entry = [0; 8];
         read_or_zero(&self.file, &mut entry, self.header.reftable_at + number * 8)?;
-        let Some(block) = place(&entry, BLOCK_AT) else {
-            // It counts itself.
-            return Ok(());
-        };
-        let mut counts = vec![0; cluster];
-        match self.unsettled.get(&block) {
-            Some(known) => counts.copy_from_slice(known.wanted()),
-            None => read_or_zero(&self.file, &mut counts, block)?,
-        }
         let within = usize::try_from(within).expect("less than a block has");
-        if refcounts::get(&counts, order, within) == 0 {
-            refcounts::set_one(&mut counts, order, within);
-            self.write_counts(block, &counts)?;
-        }
-        Ok(())
+        Ok((place(&entry, BLOCK_AT), within))
     }
 
     pub(super) fn is_crowded(&self) -> bool {

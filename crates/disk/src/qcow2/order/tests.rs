@@ -214,3 +214,41 @@ fn nothing_is_written_after_a_move_of_the_refcount_table_that_failed() {
     lab.order.write(300 * CLUSTER, &[1; WHOLE]).unwrap_err();
     lab.order.prepare().unwrap_err();
 }
+
+/// The entry of a cluster of the reserve is in the file at once; any other waits for what it rests on.
+#[test]
+fn an_entry_is_written_alone_only_where_the_file_has_its_count_and_table() {
+    let lab = Lab::new(2);
+    let entry = lab.l1() + CLUSTER + 5 * 8;
+    let at = 200 * CLUSTER;
+    let link = |cluster, at| lab.order.link(&[Link { cluster, at }]).unwrap();
+    assert!(!link(5, at), "it is not counted");
+    let mut counts: [u8; WHOLE] = lab.read(BLOCKS * CLUSTER);
+    counts[199 * 2 + 1] = 1;
+    lab.order.write(BLOCKS * CLUSTER, &counts).unwrap();
+    assert!(!link(64, at), "it has no table");
+    assert!(!link(1 << 40, at), "it has no entry of the L1 table");
+    assert_eq!(lab.read(entry), [0; 8]);
+    assert!(link(5, at), "it is in the reserve");
+    assert_eq!(lab.read(entry), (at | 1 << 63).to_be_bytes());
+    // A new table for the same entries waits.
+    let table = 210 * CLUSTER;
+    lab.order.write(table, &[1; WHOLE]).unwrap();
+    let new = (table | 1 << 63).to_be_bytes();
+    lab.order.write(lab.l1(), &new).unwrap();
+    assert!(!link(6, at + CLUSTER), "its table is about to change");
+    assert_eq!(lab.read(entry + 8), [0; 8]);
+}
+
+/// What is written before an entry is on stable storage before it.
+#[test]
+fn an_entry_that_is_written_alone_comes_after_its_count_on_stable_storage() {
+    let lab = Lab::new(2);
+    let mut counts: [u8; WHOLE] = lab.read(BLOCKS * CLUSTER);
+    counts[199 * 2 + 1] = 1;
+    lab.order.write(BLOCKS * CLUSTER, &counts).unwrap();
+    assert!(lab.order.state().unsynced);
+    let at = 200 * CLUSTER;
+    assert!(lab.order.link(&[Link { cluster: 5, at }]).unwrap());
+    assert!(!lab.order.state().unsynced);
+}
