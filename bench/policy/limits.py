@@ -85,7 +85,7 @@ def neighbour(binary, many):
             server = Server(binary, folder, {"slow": f"iops-total={limit}", "free": ""})
 
             def free():
-                return iops(server.bench(binary, "free", "--runtime", "600ms", "--iodepth", "32"))
+                return iops(server.bench(binary, "free", "--runtime", "600ms", "--iodepth", "32", "--completion", "polled"))
 
             def beside():
                 slow = ["--runtime", "1200ms", "--iodepth", "64", "--completion", "call"]
