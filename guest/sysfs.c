@@ -3,6 +3,7 @@
  * The disk's attributes: serial, cache_type.
  */
 #include <linux/device.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
@@ -66,12 +67,17 @@ static ssize_t cache_type_store(struct device *dev, struct device_attribute *att
 	struct pollux_disk *disk = dev_to_disk(dev)->private_data;
 	int error, type = sysfs_match_string(cache_types, buffer);
 	u8 writeback = type;
+	bool used;
 
 	if (type < 0)
 		return type;
 	/* Removal takes this attribute away first, and waits for us: the device is there. */
-	virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
-	error = compat_set_write_cache(disk->gendisk->queue, pollux_write_cache(disk->vdev));
+	do {
+		virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
+		used = pollux_write_cache(disk->vdev);
+		error = compat_set_write_cache(disk->gendisk->queue, used);
+		/* A reset meanwhile has the device use its cache as before. */
+	} while (!error && used != pollux_write_cache(disk->vdev) && !fatal_signal_pending(current));
 	return error ?: length;
 }
 static DEVICE_ATTR_RW(cache_type);
