@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::client::{Client, Queue, Shape};
-use crate::control::{ask, change, pass};
+use crate::control::{ask, change, connect, pass};
+use crate::events::Events;
 use crate::process::Process;
 use crate::server::{Ready, Server, pollux_binary};
 
@@ -150,6 +151,38 @@ impl Hot {
             "DELETE",
             &format!("/v1/disks/{name}{query}"),
         )
+    }
+
+    /// A client that is told of all that happens from now on.
+    pub fn listen(&self) -> io::Result<Events> {
+        Events::on(connect(&self.control())?)
+    }
+
+    /// The disks on the list.
+    ///
+    /// # Panics
+    /// When there is no such list.
+    pub fn list(&self) -> Value {
+        let list = std::fs::read(self.state()).expect("it is there");
+        let mut list: Value = serde_json::from_slice(&list).expect("it is whole");
+        list["disks"].take()
+    }
+
+    /// `pollux disk …`: its output if it succeeds, else what it complains of.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    pub fn command(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(pollux_binary());
+        command.arg("disk").args(words);
+        let output = command.arg("--control").arg(self.control()).output();
+        let output = output.expect("it can be run");
+        let text = |bytes| String::from_utf8(bytes).expect("it is text");
+        if output.status.success() {
+            Ok(text(output.stdout))
+        } else {
+            Err(text(output.stderr))
+        }
     }
 
     /// Starts the next one when the last one, which was told to end, has done so.

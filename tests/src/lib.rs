@@ -10,6 +10,7 @@ pub mod ceph;
 pub mod client;
 pub mod control;
 pub mod drive;
+pub mod events;
 pub mod executions;
 pub mod frontend;
 pub mod guest;

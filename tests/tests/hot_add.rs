@@ -3,20 +3,18 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::control::{change, connect};
 use pollux_tests::frontend::{Driver, Plan, Status};
 use pollux_tests::hot::{Hot, use_it, write_and_read};
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::Server;
 use pollux_tests::storage::{Medium, Storage};
 use serde_json::{Value, json};
 
@@ -25,23 +23,6 @@ const ONE_QUEUE: Plan = Plan {
     queues: 1,
     without: 0,
 };
-
-/// `pollux disk …`: its output if it succeeds, else what it complains of.
-fn disk_command(hot: &Hot, words: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(pollux_binary());
-    command.arg("disk").args(words);
-    let output = command
-        .arg("--control")
-        .arg(hot.control())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() {
-        Ok(text(output.stdout))
-    } else {
-        Err(text(output.stderr))
-    }
-}
 
 /// Removes a disk, which a client has left that may not have gone yet.
 fn unused(hot: &Hot, name: &str) {
@@ -183,15 +164,21 @@ fn what_lies_outside_of_the_folders_is_refused_and_only_a_descriptor_passes() {
     assert_eq!(hot.names().unwrap(), [""; 0]);
 
     let outside = outside.to_str().unwrap();
-    let said = disk_command(&hot, &["add", "x", "--blk-file", outside]).unwrap_err();
+    let said = hot
+        .command(&["add", "x", "--blk-file", outside])
+        .unwrap_err();
     assert!(said.contains("outside of the folders"), "{said}");
-    let said = disk_command(&hot, &["add", "x", "--blk-file", outside, "--pass-fd"]).unwrap();
+    let said = hot
+        .command(&["add", "x", "--blk-file", outside, "--pass-fd"])
+        .unwrap();
     assert!(said.contains("1 MiB"), "{said}");
     use_it(&hot.socket("x"));
     let stored = fs::read(outside).unwrap();
     assert!(stored[4096..8192].iter().all(|&byte| byte == 0xa5));
     // It has the image for itself, as if it had opened that.
-    let said = disk_command(&hot, &["add", "y", "--blk-file", outside, "--pass-fd"]).unwrap_err();
+    let said = hot
+        .command(&["add", "y", "--blk-file", outside, "--pass-fd"])
+        .unwrap_err();
     assert!(said.contains("in use"), "{said}");
     // What is open for reading alone is not written.
     unused(&hot, "x");
@@ -205,7 +192,7 @@ fn what_lies_outside_of_the_folders_is_refused_and_only_a_descriptor_passes() {
         "--output",
         "json",
     ];
-    let added: Value = serde_json::from_str(&disk_command(&hot, &words).unwrap()).unwrap();
+    let added: Value = serde_json::from_str(&hot.command(&words).unwrap()).unwrap();
     assert_eq!(
         (&added["read_only"], &added["name"]),
         (&true.into(), &"x".into())
@@ -308,251 +295,6 @@ fn a_hundred_disks_come_and_go_and_leave_nothing() {
     });
     let stats = hot.get("/v1/disks/steady/stats").unwrap();
     assert_eq!(stats["total"]["requests"]["write"]["error"], 0);
-    hot.ends_well();
-}
-
-#[test]
-fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
-    let mut hot = Hot::start().unwrap();
-    let image = hot.image("a.img", MIB).unwrap();
-    let file = format!("file:path={}", image.display());
-    let body = json!({ "disk": file, "serial": "s7", "limits": { "iops_total": 5000 } });
-    assert_eq!(hot.put("a", &body).unwrap().0, 201);
-    assert_eq!(hot.add("b", "memory:size=1M").unwrap().0, 201);
-    assert_eq!(hot.add("gone", "memory:size=1M").unwrap().0, 201);
-    let limits = json!({ "limits": { "iops_total": null, "bps_read": 1_000_000 } });
-    let path = "/v1/disks/a";
-    assert_eq!(
-        change(&hot.control(), "PATCH", path, &limits).unwrap().0,
-        200
-    );
-    assert_eq!(hot.remove("gone", "").unwrap().0, 204);
-    let outside = hot.above().join("outside.img");
-    File::create(&outside).unwrap().set_len(MIB).unwrap();
-    let outside = outside.to_str().unwrap();
-    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
-
-    // Killed: its sockets are left, and taken over.
-    hot.restart().unwrap();
-    assert_eq!(hot.names().unwrap(), ["a", "b"]);
-    let disk = hot.get(path).unwrap();
-    assert_eq!(
-        (&disk["serial"], &disk["added"]),
-        (&"s7".into(), &true.into())
-    );
-    assert_eq!(disk["limits"], json!({ "bps_read": 1_000_000 }));
-    use_it(&hot.socket("a"));
-    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
-    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
-    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([]));
-
-    fs::rename(&image, hot.images().join("b.img")).unwrap();
-    hot.restart().unwrap();
-    assert_eq!(hot.names().unwrap(), ["b"]);
-    assert!(
-        hot.server().log().contains("a.img does not exist"),
-        "{}",
-        hot.server().log()
-    );
-    assert_eq!(
-        hot.get("/v1/health").unwrap()["missing"],
-        json!(["a", "passed"])
-    );
-    assert_eq!(hot.remove("a", "").unwrap().0, 204);
-    assert_eq!(hot.remove("a", "").unwrap().0, 404);
-    hot.restart().unwrap();
-    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
-    hot.ends_well();
-}
-
-/// A client that is told of all that happens from now on.
-fn listen(hot: &Hot) -> BufReader<UnixStream> {
-    events_of(connect(&hot.control()).unwrap())
-}
-
-/// The same on a connection that is there already.
-fn events_of(mut stream: UnixStream) -> BufReader<UnixStream> {
-    stream
-        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
-    let mut events = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.contains(": events") {
-        events.read_line(&mut head).unwrap();
-    }
-    assert!(head.contains("text/event-stream"), "{head}");
-    events
-}
-
-/// The events that are told until one of the kind `last`.
-fn until(events: &mut impl BufRead, last: &str) -> Vec<Value> {
-    let mut all = Vec::new();
-    loop {
-        let mut line = String::new();
-        assert_ne!(
-            events.read_line(&mut line).unwrap(),
-            0,
-            "the stream ended: {all:?}"
-        );
-        if let Some(at) = line.find("data: ") {
-            let event: Value = serde_json::from_str(&line[at + 6..]).unwrap();
-            let is_last = event["event"] == last;
-            all.push(event);
-            if is_last {
-                return all;
-            }
-        }
-    }
-}
-
-#[test]
-fn events_tell_what_happens_in_order() {
-    let hot = Hot::start().unwrap();
-    let image = hot.image("a.img", MIB).unwrap();
-    let mut events = listen(&hot);
-    let spec = format!("file:path={}", image.display());
-    assert_eq!(hot.add("a", &spec).unwrap().0, 201);
-    let driver = Driver::connect(&hot.socket("a"), ONE_QUEUE).unwrap();
-    let size = json!({ "bytes": 2 * MIB });
-    change(&hot.control(), "POST", "/v1/disks/a/resize", &size).unwrap();
-    let limits = json!({ "limits": { "iops_total": 7 } });
-    // What changes no limit is told as none.
-    for patch in [&limits, &limits, &json!({ "latencies": true })] {
-        assert_eq!(hot.patch("a", patch).unwrap().0, 200);
-    }
-    let other = json!({ "disk": spec, "limits": { "iops_total": 8 }, "latencies": true });
-    assert_eq!(hot.put("a", &other).unwrap().0, 200);
-    drop(driver);
-    let mut told = until(&mut events, "disconnected");
-    // A frontend that is no frontend.
-    UnixStream::connect(hot.socket("a"))
-        .unwrap()
-        .write_all(&[0xff; 64])
-        .unwrap();
-    told.extend(until(&mut events, "error"));
-    until(&mut events, "disconnected");
-    assert_eq!(hot.remove("a", "").unwrap().0, 204);
-    told.extend(until(&mut events, "removed"));
-    let kinds: Vec<_> = told
-        .iter()
-        .map(|event| event["event"].as_str().unwrap())
-        .collect();
-    // That a frontend takes no news of its size is a warning.
-    let kinds: Vec<_> = kinds.into_iter().filter(|kind| *kind != "error").collect();
-    let wanted = [
-        "added",
-        "connected",
-        "resized",
-        "limited",
-        "limited",
-        "disconnected",
-        "connected",
-        "removed",
-    ];
-    assert_eq!(kinds, wanted, "{told:?}");
-    let of = |kind: &str| told.iter().find(|event| event["event"] == kind).unwrap();
-    assert!(told.iter().all(|event| event["name"] == "a"), "{told:?}");
-    assert_eq!(
-        of("connected")["disk"]["frontend"]["pid"],
-        std::process::id()
-    );
-    assert_eq!(of("resized")["disk"]["bytes"], 2 * MIB);
-    let last = told.iter().rfind(|event| event["event"] == "limited");
-    assert_eq!(last.unwrap()["disk"]["limits"]["iops_total"], 8);
-    assert_eq!(of("removed")["disk"], Value::Null);
-    assert!(!of("error")["message"].as_str().unwrap().is_empty());
-    drop(events);
-    hot.ends_well();
-}
-
-/// Those of a group have the same limits, and one that could not be served again is removed like any other.
-#[test]
-fn events_tell_of_every_disk_that_a_change_concerns() {
-    let mut hot = Hot::start().unwrap();
-    let outside = hot.above().join("outside.img");
-    File::create(&outside).unwrap().set_len(MIB).unwrap();
-    let outside = outside.to_str().unwrap();
-    disk_command(&hot, &["add", "passed", "--blk-file", outside, "--pass-fd"]).unwrap();
-    hot.restart().unwrap();
-    for name in ["a", "b"] {
-        let body = json!({ "disk": "memory:size=1M", "limit_group": "g" });
-        assert_eq!(hot.put(name, &body).unwrap().0, 201);
-    }
-    let mut events = listen(&hot);
-    let limits = json!({ "limits": { "iops_total": 7 } });
-    assert_eq!(hot.patch("b", &limits).unwrap().0, 200);
-    assert_eq!(hot.remove("passed", "").unwrap().0, 204);
-    let told = until(&mut events, "removed");
-    let told: Vec<_> = told
-        .iter()
-        .map(|event| {
-            (
-                event["event"].as_str().unwrap(),
-                event["name"].as_str().unwrap(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        told,
-        [("limited", "a"), ("limited", "b"), ("removed", "passed")]
-    );
-    hot.ends_well();
-}
-
-/// One more than may listen ends the oldest at once, although no other client comes.
-#[test]
-fn eight_clients_may_listen_to_events() {
-    let hot = Hot::start().unwrap();
-    let mut oldest = listen(&hot);
-    let others: Vec<_> = (0..8).map(|_| listen(&hot)).collect();
-    let mut line = String::new();
-    while oldest.read_line(&mut line).unwrap() > 0 {}
-    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
-    for mut events in others {
-        assert_eq!(until(&mut events, "added").len(), 1);
-    }
-    hot.ends_well();
-}
-
-/// The newest listener is the one that has asked last, whichever connected last.
-#[test]
-fn a_client_that_asks_late_listens_all_the_same() {
-    let hot = Hot::start().unwrap();
-    let late = connect(&hot.control()).unwrap();
-    let mut oldest = listen(&hot);
-    let others: Vec<_> = (0..7).map(|_| listen(&hot)).collect();
-    let late = events_of(late);
-    let mut line = String::new();
-    while oldest.read_line(&mut line).unwrap() > 0 {}
-    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
-    for mut events in others.into_iter().chain([late]) {
-        assert_eq!(until(&mut events, "added").len(), 1);
-    }
-    hot.ends_well();
-}
-
-/// Neither what listens to events nor the thread that opens disks has a timer.
-#[test]
-fn an_idle_daemon_that_takes_disks_wakes_nobody() {
-    let hot = Hot::start().unwrap();
-    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
-    let mut stream = connect(&hot.control()).unwrap();
-    stream
-        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
-    // The time that a connection has is over then: the last timer.
-    std::thread::sleep(Duration::from_secs(12));
-    let activity = || {
-        (
-            hot.process().sleeps().unwrap(),
-            hot.process().cpu_ns().unwrap(),
-        )
-    };
-    let before = activity();
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(activity(), before);
-    hot.add("b", "memory:size=1M").unwrap();
-    assert_eq!(until(&mut BufReader::new(stream), "added")[0]["name"], "b");
     hot.ends_well();
 }
 

@@ -2,16 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::fs;
+use std::fs::{self, File};
 use std::process::Command;
 
+use pollux_tests::control::change;
 use pollux_tests::frontend::{Driver, Plan, Status};
 use pollux_tests::hot::{Hot, use_it};
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::pollux_binary;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 const ONE_QUEUE: Plan = Plan {
@@ -19,15 +20,65 @@ const ONE_QUEUE: Plan = Plan {
     without: 0,
 };
 
-/// The disks on the list.
-fn list(hot: &Hot) -> Value {
-    let mut list: Value = serde_json::from_slice(&fs::read(hot.state()).unwrap()).unwrap();
-    list["disks"].take()
+/// The names of the disks on the list.
+fn kept(hot: &Hot) -> Vec<String> {
+    hot.list().as_object().unwrap().keys().cloned().collect()
 }
 
-/// Their names.
-fn kept(hot: &Hot) -> Vec<String> {
-    list(hot).as_object().unwrap().keys().cloned().collect()
+#[test]
+fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
+    let mut hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let file = format!("file:path={}", image.display());
+    let body = json!({ "disk": file, "serial": "s7", "limits": { "iops_total": 5000 } });
+    assert_eq!(hot.put("a", &body).unwrap().0, 201);
+    assert_eq!(hot.add("b", "memory:size=1M").unwrap().0, 201);
+    assert_eq!(hot.add("gone", "memory:size=1M").unwrap().0, 201);
+    let limits = json!({ "limits": { "iops_total": null, "bps_read": 1_000_000 } });
+    let path = "/v1/disks/a";
+    assert_eq!(
+        change(&hot.control(), "PATCH", path, &limits).unwrap().0,
+        200
+    );
+    assert_eq!(hot.remove("gone", "").unwrap().0, 204);
+    let outside = hot.above().join("outside.img");
+    File::create(&outside).unwrap().set_len(MIB).unwrap();
+    let outside = outside.to_str().unwrap();
+    hot.command(&["add", "passed", "--blk-file", outside, "--pass-fd"])
+        .unwrap();
+
+    // Killed: its sockets are left, and taken over.
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), ["a", "b"]);
+    let disk = hot.get(path).unwrap();
+    assert_eq!(
+        (&disk["serial"], &disk["added"]),
+        (&"s7".into(), &true.into())
+    );
+    assert_eq!(disk["limits"], json!({ "bps_read": 1_000_000 }));
+    use_it(&hot.socket("a"));
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
+    hot.command(&["add", "passed", "--blk-file", outside, "--pass-fd"])
+        .unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([]));
+
+    fs::rename(&image, hot.images().join("b.img")).unwrap();
+    hot.restart().unwrap();
+    assert_eq!(hot.names().unwrap(), ["b"]);
+    assert!(
+        hot.server().log().contains("a.img does not exist"),
+        "{}",
+        hot.server().log()
+    );
+    assert_eq!(
+        hot.get("/v1/health").unwrap()["missing"],
+        json!(["a", "passed"])
+    );
+    assert_eq!(hot.remove("a", "").unwrap().0, 204);
+    assert_eq!(hot.remove("a", "").unwrap().0, 404);
+    hot.restart().unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["passed"]));
+    hot.ends_well();
 }
 
 /// Those that are closed already are kept all the same.
@@ -126,7 +177,7 @@ fn a_change_is_answered_with_200_once_it_is_written_down() {
         body
     };
     let is_kept = |name: &str, iops: u64| {
-        assert_eq!(list(&hot)[name]["limits"], limits(iops)["limits"]);
+        assert_eq!(hot.list()[name]["limits"], limits(iops)["limits"]);
     };
     for round in 1..=40 {
         let name = format!("disk-{round}");
@@ -149,82 +200,6 @@ fn a_change_is_answered_with_200_once_it_is_written_down() {
     fs::remove_dir(&obstacle).unwrap();
     assert_eq!(hot.put("disk-1", &disk(7)).unwrap().0, 200);
     is_kept("disk-1", 7);
-    hot.ends_well();
-}
-
-/// Whether it comes before the other of its group or after it; the list is written while that is there or when it has
-/// gone.
-#[test]
-fn a_disk_that_is_missing_is_kept_with_the_limits_of_its_group() {
-    let mut hot = Hot::start().unwrap();
-    let image = hot.image("image", MIB).unwrap();
-    let elsewhere = hot.images().join("elsewhere");
-    let file = format!("file:path={}", image.display());
-    let mut comes_back_with = |missing: &str, there: &str, change: Option<u64>| {
-        for (name, disk) in [(missing, &*file), (there, "memory:size=1M")] {
-            let limits = json!({ "iops_total": 5 });
-            let body = json!({ "disk": disk, "limit_group": "g", "limits": limits });
-            assert_eq!(hot.put(name, &body).unwrap().0, 201);
-        }
-        fs::rename(&image, &elsewhere).unwrap();
-        hot.restart().unwrap();
-        assert_eq!(hot.names().unwrap(), [there]);
-        assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([missing]));
-        if let Some(iops) = change {
-            let limits = json!({ "limits": { "iops_total": iops } });
-            assert_eq!(hot.patch(there, &limits).unwrap().0, 200);
-            assert_eq!(list(&hot)[missing]["limits"], limits["limits"]);
-        }
-        assert_eq!(hot.remove(there, "").unwrap().0, 204);
-        fs::rename(&elsewhere, &image).unwrap();
-        hot.restart().unwrap();
-        assert_eq!(hot.names().unwrap(), [missing]);
-        let disk = hot.get(&format!("/v1/disks/{missing}")).unwrap();
-        assert_eq!(hot.remove(missing, "").unwrap().0, 204);
-        disk["limits"]["iops_total"].clone()
-    };
-    for (missing, there) in [("a", "b"), ("b", "a")] {
-        assert_eq!(comes_back_with(missing, there, None), 5);
-        assert_eq!(comes_back_with(missing, there, Some(7)), 7);
-    }
-    hot.ends_well();
-}
-
-#[test]
-fn the_limits_of_a_group_come_back_whichever_disk_they_were_given_to() {
-    let mut hot = Hot::start().unwrap();
-    let member =
-        |limits: Value| json!({ "disk": "memory:size=1M", "limit_group": "g", "limits": limits });
-    let all = |hot: &Hot, limit: Value| {
-        for name in ["a", "b"] {
-            let disk = hot.get(&format!("/v1/disks/{name}")).unwrap();
-            assert_eq!(disk["limits"]["iops_total"], limit, "{disk}");
-        }
-    };
-    for first in [json!({}), json!({ "iops_total": 5 })] {
-        assert_eq!(hot.put("a", &member(first)).unwrap().0, 201);
-        assert_eq!(hot.put("b", &member(json!({}))).unwrap().0, 201);
-        let limits = json!({ "limits": { "iops_total": 7 } });
-        assert_eq!(hot.patch("b", &limits).unwrap().0, 200);
-        all(&hot, 7.into());
-        hot.restart().unwrap();
-        all(&hot, 7.into());
-        // The same request once more changes nothing.
-        assert_eq!(hot.put("b", &member(json!({}))).unwrap().0, 200);
-        all(&hot, 7.into());
-        assert_eq!(
-            hot.put("b", &member(json!({ "iops_total": 9 }))).unwrap().0,
-            200
-        );
-        hot.restart().unwrap();
-        all(&hot, 9.into());
-        assert_eq!(hot.patch("a", &json!({ "limits": null })).unwrap().0, 200);
-        hot.restart().unwrap();
-        all(&hot, Value::Null);
-        for name in ["a", "b"] {
-            assert_eq!(hot.remove(name, "").unwrap().0, 204);
-        }
-    }
     hot.ends_well();
 }
 

@@ -1,0 +1,157 @@
+//! Disks that come and go.
+
+use super::*;
+
+#[test]
+fn a_disk_is_added_and_removed_as_http_says() {
+    let daemon = Bare::new();
+    let all = described();
+    let about = &all["paths"]["/v1/disks/{name}"];
+    let put =
+        |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
+    let body = r#"{"disk": "memory:size=1M", "limits": {"iops_total": 5}}"#;
+    for status in [201, 200, 200] {
+        let (told, disk) = put("new", body);
+        assert_eq!(told, status, "{disk}");
+        assert_eq!(
+            (&disk["name"], &disk["added"]),
+            (&"new".into(), &true.into())
+        );
+        fits(
+            &disk,
+            &about["put"]["responses"]["200"]["content"]["application/json"]["schema"],
+            &all,
+        );
+    }
+    let socket = daemon.folder().join("new.sock");
+    assert!(socket.exists());
+    let (status, disk) = put(
+        "new",
+        r#"{"disk": "memory:size=1M", "limits": {"iops_total": 7}}"#,
+    );
+    assert_eq!((status, &disk["limits"]["iops_total"]), (200, &7.into()));
+    let (status, _) = change(
+        &daemon,
+        &Method::PATCH,
+        "/v1/disks/new",
+        r#"{"limits": null}"#,
+    );
+    assert_eq!(status, 200);
+    let (status, disk) = put("new", r#"{"disk": "memory:size=1M"}"#);
+    assert_eq!((status, &disk["limits"]), (200, &serde_json::json!({})));
+
+    let delete = |path: &str| change(&daemon, &Method::DELETE, path, "").0;
+    assert_eq!(delete("/v1/disks/new?by=force"), 400);
+    assert_eq!(delete("/v1/disks/new"), 204);
+    assert_eq!(delete("/v1/disks/new"), 404);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_disk_that_is_not_added_is_refused_with_the_field_and_the_remedy() {
+    let daemon = Bare::new();
+    let all = described();
+    let put =
+        |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
+    assert_eq!(put("new", r#"{"disk": "memory:size=1M"}"#).0, 201);
+    for (name, body, status, field) in [
+        ("new", r#"{"disk": "memory:size=2M"}"#, 409, Some("disk")),
+        (
+            "new",
+            r#"{"disk": "memory:size=1M", "serial": "s"}"#,
+            409,
+            Some("serial"),
+        ),
+        ("root", r#"{"disk": "memory:size=1M"}"#, 409, Some("name")),
+        (".x", r#"{"disk": "memory:size=1M"}"#, 400, Some("name")),
+        ("x", r#"{"disk": "nonsense"}"#, 400, Some("disk")),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "num_queues": 0}"#,
+            400,
+            Some("num_queues"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "serial": "123456789012345678901"}"#,
+            400,
+            Some("serial"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_mode": "9"}"#,
+            400,
+            Some("socket_mode"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "limits": {"iops_total": 0}}"#,
+            400,
+            Some("limits.iops_total"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_path": "x.sock"}"#,
+            400,
+            Some("socket_path"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "socket_path": "/x.sock"}"#,
+            403,
+            Some("socket_path"),
+        ),
+        (
+            "x",
+            r#"{"disk": "file:path=/etc/passwd"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "linear:memory:size=1M+/etc/passwd"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "vhost-user:path=/run/x.sock"}"#,
+            403,
+            Some("disk"),
+        ),
+        (
+            "x",
+            r#"{"disk": "memory:size=1M", "passed": true}"#,
+            400,
+            Some("passed"),
+        ),
+        ("x", r#"{"size": 5}"#, 400, None),
+        ("x", "[]", 400, None),
+        ("x", "", 400, None),
+    ] {
+        let (told, problem) = put(name, body);
+        assert_eq!(told, status, "{body}: {problem}");
+        assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
+        assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
+        fits(&problem, &all["components"]["schemas"]["Problem"], &all);
+    }
+    assert_eq!(daemon.state().disks().len(), 2);
+}
+
+#[test]
+fn a_daemon_without_folders_takes_no_disk_and_keeps_its_last() {
+    let daemon = Bare::with_folders(false);
+    let (status, problem) = change(
+        &daemon,
+        &Method::PUT,
+        "/v1/disks/x",
+        r#"{"disk": "null:size=1G"}"#,
+    );
+    let remedy = problem["remedy"].as_str().unwrap();
+    assert!(
+        status == 403 && remedy.contains("--disk-folder"),
+        "{problem}"
+    );
+    let (status, problem) = change(&daemon, &Method::DELETE, "/v1/disks/root?force=true", "");
+    assert_eq!(status, 409, "{problem}");
+}
