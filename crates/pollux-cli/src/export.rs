@@ -282,7 +282,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Opens the disk, by `elsewhere` where that knows how, and limits it as its group in `groups` says.
+    /// Opens the disk, by `elsewhere` where that knows how, and has it share the limits of its group in `groups`.
     ///
     /// # Errors
     ///

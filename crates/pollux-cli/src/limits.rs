@@ -242,13 +242,13 @@ impl TryFrom<String> for LimitsOption {
 pub struct Groups(HashMap<String, Weak<Limiter>>);
 
 impl Groups {
-    /// Are there disks in this group, and limits of it?
-    pub fn is_limited(&self, group: Option<&str>) -> bool {
-        let limiter = group.and_then(|group| self.0.get(group)?.upgrade());
-        limiter.is_some_and(|limiter| !limiter.limits().is_empty())
+    /// The limits of the disks in this group, if there are any.
+    pub fn limits(&self, group: Option<&str>) -> Option<Limits> {
+        let limiter = self.0.get(group?)?.upgrade()?;
+        Some(limiter.limits())
     }
 
-    /// What a disk with these `limits` asks, in `group` or for itself.
+    /// What a disk asks that is to have these `limits`, in `group` or for itself. They are not set yet.
     pub fn limiter(
         &mut self,
         group: Option<&str>,
@@ -266,9 +266,6 @@ impl Groups {
         let others = limiter.limits();
         if !limits.is_empty() && !others.is_empty() && limits != others {
             return Err(BadLimit::Group(group.unwrap_or_default().to_owned()));
-        }
-        if !limits.is_empty() {
-            limiter.set(limits);
         }
         Ok(limiter)
     }
@@ -342,15 +339,17 @@ mod tests {
         let limits = |text: &str| text.parse::<LimitsOption>().unwrap().0;
         let mut groups = Groups::default();
         let first = groups.limiter(Some("a"), limits("iops-total=5")).unwrap();
+        assert_eq!(groups.limits(Some("a")), Some(Limits::default()));
+        first.set(limits("iops-total=5"));
         let second = groups.limiter(Some("a"), Limits::default()).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        assert!(groups.is_limited(Some("a")));
-        assert!(!groups.is_limited(Some("b")) && !groups.is_limited(None));
-        let own = groups.limiter(None, limits("iops-total=7")).unwrap();
+        assert_eq!(groups.limits(Some("a")), Some(limits("iops-total=5")));
         assert_eq!(
-            (own.limits(), first.limits()),
-            (limits("iops-total=7"), limits("iops-total=5"))
+            (groups.limits(Some("b")), groups.limits(None)),
+            (None, None)
         );
+        let own = groups.limiter(None, limits("iops-total=7")).unwrap();
+        assert!(!Arc::ptr_eq(&first, &own));
         let other = groups.limiter(Some("a"), limits("iops-total=6"));
         assert_eq!(other.unwrap_err(), BadLimit::Group("a".to_owned()));
     }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pollux::device::Limits;
+use pollux::device::{Limiter, Limits};
 use pollux::disk::Event;
 use pollux_threads::{Birth, Kind, lock};
 use tokio::sync::Notify;
@@ -45,11 +45,18 @@ struct List {
     /// The names of those that are being resized: they are not closed meanwhile.
     resizing: Vec<String>,
     /// One that was opened, and is to be served once that was written down.
-    announced: Option<(String, NewDisk)>,
+    announced: Option<Announced>,
     /// Those that were added, were not removed, and are not served: they could not be opened again when the process
     /// started, or have been closed as it ends.
     missing: BTreeMap<String, NewDisk>,
     ending: bool,
+}
+
+/// A disk that is not served yet.
+struct Announced {
+    name: String,
+    disk: NewDisk,
+    limiter: Arc<Limiter>,
 }
 
 /// The disks at one moment, in the order in which they came. None comes or goes while this lives.
@@ -99,20 +106,42 @@ impl Look<'_> {
             missing,
             ..
         } = &mut *self.0;
-        let served = || served.iter().filter(|disk| !disk.removed);
-        // What is not served has the limits that its group has by now, and keeps them when no other is left of that.
-        let opening = announced.iter_mut().map(|(_, disk)| disk);
-        let grouped = missing.values_mut().chain(opening);
-        for disk in grouped.filter(|disk| disk.limit_group.is_some()) {
-            let shares = |served: &&Served| served.limit_group == disk.limit_group;
-            if let Some(served) = served().find(shares) {
-                disk.limits = served.device.limiter().limits().into();
+        if let Some(Announced { disk, limiter, .. }) = announced {
+            disk.limits = limiter.limits().into();
+        }
+        // What is not there has the limits that its group has by now, and keeps them when no other is left of that.
+        for disk in missing
+            .values_mut()
+            .filter(|disk| disk.limit_group.is_some())
+        {
+            let of_served = served
+                .iter()
+                .map(|disk| (&disk.limit_group, disk.device.limiter()));
+            let of_announced = announced
+                .iter()
+                .map(|new| (&new.disk.limit_group, &new.limiter));
+            let mut limiters = of_served.chain(of_announced);
+            if let Some((_, limiter)) = limiters.find(|(group, _)| **group == disk.limit_group) {
+                disk.limits = limiter.limits().into();
             }
         }
         let mut all = missing.clone();
-        all.extend(announced.clone());
-        all.extend(served().filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
+        all.extend(
+            announced
+                .iter()
+                .map(|new| (new.name.clone(), new.disk.clone())),
+        );
+        let served = served.iter().filter(|disk| !disk.removed);
+        all.extend(served.filter_map(|disk| Some((disk.name.clone(), disk.added()?))));
         all
+    }
+
+    /// The limits of `limiter` are others: those that listen are told which disks have them.
+    pub fn tell_limited(&self, limiter: &Arc<Limiter>) {
+        let shares = |disk: &&Served| Arc::ptr_eq(disk.device.limiter(), limiter);
+        for disk in self.iter().filter(shares) {
+            tell(Happening::Limited, &disk.name);
+        }
     }
 }
 
@@ -138,10 +167,7 @@ impl One<'_> {
             return;
         }
         limiter.set(limits);
-        let shares = |disk: &&Served| Arc::ptr_eq(disk.device.limiter(), limiter);
-        for disk in self.all.iter().filter(shares) {
-            tell(Happening::Limited, &disk.name);
-        }
+        self.all.tell_limited(limiter);
     }
 }
 
@@ -192,14 +218,18 @@ impl Disks {
     }
 
     /// This disk is to be served: from now on it is among those that were added.
-    pub fn announce(&self, name: &str, disk: &NewDisk) {
-        self.lock().announced = Some((name.to_owned(), disk.clone()));
+    pub fn announce(&self, name: &str, disk: &NewDisk, limiter: &Arc<Limiter>) {
+        self.lock().announced = Some(Announced {
+            name: name.to_owned(),
+            disk: disk.clone(),
+            limiter: Arc::clone(limiter),
+        });
     }
 
     /// It is not served.
     pub fn withdraw(&self, name: &str) {
         let announced = &mut self.lock().announced;
-        announced.take_if(|(announced, _)| announced == name);
+        announced.take_if(|announced| announced.name == name);
     }
 
     /// Serves a disk in a thread of its own.
@@ -228,7 +258,7 @@ impl Disks {
                 served.stop.stop();
             }
             list.missing.remove(&name);
-            list.announced.take_if(|(announced, _)| *announced == name);
+            list.announced.take_if(|announced| announced.name == name);
             list.served.push(served);
         }
         tell(Happening::Added, &name);

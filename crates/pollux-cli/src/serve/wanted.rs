@@ -39,11 +39,15 @@ impl Wanted {
         elsewhere: &dyn Elsewhere,
     ) -> Result<Export, NotServed> {
         let endpoint = self.endpoint;
-        let limit_group = self.offer.limit_group.clone();
+        let (limit_group, limits) = (self.offer.limit_group.clone(), self.offer.limits);
         let device = self.offer.open(groups, elsewhere);
         let device = device.map_err(NotServed::Disk)?;
         let socket = Socket::open(&endpoint, inherited).map_err(NotServed::Socket)?;
         let stop = Stop::new().map_err(|error| NotServed::Disk(error.into()))?;
+        // Of the whole group, so not for a disk that could not be opened.
+        if !limits.is_empty() {
+            device.limiter().set(limits);
+        }
         Ok(Export {
             name: self.name,
             endpoint,

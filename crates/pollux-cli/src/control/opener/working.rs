@@ -36,7 +36,8 @@ impl Working {
         for (name, disk) in left {
             // All disks of a group were kept with its limits. The first has set them, or the configuration has.
             let mut opens = disk.clone();
-            if self.groups.is_limited(disk.limit_group.as_deref()) {
+            let limits = self.groups.limits(disk.limit_group.as_deref());
+            if limits.is_some_and(|limits| !limits.is_empty()) {
                 opens.limits = DiskLimits::default();
             }
             let again = if taken.contains(&name) {
@@ -89,10 +90,22 @@ impl Working {
             self.keeper.keep_now()?;
             return Ok(outcome);
         }
+        // It may limit the others of its group.
+        let before = self.groups.limits(disk.limit_group.as_deref());
         let export = self.open(name, &disk, image)?;
-        self.disks.announce(name, &disk);
+        let limiter = Arc::clone(export.device.limiter());
+        let before = before.filter(|before| *before != limiter.limits());
+        if before.is_some() {
+            self.disks.look().tell_limited(&limiter);
+        }
+        self.disks.announce(name, &disk, &limiter);
         if let Err(problem) = self.keeper.keep_now() {
             self.disks.withdraw(name);
+            if let Some(before) = before {
+                limiter.set(before);
+                self.disks.look().tell_limited(&limiter);
+                common.workers.wake();
+            }
             return Err(problem);
         }
         let started = self.disks.serve(export, Some(disk), common);
