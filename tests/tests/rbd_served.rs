@@ -5,6 +5,7 @@
 mod driver_cases;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -19,7 +20,7 @@ use pollux_tests::drive::{End, SHARED_MODES};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::process::eventually;
-use pollux_tests::server::Server;
+use pollux_tests::server::{Server, pollux_binary};
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
@@ -238,6 +239,26 @@ fn the_size_is_changed_over_the_control_socket() {
     assert_eq!(driver.queues[0].finish(), [0]);
     assert_eq!(driver.queues[0].status(0), Status::Ok);
     drop(driver);
+    daemon.ends_well();
+}
+
+/// It has failed by then, and the answer says that it may happen later. It does.
+#[test]
+fn a_resize_that_is_late_is_told_as_one_that_may_still_happen() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = TempDir::new().unwrap();
+    ceph.create("image", MIB);
+    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ",timeout=1"));
+    ceph.kill_osd();
+    let mut command = Command::new(pollux_binary());
+    command.args(["disk", "resize", "disk", "2M", "--control"]);
+    let output = command.arg(&daemon.control).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("may enlarge the image later"), "{said}");
+    ceph.start_osd();
+    let size = || ask(&daemon.control, "GET", "/v1/disks/disk").unwrap().1["bytes"].as_u64();
+    eventually(|| size() == Some(2 * MIB), || "it has not grown".into());
     daemon.ends_well();
 }
 

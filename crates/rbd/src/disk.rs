@@ -112,7 +112,7 @@ fn geometry(blocks: Geometry, opened: &Opened, read_only: bool) -> Geometry {
 fn of_io(error: RbdError) -> io::Error {
     let kind = match error {
         RbdError::InUse { .. } => io::ErrorKind::ResourceBusy,
-        RbdError::Unreachable { .. } => io::ErrorKind::TimedOut,
+        RbdError::Unreachable { .. } | RbdError::LateResize { .. } => io::ErrorKind::TimedOut,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
@@ -185,7 +185,12 @@ impl Disk for Image {
                 }
                 Ok(true)
             };
-            if !shared.ask(enlarge).map_err(failed("enlarge"))? {
+            // What was asked is done all the same, once the cluster answers.
+            let enlarged = shared.ask(enlarge).map_err(|error| match error {
+                RbdError::Unreachable { seconds } => RbdError::LateResize { seconds },
+                error => error,
+            });
+            if !enlarged.map_err(failed("enlarge"))? {
                 return Err(ResizeError::NotHeld { path: path() });
             }
         }

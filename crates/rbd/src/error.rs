@@ -39,6 +39,12 @@ pub enum RbdError {
          `ceph -s` answers, or wait longer with `timeout=SECONDS`"
     )]
     Unreachable { seconds: u64 },
+    /// The cluster did not answer in time whether it enlarges the image.
+    #[error(
+        "the cluster did not answer within {seconds} s, and may enlarge the image later; see whether `ceph -s` answers, and \
+         then how large the disk is, or wait longer with `timeout=SECONDS`"
+    )]
+    LateResize { seconds: u64 },
     /// The cluster turned the user away.
     #[error(
         "the cluster does not let the user `{user}` in; see its keyring and its `ceph auth get client.{user}`"
