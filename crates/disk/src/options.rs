@@ -38,7 +38,8 @@ pub enum OpenError {
     Missing { path: PathBuf },
     /// It lies in none of the folders that are for disks.
     #[error(
-        "{path} is {real}, outside of the folders for disks; put it into one of them, or name {} as well (`--disk-folder`)",
+        "{path} is {real}, outside of the folders for disks; put it into one of them, or name {} as \
+         well (`--disk-folder`)",
         .real.parent().unwrap_or(.real).display()
     )]
     Outside { path: PathBuf, real: PathBuf },
@@ -83,8 +84,9 @@ pub enum OpenError {
     NoDirect { path: PathBuf, source: io::Error },
     /// It holds an image of another format, which raw access would destroy.
     #[error(
-        "{path} is a {format} image, which a guest that writes its raw bytes would destroy; {}, or add `,format=raw` to `--disk file:path=...` where its raw bytes are \
-         meant, as of a disk that its guest has encrypted",
+        "{path} is a {format} image, which a guest that writes its raw bytes would destroy; \
+         {}, or add `,format=raw` to `--disk file:path=...` where its raw bytes are meant, as of a \
+         disk that its guest has encrypted",
         format_remedy(.format)
     )]
     Format { path: PathBuf, format: &'static str },
@@ -135,7 +137,10 @@ pub enum OpenError {
     )]
     BlockSize { asked: u32 },
     /// A size that the blocks do not fill.
-    #[error("{bytes} bytes are not a whole number of blocks of {block}; a little more is {}", .bytes.next_multiple_of(u64::from(*.block)))]
+    #[error(
+        "{bytes} bytes are not a whole number of blocks of {block}; a little more is {}",
+        .bytes.next_multiple_of(u64::from(*.block))
+    )]
     PartialBlock { bytes: u64, block: u32 },
     /// Not even one block.
     #[error(
@@ -162,8 +167,8 @@ pub enum OpenError {
     },
     /// Two legs of a disk that is written, and one file.
     #[error(
-        "{path} is named as two legs of one disk, and a write to one would change the other; name each file once, or open \
-         the disk read-only"
+        "{path} is named as two legs of one disk, and a write to one would change the other; name each file once, or \
+         open the disk read-only"
     )]
     LegTwice { path: PathBuf },
     /// Those disks cannot be stacked like that.

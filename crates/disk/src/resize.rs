@@ -32,7 +32,10 @@ pub enum ResizeError {
     )]
     Shrunk { path: PathBuf, now: u64, found: u64 },
     /// A size that the blocks do not fill.
-    #[error("{asked} bytes are not a whole number of blocks of {block}; a little more is {}", .asked.next_multiple_of(u64::from(*.block)))]
+    #[error(
+        "{asked} bytes are not a whole number of blocks of {block}; a little more is {}",
+        .asked.next_multiple_of(u64::from(*.block))
+    )]
     PartialBlock { asked: u64, block: u32 },
     /// Nobody but its own tools can do it.
     #[error(

@@ -162,10 +162,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn every_byte_lands_where_device_mapper_would_put_it(
-        outer in tables(1..60), inner in tables(100..400), cuts in prop::collection::vec(0usize..100_000, 0..6), seed in any::<u64>()
+        outer in tables(1..60),
+        inner in tables(100..400),
+        cuts in prop::collection::vec(0usize..100_000, 0..6),
+        seed in any::<u64>()
     ) {
         // A stack whose second leg is a stack of its own.
-        let (low, high): (Vec<_>, Vec<_>) = ((0..3).map(|_| memory(1 << 20)).collect(), (0..2).map(|_| memory(1 << 20)).collect());
+        let low: Vec<_> = (0..3).map(|_| memory(1 << 20)).collect();
+        let high: Vec<_> = (0..2).map(|_| memory(1 << 20)).collect();
         let inside: Arc<dyn Disk> = Arc::new(table(inner.clone(), low.clone(), PollScope::default()).unwrap());
         let room = inside.geometry().bytes;
         let legs = vec![Arc::clone(&high[0]), inside, Arc::clone(&high[1])];

@@ -30,7 +30,11 @@ pub struct Stamp {
 
 /// A block that does not hold what was written there last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--verify: the block at offset {} is not what was written there last (write {}): {found}", expected.offset, expected.sequence)]
+#[error(
+    "--verify: the block at offset {} is not what was written there last (write {}): {found}",
+    expected.offset,
+    expected.sequence
+)]
 pub struct Mismatch {
     expected: Stamp,
     found: Found,

@@ -164,7 +164,12 @@ pub struct ServeArgs {
 #[command(next_help_heading = "How it works")]
 pub struct ProcessArgs {
     /// Worker threads; queues are spread over them [default: 1]
-    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     #[serde(deserialize_with = "threads")]
     pub threads: Option<u16>,
 
@@ -178,7 +183,12 @@ pub struct ProcessArgs {
     pub poll: Option<Poll>,
 
     /// The longest empty poll before a sleep, in microseconds, with --poll adaptive [default: 50]
-    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+    )]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
 

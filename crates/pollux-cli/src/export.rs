@@ -73,7 +73,12 @@ pub struct ExportArgs {
 
     /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
     /// [default: 16]
-    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     pub num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]
@@ -226,7 +231,11 @@ impl ExportArgs {
     pub fn offer(&self, name: String) -> Result<Offer, Error> {
         let queue_size = self.queue_size.unwrap_or(MOST_ENTRIES);
         if !queue_size.is_power_of_two() || queue_size > MOST_ENTRIES {
-            return Err(format!("--queue-size {queue_size}: a ring has a power of two of entries, at most {MOST_ENTRIES}").into());
+            return Err(format!(
+                "--queue-size {queue_size}: a ring has a power of two of entries, at most \
+                 {MOST_ENTRIES}"
+            )
+            .into());
         }
         let num_queues = self.num_queues.unwrap_or(DEFAULT_QUEUES);
         if !(1..=256).contains(&num_queues) {

@@ -68,7 +68,8 @@ pub enum BadFile {
     },
     /// It names no disk.
     #[error(
-        "{path} describes no disk; add a [[disk]] section (see dist/pollux.toml), or a disk-folder for disks that are added later"
+        "{path} describes no disk; add a [[disk]] section (see dist/pollux.toml), or a disk-folder for disks that \
+         are added later"
     )]
     NoDisk {
         /// Its path.

@@ -57,8 +57,8 @@ pub struct DiskLimits {
 pub enum BadLimit {
     /// There is no such limit.
     #[error(
-        "there is no limit `{0}`; there are iops-total, iops-read, iops-write, bps-total, bps-read and bps-write, and each \
-         with -max for a burst"
+        "there is no limit `{0}`; there are iops-total, iops-read, iops-write, bps-total, bps-read and bps-write, and \
+         each with -max for a burst"
     )]
     Word(String),
     /// It has no number.

@@ -72,7 +72,11 @@ impl Wishes {
         };
         let folders = Folders::new(&folders)?;
         if folders.is_some() && control.is_none() {
-            return Err("--disk-folder is for disks that are added over the control socket; name that by --control PATH".into());
+            return Err(
+                "--disk-folder is for disks that are added over the control socket; \
+                name that by --control PATH"
+                    .into(),
+            );
         }
         if folders.is_none() && state.is_some() {
             return Err(
@@ -84,8 +88,8 @@ impl Wishes {
             && folders.hold(&confine::folder(state))
         {
             return Err(format!(
-                "--state {}: it lies in a folder for disks, and an image there could name it as a part of itself; choose a \
-                 folder outside of each --disk-folder",
+                "--state {}: it lies in a folder for disks, and an image there could name it as a part of itself; \
+                 choose a folder outside of each --disk-folder",
                 state.display()
             )
             .into());

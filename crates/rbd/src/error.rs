@@ -64,8 +64,8 @@ pub enum RbdError {
     NoLock { image: String },
     /// Another client writes it.
     #[error(
-        "{image} is in use: {} has its lock; end that use, or open the image read-only (a dead one's lock is broken once the \
-         cluster takes it for dead)",
+        "{image} is in use: {} has its lock; end that use, or open the image read-only (a dead one's lock is broken \
+         once the cluster takes it for dead)",
         .holder.as_ref().map_or("another client".to_owned(), |address| format!("the client at {address}"))
     )]
     InUse {
@@ -75,8 +75,8 @@ pub enum RbdError {
     },
     /// Another client has broken our lock.
     #[error(
-        "this process was shut out of the cluster (blocklisted) when another client took over the lock of {image}; restart it \
-         once that is done"
+        "this process was shut out of the cluster (blocklisted) when another client took over the lock of {image}; \
+         restart it once that is done"
     )]
     Blocklisted { image: String },
     /// It ended with the cluster still busy.

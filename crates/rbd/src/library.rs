@@ -25,7 +25,14 @@ const RBD: (&str, &str) = ("librbd.so.1", "librbd1");
 /// Declares what of a library is called: a field of each symbol's name and type. `Option` where older libraries lack
 /// it.
 macro_rules! symbols {
-    ($(#[$doc:meta])* $name:ident { $($symbol:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* } optional { $($may:ident: fn($($has:ty),*) $(-> $returns:ty)?;)* }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            $($symbol:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*
+        } optional {
+            $($may:ident: fn($($has:ty),*) $(-> $returns:ty)?;)*
+        }
+    ) => {
         $(#[$doc])*
         #[allow(clippy::struct_field_names, reason = "they are the names of the symbols")]
         pub struct $name {

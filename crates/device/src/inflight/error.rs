@@ -12,7 +12,8 @@ pub const ALIGNMENT: u64 = 64;
 pub enum RecordError {
     /// It is for a device that this one is not.
     #[error(
-        "it is for {queues} queues of {entries} entries; this device has {most_queues} (--num-queues) of at most {most_entries} (--queue-size)"
+        "it is for {queues} queues of {entries} entries; this device has {most_queues} (--num-queues) \
+         of at most {most_entries} (--queue-size)"
     )]
     Shape {
         /// Queues that it is for.
@@ -58,7 +59,8 @@ pub enum RecordError {
     },
     /// Written by rules that are not known here.
     #[error(
-        "of queue {queue} it has version {version}, features {features:#x} and {found} entries; known is version 1 without features, and it was said to have {entries}"
+        "of queue {queue} it has version {version}, features {features:#x} and {found} entries; \
+         known is version 1 without features, and it was said to have {entries}"
     )]
     Foreign {
         /// The queue's number.

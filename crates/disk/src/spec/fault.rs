@@ -96,8 +96,10 @@ impl Reading {
             "log" => self.log = Some(value.into()),
             "seed" => self.seed = Some(number(value).ok_or(wrong("is not a number"))?),
             "delay" => {
-                let delay = delay(value)
-                    .ok_or(wrong("is not a delay; write for example `200us`, `1ms-5ms`, `exp:1ms` or `pareto:1ms`, at most 3600s"))?;
+                let delay = delay(value).ok_or(wrong(
+                    "is not a delay; write for example `200us`, `1ms-5ms`, `exp:1ms` \
+                        or `pareto:1ms`, at most 3600s",
+                ))?;
                 self.begin(Action::Delay(delay), Ops::ALL);
             }
             "error" => {
@@ -157,7 +159,8 @@ impl Reading {
             ("op", Action::Torn { .. }) => return Err(wrong("is left out: only writes are torn")),
             ("op", _) => {
                 when.ops = ops(value).ok_or(wrong(
-                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, nor several joined by `+`",
+                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, nor \
+                     several joined by `+`",
                 ))?;
             }
             ("range", _) => {

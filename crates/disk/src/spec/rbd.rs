@@ -138,7 +138,8 @@ mod tests {
     fn an_image_is_described_and_printed() {
         for spec in [
             "rbd:pool=rbd,image=a",
-            "rbd:pool=p,image=a,,b,snapshot=s,namespace=n,id=user,conf=/etc/c,,d.conf,cache=writeback,lock=running,timeout=5",
+            "rbd:pool=p,image=a,,b,snapshot=s,namespace=n,id=user,conf=/etc/c,,d.conf,\
+             cache=writeback,lock=running,timeout=5",
         ] {
             assert_eq!(Spec::Rbd(rbd(spec)).to_string(), spec);
         }

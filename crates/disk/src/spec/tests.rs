@@ -219,7 +219,17 @@ proptest! {
     #[test]
     fn no_text_makes_it_panic(text in any::<String>(), options in "[a-z=,:0-9KMGT]*", lines in r"[a:0-9 ;+,\[\]\\]*") {
         let faults = format!("fault:error={options},on=null:size=1");
-        for text in [text, format!("file:{options}"), format!("fault:{options}"), format!("linear:{lines}"), format!("striped:chunk=4K:{lines}"), format!("table:{lines}"), faults, options] {
+        let texts = [
+            format!("file:{options}"),
+            format!("fault:{options}"),
+            format!("linear:{lines}"),
+            format!("striped:chunk=4K:{lines}"),
+            format!("table:{lines}"),
+            faults,
+            options,
+            text,
+        ];
+        for text in texts {
             match parse(&text) {
                 Ok(spec) => prop_assert_eq!(parse(&spec.to_string()), Ok(spec)),
                 Err(told) => prop_assert!(!told.to_string().is_empty()),

@@ -233,7 +233,10 @@ mod tests {
         #[test]
         fn what_is_within_is_what_lies_there(spans in spans(), skip in 0..9000u64, len in 0..9000u64) {
             let bytes = |spans: &mut dyn Iterator<Item = Span>| -> Vec<*const u8> {
-                spans.flat_map(|span| (0..span.len()).map(move |at| span.as_ptr().wrapping_add(at).cast_const())).collect()
+                let addresses = |span: Span| {
+                    (0..span.len()).map(move |at| span.as_ptr().wrapping_add(at).cast_const())
+                };
+                spans.flat_map(addresses).collect()
             };
             let all = bytes(&mut spans.iter().copied());
             let from = usize::try_from(skip).unwrap().min(all.len());

@@ -79,7 +79,13 @@ pub struct BenchArgs {
     pub rw: Rw,
 
     /// Percent of the requests of --rw rw or randrw that read [default: 50]
-    #[arg(allow_negative_numbers = true, long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(0..=100),
+        help_heading = "Load"
+    )]
     pub rwmixread: Option<u8>,
 
     /// Bytes of a request; k and m are powers of 1024
@@ -93,11 +99,25 @@ pub struct BenchArgs {
     pub bs: Size,
 
     /// Requests that a job has in flight at most
-    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Load")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+        help_heading = "Load"
+    )]
     pub iodepth: u16,
 
     /// Jobs: a thread each, with a queue of its own
-    #[arg(allow_negative_numbers = true, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = "Load")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+        help_heading = "Load"
+    )]
     pub numjobs: u16,
 
     /// For how long: 500ms, 5s, 2m; seconds where no unit is given
@@ -131,7 +151,14 @@ pub struct BenchArgs {
     /// So many percent of the requests are polled and the others call-driven, on the same queue;
     /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
-    #[arg(allow_negative_numbers = true, long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Load")]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        conflicts_with = "completion",
+        value_parser = clap::value_parser!(u8).range(0..=100),
+        help_heading = "Load"
+    )]
     pub hipri_percent: Option<u8>,
 
     /// Check what is read: each block written says where it belongs and which write it is. Jobs that
