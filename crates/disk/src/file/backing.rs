@@ -14,30 +14,16 @@ use rustix::io::Errno;
 use tracing::error;
 
 use super::bounce::{Buffer, PIECE};
+use super::calls::{some, uninterrupted, whole};
 use super::complaints::{Complaint, Complaints};
 use super::format;
 use super::hold::Hold;
-use super::open::{size, whole_blocks};
-use super::ready::Ready;
+use super::nowait::NoWait;
 use super::settings::{Cache, Format, Settings};
+use super::size::{size, whole_blocks};
 use super::sync::{Joined, Settle, Syncer, Waiter};
+use super::system::{Kind, Residence};
 use crate::{Access, Durability, Failure, Geometry, Op, OpenError, Unmap};
-
-/// What kind of file it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Regular,
-    BlockDevice,
-}
-
-/// Where does the file keep its data?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residence {
-    /// On storage, which a flush reaches.
-    Storage,
-    /// In memory alone (tmpfs). To read or write it is a copy, and a flush has nothing to do.
-    Memory,
-}
 
 /// An open file and what there is to know of it.
 #[derive(Debug)]
@@ -54,7 +40,7 @@ pub struct Backing {
     /// With `cache=none`, what the address and length of every span must be a multiple of.
     pub alignment: Option<usize>,
     pub sync: Syncer,
-    pub ready: Ready,
+    pub nowait: NoWait,
     pub complaints: Complaints,
     pub hold: Hold,
 }
@@ -334,43 +320,4 @@ fn in_pieces(
         done += piece.len() as u64;
     }
     Ok(())
-}
-
-/// Repeats `call`, which is told how much it has moved so far, until that is `len`.
-fn whole(len: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Errno> {
-    let mut moved = 0;
-    while moved < len {
-        match call(moved) {
-            Err(Errno::INTR) => {}
-            more => moved += some(more?)?,
-        }
-    }
-    Ok(())
-}
-
-/// Reads what there is at `at` of `file` into `bytes`, and says how much that is.
-pub fn fill(file: &fs::File, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
-    loop {
-        match rustix::io::pread(file, &mut *bytes, at) {
-            Err(Errno::INTR) => {}
-            read => return read,
-        }
-    }
-}
-
-/// Nothing moved, although the disk should hold more: the file has been cut shorter meanwhile.
-fn some(moved: usize) -> Result<usize, Errno> {
-    if moved == 0 {
-        return Err(Errno::NODATA);
-    }
-    Ok(moved)
-}
-
-fn uninterrupted(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
 }

@@ -12,8 +12,9 @@
 use std::fs::File;
 use std::io;
 
-use super::backing::{Kind, fill};
 use super::bounce::Buffer;
+use super::calls::fill;
+use super::system::Kind;
 
 /// All signatures lie in so many bytes, at the start or the end.
 pub const SIGNED: u64 = 512;

@@ -17,7 +17,6 @@
 //! So two programs that write exclude each other, and so do a writer and one of us, even one
 //! that only reads: a guest does not expect its disk to change under its page cache.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::ops::RangeInclusive;
@@ -32,6 +31,7 @@ use pollux_memory::file::{is_locked_by_others, is_locked_through, lock_shared, u
 use rustix::io::Errno;
 use tracing::warn;
 
+use super::users::{Conflict, Holder};
 use crate::{Access, OpenError};
 
 /// The first of the bytes that say what their holder does.
@@ -177,7 +177,7 @@ fn claim(file: &File, access: Access, patience: Duration) -> Result<Option<Claim
     };
     let forbids = [WRITE, RESIZE];
     let claimed = |byte| Claimed {
-        conflict: Conflict::of(byte),
+        conflict: conflict(byte),
         holder: holder(file, byte),
     };
     let own = does.iter().map(|bit| DOES + bit);
@@ -275,86 +275,12 @@ struct Claimed {
     holder: Option<Holder>,
 }
 
-/// Why an image cannot be used beside its other user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conflict {
-    /// The other writes it.
-    Writes,
-    /// The other is changing its size.
-    Resizes,
-    /// The other lets no one do what we want to do.
-    Forbids,
-    /// The other uses this very open file, of which a descriptor was passed.
-    Shares,
-}
-
-impl Conflict {
-    const fn of(byte: u32) -> Self {
-        match byte.checked_sub(DOES) {
-            Some(WRITE) => Self::Writes,
-            Some(RESIZE) => Self::Resizes,
-            _ => Self::Forbids,
-        }
-    }
-
-    /// What the other does.
-    pub(crate) const fn told(self, access: Access) -> &'static str {
-        match (self, access) {
-            (Self::Writes, _) => "has it open for writing",
-            (Self::Resizes, _) => "is changing its size",
-            (Self::Forbids, Access::ReadWrite) => "has it open and lets no other program write it",
-            (Self::Forbids, Access::ReadOnly) => "has it open for itself alone",
-            (Self::Shares, _) => "has locked it through the very descriptor that was passed",
-        }
-    }
-
-    /// What to do.
-    pub(crate) const fn remedy(self, access: Access) -> &'static str {
-        match (self, access) {
-            (Self::Writes | Self::Resizes, Access::ReadWrite) => {
-                "end that first, as two that write one disk destroy it"
-            }
-            (Self::Writes | Self::Resizes, Access::ReadOnly) => {
-                "end that first, as what it writes would change the disk under its reader"
-            }
-            (Self::Forbids, Access::ReadWrite) => "end that first, or open the disk read-only",
-            (Self::Forbids, Access::ReadOnly) => "end that first",
-            (Self::Shares, _) => {
-                "end that first, or, where both only read it, open it once more and pass that"
-            }
-        }
-    }
-}
-
-/// A process that uses an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// Its number.
-    pub pid: u32,
-    /// Its name, as the kernel keeps it: at most 15 bytes.
-    pub name: String,
-}
-
-impl Holder {
-    fn of(pid: u32) -> Self {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Self {
-            pid,
-            name: name.trim_end().to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name.as_str() {
-            "" => write!(f, "process {}", self.pid)?,
-            name => write!(f, "process {} ({name})", self.pid)?,
-        }
-        if self.pid == std::process::id() {
-            f.write_str(", which is this one,")?;
-        }
-        Ok(())
+/// What the holder of a lock on `byte` does or forbids.
+const fn conflict(byte: u32) -> Conflict {
+    match byte.checked_sub(DOES) {
+        Some(WRITE) => Conflict::Writes,
+        Some(RESIZE) => Conflict::Resizes,
+        _ => Conflict::Forbids,
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod backing;
 mod bounce;
+mod calls;
 mod channel;
 mod complaints;
 mod counts;
@@ -17,6 +18,7 @@ mod job;
 mod limits;
 mod lock;
 mod loops;
+mod nowait;
 mod open;
 mod pool;
 mod ready;
@@ -24,16 +26,17 @@ mod registered;
 mod resize;
 mod settings;
 mod shared;
+mod size;
 mod sync;
 mod system;
 mod transfers;
+mod users;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use pollux_memory::Region;
-use tracing::warn;
 
 use backing::Backing;
 use channel::FileChannel;
@@ -43,14 +46,14 @@ use crate::{
     Channel, Disk, Effort, Event, Events, Geometry, OpenError, Options, ResizeError, WaitPoint,
 };
 
-pub(crate) use backing::fill;
 pub(crate) use bounce::Buffer;
+pub(crate) use calls::fill;
 pub(crate) use image::Raw;
 pub(crate) use lock::may_append;
-pub use lock::{Conflict, Holder};
-pub(crate) use open::{size, whole_blocks};
 pub(crate) use pool::Pool;
 pub use settings::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
+pub(crate) use size::{size, warn_of_rest, whole_blocks};
+pub use users::{Conflict, Holder};
 
 pub use shared::MAX_THREADS;
 
@@ -104,7 +107,7 @@ impl File {
     }
 
     fn new(backing: Backing) -> Result<Self, OpenError> {
-        if let Ok(size) = open::size(&backing.file) {
+        if let Ok(size) = size(&backing.file) {
             warn_of_rest(&backing.path, size, backing.as_opened.block);
         }
         Self::of(backing)
@@ -114,18 +117,6 @@ impl File {
         Ok(Self {
             shared: Arc::new(Shared::new(backing)?),
         })
-    }
-}
-
-/// Tells of what is no whole block at the end of a disk of `size` bytes.
-pub(crate) fn warn_of_rest(path: &Path, size: u64, block: u32) {
-    let beyond = size % u64::from(block);
-    if beyond > 0 {
-        let path = path.display();
-        warn!(
-            %path, size, block,
-            "the size is not a whole number of blocks; the last {beyond} bytes are out of reach"
-        );
     }
 }
 

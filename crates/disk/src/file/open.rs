@@ -6,19 +6,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::backing::{Backing, Kind};
+use super::backing::Backing;
 use super::complaints::Complaints;
 use super::hold::Hold;
 use super::limits::{self, Limits, refuses_writes};
 use super::lock;
-use super::ready::Ready;
+use super::nowait::NoWait;
 use super::settings::{Cache, Format, Locked, Settings};
+use super::size::{size, whole_blocks};
 use super::sync::Syncer;
-use super::system::{self, Sight};
+use super::system::{self, Kind, Sight};
 use super::{format, loops};
 use crate::{Access, Geometry, OpenError, Options, RangeLimits};
 
@@ -159,7 +160,7 @@ fn backing(
         settings,
         alignment,
         sync: Syncer::default(),
-        ready: Ready::default(),
+        nowait: NoWait::default(),
         complaints: Complaints::default(),
         hold,
     })
@@ -316,27 +317,6 @@ impl Direct {
         let alignment = self.memory.max(self.offset);
         Ok((block, usize::try_from(alignment).expect("a u32 is a usize")))
     }
-}
-
-/// How many bytes it has now.
-pub fn size(file: &fs::File) -> io::Result<u64> {
-    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
-}
-
-/// Of `size` bytes those that fill blocks.
-///
-/// # Errors
-///
-/// Where there is not even one block.
-pub fn whole_blocks(path: &Path, size: u64, block: u32) -> Result<u64, OpenError> {
-    let bytes = size - size % u64::from(block);
-    if bytes == 0 {
-        return Err(OpenError::Empty {
-            path: path.to_owned(),
-            bytes: size,
-        });
-    }
-    Ok(bytes)
 }
 
 /// So far behind its end nobody writes a file, not even one who has locked it and makes it longer at this moment.

@@ -5,14 +5,15 @@
 //! wait behind it: so the kernel is asked for what it can do without waiting (`RWF_NOWAIT`), and the
 //! engine does the rest: cold data, dirty throttling, locks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use pollux_memory::io::{Flow, try_read_at, try_write_at};
 use pollux_memory::uring::Transfer;
 use rustix::io::Errno;
 
-use super::backing::{Backing, Residence};
+use super::backing::Backing;
 use super::settings::{Cache, Inline};
+use super::system::Residence;
 use crate::Effort;
 
 /// So many at once are done one by one; more go through `io_uring`, which also does at once what it can. One by
@@ -26,32 +27,6 @@ const MOST: u64 = 128 << 10;
 
 /// The same of a file in memory, which is copied by threads of the kernel otherwise.
 const MOST_IN_MEMORY: u64 = 256 << 10;
-
-/// Which ways the file can tell that it would have to wait. Found out by asking: most file systems can for reads,
-/// some for writes.
-#[derive(Debug)]
-pub struct Ready {
-    reads: AtomicBool,
-    writes: AtomicBool,
-}
-
-impl Default for Ready {
-    fn default() -> Self {
-        Self {
-            reads: AtomicBool::new(true),
-            writes: AtomicBool::new(true),
-        }
-    }
-}
-
-impl Ready {
-    fn of(&self, flow: Flow) -> &AtomicBool {
-        match flow {
-            Flow::FromFile => &self.reads,
-            Flow::ToFile => &self.writes,
-        }
-    }
-}
 
 /// How many transfers come together, judged by the last that came together.
 #[derive(Debug, Default)]
@@ -131,7 +106,7 @@ impl Backing {
             return AtOnce::All(self.copy(flow, at, spans));
         }
         // Past the page cache, everything has to be waited for.
-        let ready = self.ready.of(flow);
+        let ready = self.nowait.of(flow);
         if company == Company::Many
             || self.settings.cache == Cache::None
             || !ready.load(Ordering::Relaxed)

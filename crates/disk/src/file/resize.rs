@@ -5,8 +5,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::backing::{Backing, Kind};
-use super::open::size;
+use super::backing::Backing;
+use super::size::size;
+use super::system::Kind;
 use crate::{Access, ResizeError};
 
 impl Backing {

@@ -1,8 +1,6 @@
-//! What the file system below a file means for it.
+//! What kind of file it is, and what the file system below means for it.
 
 use std::fs::File;
-
-use super::backing::{Kind, Residence};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -26,6 +24,22 @@ const COHERENT: [u64; 3] = [
     0x7461_636f, // OCFS2
     0x00c3_6400, // CephFS
 ];
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Regular,
+    BlockDevice,
+}
+
+/// Where does the file keep its data?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residence {
+    /// On storage, which a flush reaches.
+    Storage,
+    /// In memory alone (tmpfs). To read or write it is a copy, and a flush has nothing to do.
+    Memory,
+}
 
 /// Whose writes the page cache of a file is sure to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
