@@ -7,6 +7,7 @@
 //! It is switched on and off while queues run, and each of them learns of it with its next chains. Off, it costs a load
 //! for each turn that finds any and a comparison for each request.
 
+mod ended;
 mod observer;
 mod trace;
 
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use pollux_stats::{Kind, Latencies, Times};
 use pollux_threads::lock;
 
-pub use observer::{Ended, Extent, Observer};
+pub use ended::{Ended, Extent};
+pub use observer::Observer;
 pub use trace::{Trace, Traced};
 
 /// What is to be noted of a disk.
@@ -120,12 +122,6 @@ impl Observation {
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
         lock(&self.wanted)
     }
-}
-
-/// Nanoseconds since `began`, which was not just now.
-fn now_ns(began: Instant) -> u64 {
-    let passed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    passed.max(1)
 }
 
 #[cfg(test)]

@@ -3,27 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pollux_stats::{Kind, Outcome};
-
-use super::{Observation, Wanted, now_ns};
-
-/// Which bytes of the disk a request is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
-    /// The first.
-    pub at: u64,
-    /// How many; 0 where it is about none.
-    pub bytes: u64,
-}
-
-/// A request that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    pub found_ns: u64,
-    pub kind: Kind,
-    pub outcome: Outcome,
-    pub extent: Extent,
-}
+use super::ended::{Ended, now_ns};
+use super::{Observation, Wanted};
 
 /// What is noted of one queue. It neither allocates nor blocks while requests are noted.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pollux_stats::{Kind, Outcome};
 
-use super::now_ns;
-use super::observer::{Ended, Extent};
+use super::ended::{Ended, Extent, now_ns};
 
 /// A trace: a ring that any number of queues write to, and that is read at any time.
 ///
