@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::cli::ProcessArgs;
 use crate::export::{ExportArgs, absolute};
+use crate::process::ProcessArgs;
 
 /// A configuration file.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -131,9 +131,9 @@ fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Poll;
     use crate::log::chain;
     use crate::passed::Passed;
+    use crate::process::Poll;
 
     #[test]
     fn the_example_in_dist_is_valid() {

@@ -16,6 +16,7 @@ mod inherited;
 mod limits;
 mod log;
 mod passed;
+mod process;
 mod program;
 mod rights;
 mod serve;

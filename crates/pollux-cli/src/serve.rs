@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::attach;
-use crate::cli::{ProcessArgs, ServeArgs};
+use crate::cli::ServeArgs;
 use crate::confine;
 use crate::control::{self, Control, Folders, Kept, NewDisk, Starting, State};
 use crate::export::{Endpoint, ExportArgs, absolute};
@@ -24,6 +24,7 @@ use crate::inherited::Inherited;
 use crate::limits::Groups;
 use crate::log::{Format, chain};
 use crate::passed::Passed;
+use crate::process::ProcessArgs;
 use crate::signals;
 
 mod disks;

@@ -10,6 +10,7 @@ mod fio;
 mod inside;
 mod json;
 mod options;
+mod phase;
 mod plan;
 mod progress;
 mod report;

@@ -9,8 +9,8 @@ use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux::disk::spec::Size;
 
 use super::fio;
-use crate::cli::{ProcessArgs, Sandbox};
 use crate::export::Scope;
+use crate::process::{ProcessArgs, Sandbox};
 
 const EXAMPLES: &str = "\
 Examples:

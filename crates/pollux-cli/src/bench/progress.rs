@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::run::Phase;
+use super::phase::Phase;
 use super::units::rate;
 
 /// How often it is drawn anew.

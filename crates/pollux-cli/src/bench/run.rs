@@ -12,6 +12,7 @@ use pollux_load::{Job, JobError, Latencies, Live, Measured, Mixed, Stop, Task, n
 use pollux_threads::lock;
 
 use super::cpu::{self, Server, Usage};
+use super::phase::Phase;
 use super::plan::Plan;
 use super::progress::Progress;
 
@@ -74,17 +75,6 @@ pub struct Common<'a> {
     pub server: Option<Server>,
     /// Marks the blocks of this run.
     pub seed: u64,
-}
-
-/// The phases of a run. All jobs end one before any begins the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Every block is written, for jobs that only read and verify.
-    Fill,
-    /// What is measured.
-    Run,
-    /// What was written is read, and verified.
-    ReadBack,
 }
 
 /// Lets the jobs into the next phase.

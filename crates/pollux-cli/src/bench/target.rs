@@ -13,7 +13,7 @@ use super::options::{self, BenchArgs};
 use super::plan::Mix;
 use super::progress::Progress;
 use super::run::{Common, Outcome, run};
-use crate::cli::ProcessArgs;
+use crate::process::ProcessArgs;
 
 type Error = Box<dyn std::error::Error>;
 

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use clap::CommandFactory;
+use pollux::device::{Bounds, Kicks, Polling, Signal};
 
 use super::*;
 

@@ -1,0 +1,244 @@
+//! Options of the whole process, on the command line and in a file.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use pollux::device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
+use pollux_sandbox::Level;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::cpus::{self, BadCpus};
+
+/// What holds for the whole process, whichever disks it serves.
+#[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[command(next_help_heading = "How it works")]
+pub struct ProcessArgs {
+    /// Worker threads; queues are spread over them [default: 1]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
+    #[serde(deserialize_with = "threads")]
+    pub threads: Option<u16>,
+
+    /// CPUs for the workers, one each in turn: 0,2-3 [default: wherever the kernel puts them]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+
+    /// Poll for work before sleeping: for as long as that has paid lately, never, or always (one core
+    /// per worker) [default: adaptive]
+    #[arg(long, value_enum)]
+    pub poll: Option<Poll>,
+
+    /// The longest empty poll before a sleep, in microseconds, with --poll adaptive [default: 50]
+    #[arg(
+        allow_negative_numbers = true,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+    )]
+    #[serde(deserialize_with = "poll_max_us")]
+    pub poll_max_us: Option<u32>,
+
+    /// The share of each worker's time that may go into polling, in percent of a core, with --poll adaptive:
+    /// 25% [default: 100%]
+    #[arg(long, value_name = "PERCENT")]
+    pub poll_cpu: Option<Percent>,
+
+    /// Show completions to the driver before new requests are taken, or after [default:
+    /// completions-first]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    pub signal: Option<SignalWhen>,
+
+    /// Let the driver kick only while the worker sleeps, or between any two turns [default:
+    /// off-while-awake]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    pub kicks: Option<KicksWhen>,
+
+    /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
+    /// once [default: when-quiet]
+    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    pub calls: Option<CallsWhen>,
+
+    /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,
+    /// not at all, or not to start where it cannot [default: on]
+    #[arg(long, value_enum)]
+    pub sandbox: Option<Sandbox>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sandbox {
+    On,
+    Off,
+    Require,
+}
+
+fn threads<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+    within(from, 1..=256)
+}
+
+fn poll_max_us<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    within(from, 0..=1_000_000)
+}
+
+/// A number in a file, which has the same bounds there as on the command line.
+fn within<'de, D, N>(from: D, bounds: RangeInclusive<N>) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: Deserialize<'de> + PartialOrd + Display,
+{
+    let number = N::deserialize(from)?;
+    if bounds.contains(&number) {
+        return Ok(Some(number));
+    }
+    let (least, most) = bounds.into_inner();
+    Err(D::Error::custom(format_args!(
+        "{number} is not in {least}..={most}"
+    )))
+}
+
+/// A share of the time: `25%`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Percent(u8);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text
+            .strip_suffix('%')
+            .and_then(|number| number.parse().ok());
+        match number {
+            Some(percent @ 0..=100) => Ok(Self(percent)),
+            _ => Err(format!(
+                "{text:?} is no share of a core; write for example 25%, and 100% at most"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Poll {
+    Adaptive,
+    Never,
+    Always,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignalWhen {
+    CompletionsFirst,
+    AfterSubmissions,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum KicksWhen {
+    OffWhileAwake,
+    PerTurn,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallsWhen {
+    WhenQuiet,
+    AtOnce,
+}
+
+impl ProcessArgs {
+    /// These, and where one is absent, that of `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.or(other.threads),
+            cpus: self.cpus.or(other.cpus),
+            poll: self.poll.or(other.poll),
+            poll_max_us: self.poll_max_us.or(other.poll_max_us),
+            poll_cpu: self.poll_cpu.or(other.poll_cpu),
+            signal: self.signal.or(other.signal),
+            kicks: self.kicks.or(other.kicks),
+            calls: self.calls.or(other.calls),
+            sandbox: self.sandbox.or(other.sandbox),
+        }
+    }
+
+    pub fn tuning(&self) -> Result<Tuning, Unbounded> {
+        if self.poll == Some(Poll::Always) {
+            let bounds = [
+                ("--poll-max-us", self.poll_max_us.is_some()),
+                ("--poll-cpu", self.poll_cpu.is_some()),
+            ];
+            if let Some((option, _)) = bounds.into_iter().find(|(_, set)| *set) {
+                return Err(Unbounded { option });
+            }
+        }
+        let polling = match self.poll {
+            None | Some(Poll::Adaptive) => Polling::Adaptive,
+            Some(Poll::Never) => Polling::Never,
+            Some(Poll::Always) => Polling::Always,
+        };
+        let poll_bounds = Bounds {
+            max: self
+                .poll_max_us
+                .map_or(Bounds::default().max, |us| Duration::from_micros(us.into())),
+            cpu: self.poll_cpu.map_or(100, |percent| percent.0),
+        };
+        let signal = match self.signal {
+            None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
+            Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,
+        };
+        let kicks = match self.kicks {
+            None | Some(KicksWhen::OffWhileAwake) => Kicks::OffWhileAwake,
+            Some(KicksWhen::PerTurn) => Kicks::PerTurn,
+        };
+        let calls = match self.calls {
+            None | Some(CallsWhen::WhenQuiet) => Calls::WhenQuiet,
+            Some(CallsWhen::AtOnce) => Calls::AtOnce,
+        };
+        Ok(Tuning::default()
+            .polling(polling)
+            .poll_bounds(poll_bounds)
+            .signal(signal)
+            .kicks(kicks)
+            .calls(calls))
+    }
+
+    pub fn sandbox(&self) -> Level {
+        match self.sandbox {
+            None | Some(Sandbox::On) => Level::On,
+            Some(Sandbox::Off) => Level::Off,
+            Some(Sandbox::Require) => Level::Require,
+        }
+    }
+
+    /// The CPUs of `--cpus`, in its order.
+    pub fn cpu_list(&self) -> Result<Vec<usize>, BadCpus> {
+        self.cpus.as_deref().map_or(Ok(Vec::new()), cpus::there)
+    }
+}
+
+/// A bound on what is to have none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--poll always never sleeps, so {option} cannot bound it; leave one of them out, or say --poll adaptive"
+)]
+pub struct Unbounded {
+    option: &'static str,
+}
