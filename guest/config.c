@@ -15,6 +15,22 @@
 	value_;										\
 })
 
+#ifdef VIRTIO_BLK_F_ZONED
+/* Has the disk zones that must be written in order? One whose zones are a hint serves as a disk without them, too. */
+static bool has_zones(struct virtio_device *vdev)
+{
+	u8 model = VIRTIO_BLK_Z_NONE;
+
+	virtio_cread_feature(vdev, VIRTIO_BLK_F_ZONED, struct virtio_blk_config, zoned.model, &model);
+	return model != VIRTIO_BLK_Z_NONE && model != VIRTIO_BLK_Z_HA;
+}
+#else
+static bool has_zones(struct virtio_device *vdev)
+{
+	return false;
+}
+#endif
+
 /**
  * pollux_check_config() - refuses what no disk can be made of
  * @vdev: the device
@@ -40,6 +56,10 @@ int pollux_check_config(struct virtio_device *vdev)
 			dev_err(&vdev->dev, "blocks of %u bytes are not supported\n", size);
 			return -EINVAL;
 		}
+	}
+	if (has_zones(vdev)) {
+		dev_err(&vdev->dev, "zoned disks are not supported\n");
+		return -EOPNOTSUPP;
 	}
 	return 0;
 }

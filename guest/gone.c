@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A device that goes: for good, with a driver that lets go of it, or for a sleep or a reset.
+ * A device that goes: for good, with a driver that lets go of it, with the machine, or for a sleep or a reset.
  */
 #include <linux/sched/mm.h>
 
@@ -59,6 +59,20 @@ void pollux_shut_down(struct pollux_disk *disk)
 	cancel_delayed_work_sync(&disk->broken_work);
 	/* The last, as that may start work of the queues. */
 	pollux_queues_stop(disk);
+}
+
+/**
+ * pollux_power_off() - has the device leave memory alone: the machine is about to go off, or to start again
+ * @vdev: the device. Without this, the virtio core would break its rings, as if the device had gone. Requests of tasks
+ *	that still run fail from now on.
+ */
+void pollux_power_off(struct virtio_device *vdev)
+{
+	struct pollux_disk *disk = vdev->priv;
+
+	/* It may not have come back from its sleep. */
+	if (disk->has_vqs)
+		fail_all(disk);
 }
 
 /**

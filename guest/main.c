@@ -300,6 +300,9 @@ static unsigned int features[] = {
 	VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_GEOMETRY, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_BLK_SIZE,
 	VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_DISCARD,
 	VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_F_SECURE_ERASE,
+#ifdef VIRTIO_BLK_F_ZONED
+	VIRTIO_BLK_F_ZONED,
+#endif
 };
 
 static struct virtio_driver driver = {
@@ -320,6 +323,9 @@ static struct virtio_driver driver = {
 #ifdef POLLUX_HAS_RESET
 	.reset_prepare = pollux_freeze,
 	.reset_done = pollux_restore,
+#endif
+#ifdef POLLUX_HAS_SHUTDOWN
+	.shutdown = pollux_power_off,
 #endif
 };
 

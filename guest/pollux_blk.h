@@ -243,6 +243,7 @@ void pollux_update_capacity(struct pollux_disk *disk);
 void pollux_broken(struct work_struct *work);
 void pollux_watch_device(struct pollux_disk *disk);
 void pollux_shut_down(struct pollux_disk *disk);
+void pollux_power_off(struct virtio_device *vdev);
 int pollux_freeze(struct virtio_device *vdev);
 int pollux_restore(struct virtio_device *vdev);
 void pollux_wake(struct pollux_disk *disk);

@@ -235,7 +235,9 @@ impl Contender {
                 command.env("QEMU_MODULE_DIR", peers::directory().join(modules));
                 command
             }
-            Program::Spdk(program) => spdk::command(program, disk, &path, socket, cpu)?,
+            Program::Spdk(program) => {
+                spdk::command(program, &spdk::disk(disk, &path), socket, cpu)?
+            }
             Program::Command(words) => {
                 let values = [
                     (SOCKET, socket.display().to_string()),

@@ -1,102 +1,21 @@
-//! How SPDK's vhost target is started: it reads its disk from a file, polls always, and does without huge pages.
+//! Which disk SPDK's vhost target makes of a cell's.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use serde_json::{Value, json};
+pub use pollux_tests::spdk::{command, program};
 
 use crate::cell::Disk;
 
-/// The environment variable that names the program. It is not fetched: building it takes longer than measuring it.
-pub const PROGRAM: &str = "POLLUX_SPDK_VHOST";
-
-/// The program, if there is one.
-pub fn program() -> Option<PathBuf> {
-    std::env::var_os(PROGRAM).map(PathBuf::from)
-}
-
-/// The command that serves `disk`, or its `file`, on `socket` from processor `cpu`, with its files beside the socket.
-///
-/// # Errors
-/// When what it is to read cannot be written.
-pub fn command(
-    program: &Path,
-    disk: Disk,
-    file: &Path,
-    socket: &Path,
-    cpu: usize,
-) -> io::Result<Command> {
-    let folder = socket.parent().expect("a socket lies in a folder");
-    let configuration = socket.with_extension("spdk.json");
-    let name = socket
-        .file_name()
-        .expect("a socket has a name")
-        .to_string_lossy();
-    let text = configuration_of(disk, file, &name);
-    std::fs::write(&configuration, text.to_string())?;
-    let mut command = Command::new(program);
-    command
-        .args(["-m", &format!("{:#x}", 1u64 << cpu)])
-        .args(["--no-huge", "-s", "1024", "--no-pci", "-S"])
-        .arg(folder)
-        .arg("-r")
-        .arg(socket.with_extension("spdk.sock"))
-        .arg("-c")
-        .arg(configuration);
-    Ok(command)
-}
-
-fn configuration_of(disk: Disk, file: &Path, socket: &str) -> Value {
-    const BLOCK: u64 = 512;
-    let blocks = disk.size() / BLOCK;
-    let (method, params) = match disk {
-        Disk::Null => (
-            "bdev_null_create",
-            json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
-        ),
-        Disk::Memory | Disk::Delayed(_) => (
-            "bdev_malloc_create",
-            json!({"name": "disk", "num_blocks": blocks, "block_size": BLOCK}),
-        ),
+/// What stands for `disk`, or its `file`.
+pub fn disk(disk: Disk, file: &Path) -> pollux_tests::spdk::Disk {
+    use pollux_tests::spdk::Disk as Spdk;
+    match disk {
+        Disk::Null => Spdk::of_size("bdev_null_create", disk.size()),
+        Disk::Memory | Disk::Delayed(_) => Spdk::of_size("bdev_malloc_create", disk.size()),
         // It has no images: `Contender::check`.
-        Disk::Tmpfs | Disk::Cached | Disk::Image | Disk::Fresh | Disk::Rbd => (
-            "bdev_aio_create",
-            json!({"name": "disk", "filename": file, "block_size": BLOCK}),
-        ),
-        Disk::Direct => (
-            "bdev_uring_create",
-            json!({"name": "disk", "filename": file, "block_size": BLOCK}),
-        ),
-    };
-    let controller = json!({"ctrlr": socket, "dev_name": "disk"});
-    json!({"subsystems": [
-        {"subsystem": "bdev", "config": [{"method": method, "params": params}]},
-        {"subsystem": "vhost_blk", "config": [
-            {"method": "vhost_create_blk_controller", "params": controller},
-        ]},
-    ]})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_is_told_of_its_disk_by_a_file_beside_the_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("disk.sock");
-        let command = command("vhost".as_ref(), Disk::Tmpfs, "t.img".as_ref(), &socket, 1).unwrap();
-        let words: Vec<_> = command
-            .get_args()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        assert_eq!(words[..2], ["-m", "0x2"]);
-        let text = std::fs::read_to_string(folder.path().join("disk.spdk.json")).unwrap();
-        let told: Value = serde_json::from_str(&text).unwrap();
-        let of = |at: usize| &told["subsystems"][at]["config"][0];
-        assert_eq!(of(0)["method"], "bdev_aio_create");
-        assert_eq!(of(0)["params"]["filename"], "t.img");
-        assert_eq!(of(1)["params"]["ctrlr"], "disk.sock");
+        Disk::Tmpfs | Disk::Cached | Disk::Image | Disk::Fresh | Disk::Rbd => {
+            Spdk::of_file("bdev_aio_create", file)
+        }
+        Disk::Direct => Spdk::of_file("bdev_uring_create", file),
     }
 }

@@ -23,6 +23,7 @@ pub mod process;
 pub mod random;
 pub mod records;
 pub mod server;
+pub mod spdk;
 pub mod stepping;
 pub mod storage;
 pub mod subject;

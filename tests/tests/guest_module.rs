@@ -49,6 +49,11 @@ fn a_device_is_taken_away_and_given_back_under_load() {
 }
 
 #[test]
+fn the_machine_goes_off_under_load() {
+    bench().the_machine_goes_off_under_load();
+}
+
+#[test]
 fn server_and_driver_do_not_wait_for_each_other() {
     bench().server_and_driver_do_not_wait_for_each_other();
 }
@@ -76,6 +81,16 @@ fn removal_ends_if_the_device_breaks_meanwhile() {
 #[test]
 fn secure_erase_erases() {
     bench().secure_erase_erases();
+}
+
+#[test]
+fn processors_may_be_fewer_than_queues() {
+    bench().processors_may_be_fewer_than_queues();
+}
+
+#[test]
+fn a_zoned_disk_is_refused() {
+    bench().a_zoned_disk_is_refused();
 }
 
 #[test]

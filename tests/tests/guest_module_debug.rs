@@ -34,6 +34,12 @@ fn a_device_is_taken_away_and_given_back_under_load() {
 
 #[test]
 #[ignore = "it needs a kernel of its own: make test-full"]
+fn the_machine_goes_off_under_load() {
+    bench().the_machine_goes_off_under_load();
+}
+
+#[test]
+#[ignore = "it needs a kernel of its own: make test-full"]
 fn server_and_driver_do_not_wait_for_each_other() {
     bench().server_and_driver_do_not_wait_for_each_other();
 }

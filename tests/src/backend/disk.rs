@@ -6,8 +6,8 @@ use super::plan::feature;
 /// Bytes of a sector, whatever the block size.
 pub(super) const SECTOR: u64 = 512;
 
-/// Bytes of the configuration space (5.2.4), up to the fields of features that nobody here has.
-const CONFIG: usize = 72;
+/// Bytes of the configuration space (5.2.4).
+const CONFIG: usize = 96;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod feature {
     pub const DISCARD: u64 = 1 << 13;
     pub const WRITE_ZEROES: u64 = 1 << 14;
     pub const SECURE_ERASE: u64 = 1 << 16;
+    pub const ZONED: u64 = 1 << 17;
     pub const INDIRECT_DESC: u64 = 1 << 28;
     pub const EVENT_IDX: u64 = 1 << 29;
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -32,6 +33,7 @@ pub mod feature {
         | DISCARD
         | WRITE_ZEROES
         | SECURE_ERASE
+        | ZONED
         | INDIRECT_DESC
         | EVENT_IDX
         | PROTOCOL_FEATURES

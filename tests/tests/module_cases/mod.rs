@@ -6,12 +6,14 @@
 use std::path::{Path, PathBuf};
 
 use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
-use pollux_tests::guest::{Running, UserModeLinux};
+use pollux_tests::guest::{Driver, Outcome, Running, UserModeLinux};
 use pollux_tests::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const COMMON: &str = include_str!("../../guest/cases/module.sh");
+/// What the driver says of a device that fails.
+const FAILED: &str = "the device has broken or gone";
 const SWITCH: &str = include_str!("../../../guest/pollux-blk-switch");
 
 /// A kernel, which may be missing, and how long its loads are.
@@ -62,20 +64,31 @@ impl Bench {
         variables: &str,
         driver: &str,
     ) -> Option<Running> {
+        let driver = format!("driver={driver}");
+        self.boot_with(sockets, case, variables, &[&driver])
+    }
+
+    /// The same with the kernel's `arguments`, one of which names the driver.
+    fn boot_with(
+        &self,
+        sockets: &[&Path],
+        case: &str,
+        variables: &str,
+        arguments: &[&str],
+    ) -> Option<Running> {
         let less = self.less;
         let switch = format!("cat >/run/pollux-blk-switch <<'THE_END'\n{SWITCH}\nTHE_END\n");
         let script = format!("less={less}\n{variables}\n{switch}{COMMON}\n{case}");
-        let driver = format!("driver={driver}");
         let guest = self
             .kernel
             .as_ref()?
-            .start_with(sockets, &script, &[&driver]);
+            .start_with(sockets, &script, arguments);
         Some(guest.expect("the guest starts"))
     }
 
     fn passes(&self, disks: &Disks, case: &str, variables: &str, driver: &str) {
         if let Some(guest) = self.start(disks, case, variables, driver) {
-            ends_well(guest, disks);
+            does_not_fail(&ends_well(guest, &disks.servers));
         }
     }
 
@@ -106,6 +119,27 @@ impl Bench {
         self.passes_on_one_queue(case, "");
     }
 
+    pub fn the_machine_goes_off_under_load(&self) {
+        let case = include_str!("../../guest/cases/module_off.sh");
+        self.passes_on_one_queue(case, "");
+    }
+
+    /// `server` is not ours.
+    pub fn data_survives_in_front_of(&self, server: &Server, driver: Driver) {
+        let case = include_str!("../../guest/cases/module_servers.sh");
+        let (module, queues) = match driver {
+            Driver::PolluxBlk => ("pollux_blk", "num_request_queues"),
+            Driver::VirtioBlk => ("virtio_blk", "poll_queues"),
+        };
+        let queues = format!("{module}.{queues}=1");
+        let arguments = [format!("driver={module}"), queues];
+        let arguments = arguments.each_ref().map(String::as_str);
+        let variables = format!("MODULE={module}");
+        if let Some(guest) = self.boot_with(&[server.socket()], case, &variables, &arguments) {
+            does_not_fail(&ends_well(guest, std::slice::from_ref(server)));
+        }
+    }
+
     /// Only where a load generator inside the kernel was built for it.
     pub fn polls_do_not_have_interrupts_turned_off(&self) {
         let case = include_str!("../../guest/cases/module_line.sh");
@@ -125,6 +159,36 @@ impl Bench {
         };
         let outcome = guest.finish().expect("the guest powers off");
         assert_eq!(outcome.status, 0, "{}", outcome.console);
+        device.end();
+    }
+
+    pub fn processors_may_be_fewer_than_queues(&self) {
+        let disks = Disks::serve(&["pollux-guest"], "4");
+        let case = include_str!("../../guest/cases/module_cpus.sh");
+        for cpus in [1, 2] {
+            let variables = format!("CPUS={cpus}");
+            let arguments = ["driver=pollux_blk".to_owned(), format!("ncpus={cpus}")];
+            let arguments = arguments.each_ref().map(String::as_str);
+            let socket = disks.sockets[0].as_path();
+            if let Some(guest) = self.boot_with(&[socket], case, &variables, &arguments) {
+                does_not_fail(&ends_well(guest, &disks.servers));
+            }
+        }
+    }
+
+    pub fn a_zoned_disk_is_refused(&self) {
+        const MODEL: usize = 92; // of its zones, in the configuration space
+        const HOST_MANAGED: u8 = 1;
+        let plan = Plan {
+            config: vec![(MODEL, vec![HOST_MANAGED])],
+            ..Plan::default()
+        };
+        let device = Backend::start(plan).expect("it listens");
+        let case = include_str!("../../guest/cases/module_zones.sh");
+        let Some(guest) = self.boot(&[device.socket()], case, "", "pollux_blk") else {
+            return;
+        };
+        ends_well(guest, &[]);
         device.end();
     }
 
@@ -182,7 +246,7 @@ impl Bench {
         };
         guest.wait_for("reading").expect("it reads");
         disks.servers.clear(); // by SIGKILL
-        ends_well(guest, &disks);
+        ends_well(guest, &disks.servers);
     }
 
     pub fn removal_ends_if_the_device_breaks_meanwhile(&self) {
@@ -198,13 +262,21 @@ impl Bench {
         guest.tell("the server is stopped").expect("it listens");
         guest.wait_for("removal waits").expect("removal waits");
         disks.servers.clear(); // by SIGKILL
-        ends_well(guest, &disks);
+        let Outcome { console, .. } = ends_well(guest, &disks.servers);
+        assert!(console.contains(FAILED), "{console}");
     }
 }
 
 /// Waits until `guest` has powered off; its script must have ended with status 0.
-fn ends_well(guest: Running, disks: &Disks) {
+fn ends_well(guest: Running, servers: &[Server]) -> Outcome {
     let outcome = guest.finish().expect("the guest powers off");
-    let logs: Vec<String> = disks.servers.iter().map(Server::log).collect();
+    let logs: Vec<String> = servers.iter().map(Server::log).collect();
     assert_eq!(outcome.status, 0, "{}\n{logs:?}", outcome.console);
+    outcome
+}
+
+/// The driver took no device for one that fails, the power-off included.
+fn does_not_fail(outcome: &Outcome) {
+    let console = &outcome.console;
+    assert!(!console.contains(FAILED), "{console}");
 }
