@@ -84,6 +84,11 @@ fn secure_erase_erases() {
 }
 
 #[test]
+fn changes_come_under_load_and_while_the_device_goes() {
+    bench().changes_come_under_load_and_while_the_device_goes();
+}
+
+#[test]
 fn processors_may_be_fewer_than_queues() {
     bench().processors_may_be_fewer_than_queues();
 }

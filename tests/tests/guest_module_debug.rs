@@ -82,6 +82,12 @@ fn faults_under_load_leave_nothing_behind() {
 
 #[test]
 #[ignore = "it needs a kernel of its own: make test-full"]
+fn changes_come_under_load_and_while_the_device_goes() {
+    bench().changes_come_under_load_and_while_the_device_goes();
+}
+
+#[test]
+#[ignore = "it needs a kernel of its own: make test-full"]
 fn requests_of_a_broken_ring_fail() {
     bench().requests_of_a_broken_ring_fail();
 }

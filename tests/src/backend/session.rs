@@ -357,7 +357,11 @@ impl<'a> Session<'a> {
         let short = short.map_err(|_| io::Error::other(format!("{value} for queue {index}")));
         match message.code {
             code::SET_VRING_NUM => queue.size = short?,
-            code::SET_VRING_BASE => queue.next_available = short?,
+            code::SET_VRING_BASE => {
+                // A frontend may have let go of the ring without a word: User-Mode Linux does.
+                queue.stop();
+                queue.next_available = short?;
+            }
             code::SET_VRING_ENABLE => queue.enabled = value != 0,
             code::SET_VRING_ADDR => {
                 queue.descriptors = message.u64_at(8)?;

@@ -162,6 +162,31 @@ impl Bench {
         device.end();
     }
 
+    pub fn changes_come_under_load_and_while_the_device_goes(&self) {
+        const SIZES: [u64; 2] = [2048, 4096]; // in sectors
+        let plan = Plan {
+            queues: 2,
+            ..Plan::default()
+        };
+        let device = Backend::start(plan).expect("it listens");
+        let rounds = if self.less > 1 { 2 } else { 5 };
+        let case = include_str!("../../guest/cases/module_changes.sh");
+        let variables = format!("rounds={rounds}");
+        let Some(mut guest) = self.boot(&[device.socket()], case, &variables, "pollux_blk") else {
+            return;
+        };
+        for round in 1..=rounds {
+            guest
+                .wait_for(&format!("round {round}"))
+                .expect("it has load");
+            for sectors in SIZES.repeat(25) {
+                device.resize(sectors);
+            }
+        }
+        does_not_fail(&ends_well(guest, &[]));
+        device.end();
+    }
+
     pub fn processors_may_be_fewer_than_queues(&self) {
         let disks = Disks::serve(&["pollux-guest"], "4");
         let case = include_str!("../../guest/cases/module_cpus.sh");
