@@ -19,6 +19,9 @@ pub struct Guest;
 #[derive(Clone, Copy)]
 pub struct Trial {
     server: Server,
+    /// What ours is given.
+    options: &'static [&'static str],
+    disk: Disk,
     queues: u16,
     driver: Driver,
     stack: Stack,
@@ -27,7 +30,7 @@ pub struct Trial {
     jobs: u16,
     depth: u16,
     block: usize,
-    /// Two virtual processors on two real ones, of which the server shares one, and is woken by each kick.
+    /// Two virtual processors on two real ones, of which the server shares one.
     spread: bool,
 }
 
@@ -42,7 +45,10 @@ impl fmt::Display for Trial {
             Way::Interrupts => "interrupts",
             Way::Polled => "polled",
             Way::Mixed => "mixed",
-        })
+        })?;
+        self.options
+            .iter()
+            .try_for_each(|option| write!(f, " {option}"))
     }
 }
 
@@ -57,6 +63,8 @@ const OURS: Driver = Driver::Ours(Kick::AfterLock);
 /// Four threads of one request each, on one queue of a disk in memory.
 const FOUR: Trial = Trial {
     server: Server::Ours,
+    options: &[],
+    disk: Disk::Memory,
     queues: 1,
     driver: OURS,
     stack: Stack::Bare,
@@ -83,7 +91,9 @@ shares, against `virtio_blk` with one of two queues set aside for polling; *mixe
 interrupted, on the same queues. *plain*: one thread by interrupts, `pollux_blk` against `virtio_blk`, in front of
 several servers. *m4*: four polling readers on one queue, the kick after the lock against the kick under it; here the
 guest has two virtual processors on two real ones, and the server, which shares one of them, never polls. *dm*:
-device-mapper over three disks, polled against interrupt-driven. An interrupt is a signal there, some 20 µs, and its
+device-mapper over three disks, polled against interrupt-driven. *m2*, *m5*: mechanisms of the server, on and off, as
+the set `mechanisms` has them, one thread and one queue: writes of 16 in flight to a disk in memory that answers after
+10 µs, and reads of 64 in flight. An interrupt is a signal there, some 20 µs, and its
 clock steps by 256 ns. *interrupts* are for each request.
 ";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, INTERRUPTS, WAITED, HOLD];
@@ -99,6 +109,7 @@ clock steps by 256 ns. *interrupts* are for each request.
             [Kick::AfterLockTimed, Kick::UnderLockTimed].map(|kick| Trial {
                 driver: Driver::Ours(kick),
                 way: Way::Polled,
+                options: &["--poll", "never"],
                 spread: true,
                 ..FOUR
             }),
@@ -116,6 +127,7 @@ clock steps by 256 ns. *interrupts* are for each request.
                 ));
             }
         }
+        cases.extend(mechanisms());
         cases
     }
 
@@ -129,14 +141,10 @@ clock steps by 256 ns. *interrupts* are for each request.
             exports: Exports {
                 queues: trial.queues,
                 count: if trial.stack == Stack::Bare { 1 } else { 3 },
-                ..Exports::one(Disk::Memory)
+                ..Exports::one(trial.disk)
             },
-            options: if trial.spread {
-                &["--poll", "never"]
-            } else {
-                &[]
-            },
-            ..Setup::ours(Disk::Memory)
+            options: trial.options,
+            ..Setup::ours(trial.disk)
         }
     }
 
@@ -261,6 +269,40 @@ fn beside_stock() -> Vec<Case<Trial>> {
                 ..FOUR
             };
             cases.push(beside(format!("guest/plain/{server}/{depth}"), trial, 0));
+        }
+    }
+    cases
+}
+
+/// Those of the server.
+fn mechanisms() -> Vec<Case<Trial>> {
+    const SIGNAL: [&[&str]; 2] = [
+        &["--signal", "completions-first"],
+        &["--signal", "after-submissions"],
+    ];
+    const KICKS: [&[&str]; 2] = [&["--kicks", "off-while-awake"], &["--kicks", "per-turn"]];
+    let m2 = Trial {
+        disk: Disk::Delayed(10),
+        work: Work::RandWrite,
+        jobs: 1,
+        depth: 16,
+        ..FOUR
+    };
+    let m5 = Trial {
+        work: Work::Read,
+        jobs: 1,
+        depth: 64,
+        ..FOUR
+    };
+    let mut cases = vec![];
+    for (way, how) in [(Way::Polled, "polled"), (Way::Interrupts, "interrupts")] {
+        for (name, trial, switch) in [("m2", m2, SIGNAL), ("m5", m5, KICKS)] {
+            let trials = switch.map(|options| Trial {
+                options,
+                way,
+                ..trial
+            });
+            cases.push(two(format!("guest/{name}/{how}"), "on:off", trials));
         }
     }
     cases
