@@ -34,7 +34,7 @@ fn by_storage_daemon(daemon: Option<PathBuf>, driver: Driver) {
     }
 }
 
-/// SPDK is built by whoever wants it: [`spdk::PROGRAM`] names it.
+/// Nothing here builds SPDK: the variable [`spdk::PROGRAM`] names its program.
 fn by_spdk(driver: Driver) {
     let Some(program) = spdk::program() else {
         let name = spdk::PROGRAM;
