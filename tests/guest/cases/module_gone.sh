@@ -5,7 +5,7 @@ for kind in "io_uring --hipri" libaio; do
     fio --name=load --filename=/dev/vda --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \
         --time_based --runtime=60 --output=/dev/null 2>/dev/null &
 done
-while :; do dd if=/dev/zero of=/dev/vda bs=1M count=16 seek=128 conv=notrunc 2>/dev/null || break; done &
+while :; do dd if=/dev/zero of=/dev/vda bs=1M count=16 seek=128 conv=notrunc,nocreat 2>/dev/null || break; done &
 asked=$(told requests)
 while [ "$(told requests)" -lt $((asked + 2000 / less)) ]; do :; done
 say "under load"
