@@ -2,8 +2,8 @@
 # removal ends. In flight are requests of both kinds, and pages of the cache that wait to be written.
 device=$(virtio_name vda)
 for kind in "io_uring --hipri" libaio; do
-    fio --name=load --filename=/dev/vda --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \
-        --time_based --runtime=60 --output=/dev/null 2>/dev/null &
+    fio --name=load --filename=/dev/vda --allow_file_create=0 --direct=1 --rw=randrw --bs=4k --size=64m \
+        --ioengine=$kind --iodepth=16 --time_based --runtime=1h --eta=never --output=/dev/null 2>/dev/null &
 done
 while :; do dd if=/dev/zero of=/dev/vda bs=1M count=16 seek=128 conv=notrunc,nocreat 2>/dev/null || break; done &
 asked=$(told requests)

@@ -4,7 +4,7 @@ device=$(virtio_name vda)
 equal "queues" "$(queues vda)" 2
 for kind in "io_uring --hipri" libaio; do
     fio --name=load --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=512k --ioengine=$kind --iodepth=8 --numjobs=2 \
-        --time_based --runtime=100 --output=/dev/null 2>/dev/null &
+        --time_based --runtime=1h --eta=never --output=/dev/null 2>/dev/null &
 done
 asked=$(told requests)
 while [ "$(told requests)" -lt $((asked + 2000 / less)) ]; do :; done

@@ -3,8 +3,8 @@ device=$(virtio_name vda)
 disk=vda
 for round in $(seq $((less > 1 ? 2 : 5))); do
     for kind in "io_uring --hipri" libaio; do
-        fio --name=load --filename=/dev/$disk --direct=1 --rw=randrw --bs=4k --size=64m --ioengine=$kind --iodepth=16 \
-            --time_based --runtime=30 --output=/dev/null 2>/dev/null &
+        fio --name=load --filename=/dev/$disk --allow_file_create=0 --direct=1 --rw=randrw --bs=4k --size=64m \
+            --ioengine=$kind --iodepth=16 --time_based --runtime=1h --eta=never --output=/dev/null 2>/dev/null &
     done
     asked=$(told requests $disk)
     while [ "$(told requests $disk)" -lt $((asked + 2000 / less)) ]; do :; done
