@@ -17,12 +17,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod preemptions;
+mod processor;
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub use preemptions::preemptions;
+pub use processor::{preemptions, processor};
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

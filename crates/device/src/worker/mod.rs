@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use pollux_disk::wait::{Sleeper, WaitPoint, give_way};
+use pollux_disk::wait::{Sleeper, WaitPoint};
 use pollux_stats::WorkerStats;
 
 use crate::poll::{Policy, Polling, Progress, Wait};
@@ -221,7 +221,7 @@ impl Worker {
         self.shares
             .iter_mut()
             .for_each(SessionQueues::release_calls);
-        let preemptions = give_way();
+        let preemptions = self.sleeper.give_way();
         self.policy.gave_way(self.started.elapsed(), preemptions);
     }
 

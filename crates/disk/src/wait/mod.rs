@@ -11,9 +11,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pollux_threads::preemptions;
+use pollux_threads::{preemptions, processor};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -21,7 +22,7 @@ use rustix::io::Errno;
 pub use flag::Flag;
 pub use window::{Crowd, Window};
 
-/// Lets others run that wait for this processor; how often was this thread preempted before and after that?
+/// Lets others run that want this processor; how often was this thread preempted before and after that?
 #[must_use]
 pub fn give_way() -> [u64; 2] {
     let before = preemptions();
@@ -54,6 +55,10 @@ struct Point {
     flag: Flag,
     event: OwnedFd,
     epoll: OwnedFd,
+    /// Where the owner runs, as far as is known.
+    processor: AtomicUsize,
+    /// Has a thread that works for the owner run there, while the owner was awake?
+    has_helped: AtomicBool,
 }
 
 /// A handle on a sleeper: wakes it, and lets descriptors wake it.
@@ -68,6 +73,8 @@ impl WaitPoint {
         if self.0.flag.take() {
             // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        } else if self.0.processor.load(Ordering::Relaxed) == processor() {
+            self.0.has_helped.store(true, Ordering::Relaxed);
         }
     }
 
@@ -110,6 +117,26 @@ impl AsFd for WaitPoint {
 #[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
+    preemptions: Preemptions,
+}
+
+/// How often the owner was preempted.
+#[derive(Debug, Default)]
+struct Preemptions {
+    counted: u64,
+    /// So many of them while others helped.
+    by_helpers: u64,
+}
+
+impl Preemptions {
+    /// There were so many by now, and somebody `has_helped` since the last time. How many were by others?
+    fn by_others(&mut self, all: u64, has_helped: bool) -> u64 {
+        if has_helped {
+            self.by_helpers += all - self.counted;
+        }
+        self.counted = all;
+        all - self.by_helpers
+    }
 }
 
 impl Sleeper {
@@ -131,8 +158,13 @@ impl Sleeper {
             flag: Flag::default(),
             event,
             epoll,
+            processor: AtomicUsize::new(usize::MAX),
+            has_helped: AtomicBool::new(false),
         }));
-        Ok(Self { point })
+        Ok(Self {
+            point,
+            preemptions: Preemptions::default(),
+        })
     }
 
     /// A handle for others.
@@ -150,6 +182,18 @@ impl Sleeper {
     /// Takes [`Sleeper::arm`] back.
     pub fn disarm(&self) {
         self.point.0.flag.disarm();
+    }
+
+    /// As [`give_way`], but a thread that runs here for the owner, and then [wakes](WaitPoint::wake) it, is no other: a
+    /// disk's own thread takes the processor for each request, and polls go on all the same.
+    pub fn give_way(&mut self) -> [u64; 2] {
+        let point = &self.point.0;
+        let has_helped = || point.has_helped.swap(false, Ordering::Relaxed);
+        let before = has_helped();
+        let preemptions = give_way();
+        point.processor.store(processor(), Ordering::Relaxed);
+        let helped = [before, has_helped()];
+        [0, 1].map(|at| self.preemptions.by_others(preemptions[at], helped[at]))
     }
 
     /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to
@@ -219,6 +263,8 @@ impl Sleeper {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
     use super::*;
 
     fn sleep(sleeper: &mut Sleeper) -> Vec<u64> {
@@ -281,6 +327,40 @@ mod tests {
                 .unwrap();
             assert_eq!(names, [7], "{timeout:?}");
         }
+    }
+
+    #[test]
+    fn preemptions_by_helpers_are_left_out() {
+        let mut preemptions = Preemptions::default();
+        let told = [(3, false), (5, true), (5, false), (6, false), (7, true)];
+        let others = told.map(|(all, has_helped)| preemptions.by_others(all, has_helped));
+        assert_eq!(others, [3, 3, 3, 4, 4]);
+    }
+
+    #[test]
+    fn who_runs_on_the_processor_of_one_who_is_awake_helps() {
+        let helps = |here: bool, sleeps: bool| {
+            let mut sleeper = Sleeper::new().unwrap();
+            sleeper.give_way();
+            let point = sleeper.point().clone();
+            let there = if here { processor() } else { usize::MAX - 1 };
+            point.0.processor.store(there, Ordering::Relaxed);
+            if sleeps {
+                sleeper.arm();
+            }
+            point.wake();
+            point.0.has_helped.load(Ordering::Relaxed)
+        };
+        std::thread::spawn(move || {
+            let mut here = CpuSet::new();
+            here.set(processor());
+            sched_setaffinity(None, &here).unwrap();
+            assert!(helps(true, false));
+            assert!(!helps(false, false));
+            assert!(!helps(true, true));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub const EVERY_THREAD: &[Rule] = &[
     // A build with assertions checks whether what it closes is open.
     only(libc::SYS_fcntl, When::Is(1, F_GETFD)),
     any(libc::SYS_futex),
+    any(libc::SYS_getcpu),
     any(libc::SYS_getpid),
     any(libc::SYS_getrandom),
     only(libc::SYS_getrusage, When::Is(0, ITS_OWN_USAGE)),

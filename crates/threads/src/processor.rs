@@ -1,4 +1,12 @@
+use nix::sched::sched_getcpu;
 use nix::sys::resource::{UsageWho, getrusage};
+
+/// The processor that this thread runs on.
+#[must_use]
+#[inline]
+pub fn processor() -> usize {
+    sched_getcpu().expect("every Linux tells")
+}
 
 /// How often the kernel has taken the processor from this thread while it wanted to go on. A system call.
 #[must_use]
