@@ -6,7 +6,8 @@ use pollux::disk::Spec;
 use pollux::disk::file::Engine;
 use pollux_sandbox::Plan;
 
-use crate::export::{Endpoint, absolute};
+use crate::paths::folder;
+use crate::socket::Endpoint;
 
 /// Adds what serving a disk as `spec` says at `endpoint` needs to `plan`.
 pub fn add(plan: &mut Plan, spec: &Spec, endpoint: &Endpoint) {
@@ -58,13 +59,6 @@ fn add_part(plan: &mut Plan, part: &Spec) {
         // Whatever is new here has to say what it needs, or is stopped by the first test of it.
         _ => {}
     }
-}
-
-/// Where the file at `path` lies. Asks for the working directory, which serving does not.
-pub fn folder(path: &Path) -> PathBuf {
-    let path = absolute(path);
-    path.parent()
-        .map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
 #[cfg(test)]

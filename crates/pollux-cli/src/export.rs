@@ -1,6 +1,6 @@
 //! One disk and how it is offered: on the command line and in the configuration file alike.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -12,8 +12,7 @@ use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
-use crate::passed::Passed;
-use crate::rights::Rights;
+use crate::socket::{Endpoint, Passed, Rights};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -124,39 +123,6 @@ pub enum Scope {
     OwnInFlight,
     /// All of them.
     EveryQueue,
-}
-
-/// Where frontends come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// A socket of our own.
-    Path {
-        /// Where it is made.
-        path: PathBuf,
-        /// Who may connect.
-        rights: Rights,
-    },
-    /// A socket we inherited.
-    Fd(i32),
-    /// One that the service manager passed.
-    Passed {
-        /// What it calls it.
-        name: String,
-        /// Its number.
-        fd: i32,
-    },
-}
-
-impl Endpoint {
-    /// What the log calls it.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match self {
-            Self::Path { path, .. } => path.display().to_string(),
-            Self::Fd(fd) => format!("fd {fd}"),
-            Self::Passed { name, .. } => name.clone(),
-        }
-    }
 }
 
 const DEFAULT_QUEUES: u16 = 16;
@@ -307,9 +273,4 @@ impl Offer {
         device.observation().set_latencies(self.latencies);
         Ok(Arc::new(device))
     }
-}
-
-/// The absolute form of `path`, for what is printed for other programs.
-pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::export::{ExportArgs, absolute};
+use crate::export::ExportArgs;
+use crate::paths::absolute;
 use crate::process::ProcessArgs;
 
 /// A configuration file.
@@ -132,8 +133,8 @@ fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
 mod tests {
     use super::*;
     use crate::log::chain;
-    use crate::passed::Passed;
     use crate::process::Poll;
+    use crate::socket::Passed;
 
     #[test]
     fn the_example_in_dist_is_valid() {

@@ -5,20 +5,17 @@
 
 mod attach;
 mod bench;
-mod claim;
 mod cli;
 mod confine;
 mod control;
 mod cpus;
 mod export;
 mod file;
-mod inherited;
 mod limits;
 mod log;
-mod passed;
+mod paths;
 mod process;
 mod program;
-mod rights;
 mod serve;
 mod signals;
 mod socket;

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-pub use crate::export::{Endpoint, Offer};
+pub use crate::export::Offer;
 use crate::file;
 use crate::log::chain;
-use crate::passed::Passed;
+pub use crate::socket::Endpoint;
+use crate::socket::Passed;
 
 /// All that a configuration says, checked.
 #[derive(Debug)]

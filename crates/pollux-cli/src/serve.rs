@@ -18,14 +18,14 @@ use crate::attach;
 use crate::cli::ServeArgs;
 use crate::confine;
 use crate::control::{self, Control, Folders, Kept, NewDisk, Starting, State};
-use crate::export::{Endpoint, ExportArgs, absolute};
+use crate::export::ExportArgs;
 use crate::file;
-use crate::inherited::Inherited;
 use crate::limits::Groups;
 use crate::log::{Format, chain};
-use crate::passed::Passed;
+use crate::paths::{absolute, folder};
 use crate::process::ProcessArgs;
 use crate::signals;
+use crate::socket::{Endpoint, Inherited, Passed};
 
 mod disks;
 mod ending;
@@ -86,7 +86,7 @@ impl Wishes {
             );
         }
         if let (Some(folders), Some(state)) = (folders, &state)
-            && folders.hold(&confine::folder(state))
+            && folders.hold(&folder(state))
         {
             return Err(format!(
                 "--state {}: it lies in a folder for disks, and an image there could name it as a part of itself; \

@@ -11,12 +11,9 @@ use super::folders::Folders;
 use super::opener::Starting;
 use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
-use crate::export::Endpoint;
-use crate::inherited::Inherited;
 use crate::limits::Groups;
-use crate::rights::Rights;
 use crate::serve::{Common, Disks, Export};
-use crate::socket::Socket;
+use crate::socket::{Endpoint, Inherited, Rights};
 use crate::stop::Stop;
 
 /// It has a disk of 1 MiB, `root`, and takes others in a folder.
@@ -127,7 +124,9 @@ fn export(folder: &Path) -> Export {
     };
     Export {
         name: "root".to_owned(),
-        socket: Socket::open(&endpoint, &mut Inherited::default()).expect("it is free"),
+        socket: endpoint
+            .open(&mut Inherited::default())
+            .expect("it is free"),
         endpoint,
         device: Arc::new(Device::new(disk.expect("there is memory"), options)),
         limit_group: None,

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
 
 use super::new_disk::NewDisk;
-use crate::export::absolute;
+use crate::paths::absolute;
 
 /// The disks by their names.
 pub type Added = BTreeMap<String, NewDisk>;

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use crate::export::Endpoint;
+use crate::socket::Endpoint;
 
 const LONGEST: usize = 64;
 
@@ -69,7 +69,7 @@ fn derived(endpoint: &Endpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rights::Rights;
+    use crate::socket::Rights;
 
     #[test]
     fn a_name_comes_from_the_sockets_file_name() {

@@ -35,10 +35,7 @@ use super::noted::Noted;
 use super::passing::{Passing, Received};
 use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
-use crate::export::Endpoint;
-use crate::inherited::Inherited;
-use crate::rights::Rights;
-use crate::socket::{Listener, Socket};
+use crate::socket::{self, Listener, Rights};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -160,18 +157,9 @@ fn listen_at(path: &Path) -> Result<Listener, Error> {
         mode: Mode::RUSR | Mode::WUSR,
         ..Rights::default()
     };
-    let endpoint = Endpoint::Path {
-        path: path.to_owned(),
-        rights,
-    };
-    match Socket::open(&endpoint, &mut Inherited::default()) {
-        Ok(Socket::Listening(listener)) => {
-            tracing::info!(path = %path.display(), "control socket");
-            Ok(listener)
-        }
-        Ok(Socket::Connected(_)) => unreachable!("a path is listened on"),
-        Err(error) => Err(error.of("--control")),
-    }
+    let listener = socket::listen_at(path, &rights).map_err(|error| error.of("--control"))?;
+    tracing::info!(path = %path.display(), "control socket");
+    Ok(listener)
 }
 
 fn serve(

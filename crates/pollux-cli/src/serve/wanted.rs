@@ -8,11 +8,9 @@ use pollux::disk::spec::Elsewhere;
 
 use super::Error;
 use crate::control::{self, NewDisk, Served};
-use crate::export::{Endpoint, ExportArgs, Offer};
-use crate::inherited::Inherited;
+use crate::export::{ExportArgs, Offer};
 use crate::limits::Groups;
-use crate::passed::Passed;
-use crate::socket::{Socket, SocketError};
+use crate::socket::{Endpoint, Inherited, Passed, Socket, SocketError};
 use crate::stop::Stop;
 
 /// One disk that is to be served.
@@ -42,7 +40,7 @@ impl Wanted {
         let (limit_group, limits) = (self.offer.limit_group.clone(), self.offer.limits);
         let device = self.offer.open(groups, elsewhere);
         let device = device.map_err(NotServed::Disk)?;
-        let socket = Socket::open(&endpoint, inherited).map_err(NotServed::Socket)?;
+        let socket = endpoint.open(inherited).map_err(NotServed::Socket)?;
         let stop = Stop::new().map_err(|error| NotServed::Disk(error.into()))?;
         // Of the whole group, so not for a disk that could not be opened.
         if !limits.is_empty() {

@@ -15,10 +15,10 @@ use super::{Error, Listed, named};
 use crate::control::client::{delete, put};
 use crate::control::new_disk::NewDisk;
 use crate::control::sockets::{Sockets, find};
-use crate::export::absolute;
 use crate::limits::LimitsOption;
 use crate::log::chain;
-use crate::rights::Rights;
+use crate::paths::absolute;
+use crate::socket::Rights;
 
 /// What is added.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]

@@ -15,11 +15,9 @@ use crate::control::keeper::Keeper;
 use crate::control::kept::Added;
 use crate::control::new_disk::NewDisk;
 use crate::control::problem::{Problem, Refused};
-use crate::export::Endpoint;
-use crate::inherited::Inherited;
 use crate::limits::{DiskLimits, Groups};
-use crate::passed::Passed;
 use crate::serve::{Common, Disks, Export, NotServed, Wanted};
+use crate::socket::{Endpoint, Inherited, Passed};
 
 /// What the thread works with.
 pub struct Working {

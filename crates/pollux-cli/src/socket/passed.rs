@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::export::Endpoint;
+use super::endpoint::Endpoint;
 
 /// What was passed and is not in use yet.
 #[derive(Debug, Default, PartialEq, Eq)]

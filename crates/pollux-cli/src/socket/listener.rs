@@ -1,9 +1,9 @@
-//! The socket on which frontends connect.
+//! A socket that listens, and one that is connected.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags, chmod, chownat, fchmod, open};
 use rustix::io::Errno;
@@ -11,109 +11,9 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::claim::{Claim, OwnPath};
-use crate::export::{Endpoint, absolute};
-use crate::inherited::Inherited;
-use crate::log::chain;
-use crate::rights::Rights;
-
-/// The longest path of a unix socket that every program can connect to: the kernel's 108 bytes, the last of them zero.
-const LONGEST_PATH: usize = 107;
-
-/// Why there is no socket.
-#[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// It is one that was passed.
-    #[error(
-        "{0}: the service manager listens on this socket, and passes it to this process; leave the path \
-         out, or name the socket by --fd-name instead"
-    )]
-    Passed(PathBuf),
-    /// Somebody serves there already.
-    #[error("{0}: another process is serving on this socket; end it, or choose another path")]
-    Live(PathBuf),
-    /// The path is taken by something that we must not remove.
-    #[error(
-        "{0}: there is something at this path that is not a socket; remove it, or choose another path"
-    )]
-    NotASocket(PathBuf),
-    /// Another process is about to make or to remove one.
-    #[error(
-        "{path}: another process is starting or ending on this path, and holds {lock}; try again \
-         once it is done"
-    )]
-    Busy {
-        /// The path.
-        path: PathBuf,
-        /// The file that is locked meanwhile.
-        lock: PathBuf,
-    },
-    /// It cannot be known whether another process is.
-    #[error(
-        "{path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
-         another user's"
-    )]
-    Lock {
-        /// The path.
-        path: PathBuf,
-        /// The file beside it.
-        lock: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Nobody could connect to it.
-    #[error(
-        "{path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \
-         shorter one",
-        .path.as_os_str().len(), LONGEST_PATH
-    )]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-    },
-    /// There is no such directory.
-    #[error("{0}: its directory does not exist; make it first, or choose another path")]
-    NoDirectory(PathBuf),
-    /// The system refused.
-    #[error("{path}: cannot listen there")]
-    Listen {
-        /// The path.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// Its rights cannot be set.
-    #[error(
-        "{path}: cannot give it {to}; only root gives sockets to others, and others only to \
-         groups that they are in"
-    )]
-    Rights {
-        /// The path.
-        path: PathBuf,
-        /// What was asked for.
-        to: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The descriptor is nothing to serve on.
-    #[error("--fd {fd}: {why}")]
-    Fd {
-        /// Its number.
-        fd: i32,
-        /// What it is instead.
-        why: String,
-    },
-}
-
-impl SocketError {
-    /// In the words of the option that named the path.
-    pub fn of(self, option: &str) -> Box<dyn std::error::Error> {
-        match self {
-            Self::Fd { .. } => Box::new(self),
-            error => format!("{option} {}", chain(&error)).into(),
-        }
-    }
-}
+use super::claim::{Claim, OwnPath};
+use super::error::{LONGEST_PATH, SocketError};
+use super::rights::Rights;
 
 /// Where frontends come from.
 pub enum Socket {
@@ -154,18 +54,6 @@ impl AsFd for Listener {
     }
 }
 
-impl Socket {
-    pub fn open(endpoint: &Endpoint, inherited: &mut Inherited) -> Result<Self, SocketError> {
-        match endpoint {
-            Endpoint::Path { path, .. } if inherited.listens_at(&absolute(path)) => {
-                Err(SocketError::Passed(path.clone()))
-            }
-            Endpoint::Path { path, rights } => listen_at(path, rights),
-            Endpoint::Fd(fd) | Endpoint::Passed { fd, .. } => inherited.socket(*fd),
-        }
-    }
-}
-
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -177,7 +65,7 @@ impl AsFd for Socket {
 
 /// Makes a socket at `path`. Nobody can connect before `listen`, and by then the rights are as they shall be:
 /// whatever the umask, they are never wider.
-fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
+pub fn listen_at(path: &Path, rights: &Rights) -> Result<Listener, SocketError> {
     if path.as_os_str().len() > LONGEST_PATH {
         let path = path.to_owned();
         return Err(SocketError::TooLong { path });
@@ -205,10 +93,10 @@ fn listen_at(path: &Path, rights: &Rights) -> Result<Socket, SocketError> {
     grant(path, rights)?;
     listen(&socket, 16).map_err(failed)?;
     own.release();
-    Ok(Socket::Listening(Listener {
+    Ok(Listener {
         _own: Some(own),
         socket: socket.into(),
-    }))
+    })
 }
 
 /// Gives the socket at `path` its owner, group and permissions.
@@ -260,20 +148,13 @@ mod tests {
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.sock");
-        let endpoint = Endpoint::Path {
-            path: path.clone(),
-            rights: Rights::new(Some("0640"), None, None).unwrap(),
-        };
+        let rights = Rights::new(Some("0640"), None, None).unwrap();
         drop(UnixListener::bind(&path).unwrap());
-        let first = Socket::open(&endpoint, &mut Inherited::default()).unwrap();
-        assert_eq!(
-            path.symlink_metadata().unwrap().permissions().mode() & 0o777,
-            0o640
-        );
-        assert!(matches!(
-            Socket::open(&endpoint, &mut Inherited::default()),
-            Err(SocketError::Live(_))
-        ));
+        let first = listen_at(&path, &rights).unwrap();
+        let mode = path.symlink_metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        let second = listen_at(&path, &rights);
+        assert!(matches!(second, Err(SocketError::Live(_))));
         drop(first);
         assert!(!path.exists());
     }
@@ -283,11 +164,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let there = dir.path().as_os_str().len() + 1;
         let open = |len: usize| {
-            let endpoint = Endpoint::Path {
-                path: dir.path().join("x".repeat(len - there)),
-                rights: Rights::default(),
-            };
-            Socket::open(&endpoint, &mut Inherited::default())
+            let path = dir.path().join("x".repeat(len - there));
+            listen_at(&path, &Rights::default())
         };
         assert!(open(107).is_ok());
         let told = open(108).err().unwrap().to_string();
@@ -298,14 +176,8 @@ mod tests {
     #[test]
     fn a_file_in_the_way_is_left_alone() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let endpoint = Endpoint::Path {
-            path: file.path().to_owned(),
-            rights: Rights::default(),
-        };
-        assert!(matches!(
-            Socket::open(&endpoint, &mut Inherited::default()),
-            Err(SocketError::NotASocket(_))
-        ));
+        let told = listen_at(file.path(), &Rights::default());
+        assert!(matches!(told, Err(SocketError::NotASocket(_))));
         assert!(file.path().exists());
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! Two daemons must not replace each other's sockets between `bind` and `listen`, and none may remove a socket that
 //! another one has made since. So every change of the path is made under `flock` on a file beside it, `PATH.lock`. It
-//! is
-//! held for the change only: a daemon whose socket was removed by hand does not keep the next one away. The file
+//! is held for the change only: a daemon whose socket was removed by hand does not keep the next one away. The file
 //! stays open, as in the sandbox no file can be opened any more, and goes with the socket.
 
 use std::ffi::OsString;
@@ -18,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::socket::SocketError;
+use super::error::SocketError;
 
 /// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds,
 /// unless a daemon is stopped meanwhile.

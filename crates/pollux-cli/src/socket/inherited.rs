@@ -13,7 +13,8 @@ use rustix::io::{Errno, fcntl_getfd};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, getpeername, getsockname};
 
-use crate::socket::{Listener, Socket, SocketError};
+use super::error::SocketError;
+use super::listener::{Listener, Socket};
 
 /// What was passed, by number; `None` once it is in use.
 #[derive(Debug, Default)]

@@ -1,0 +1,104 @@
+//! Why there is no socket to serve on.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::log::chain;
+
+/// The longest path of a unix socket that every program can connect to: the kernel's 108 bytes, the last of them zero.
+pub const LONGEST_PATH: usize = 107;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// It is one that was passed.
+    #[error(
+        "{0}: the service manager listens on this socket, and passes it to this process; leave the path \
+         out, or name the socket by --fd-name instead"
+    )]
+    Passed(PathBuf),
+    /// Somebody serves there already.
+    #[error("{0}: another process is serving on this socket; end it, or choose another path")]
+    Live(PathBuf),
+    /// The path is taken by something that we must not remove.
+    #[error(
+        "{0}: there is something at this path that is not a socket; remove it, or choose another path"
+    )]
+    NotASocket(PathBuf),
+    /// Another process is about to make or to remove one.
+    #[error(
+        "{path}: another process is starting or ending on this path, and holds {lock}; try again \
+         once it is done"
+    )]
+    Busy {
+        /// The path.
+        path: PathBuf,
+        /// The file that is locked meanwhile.
+        lock: PathBuf,
+    },
+    /// It cannot be known whether another process is.
+    #[error(
+        "{path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
+         another user's"
+    )]
+    Lock {
+        /// The path.
+        path: PathBuf,
+        /// The file beside it.
+        lock: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody could connect to it.
+    #[error(
+        "{path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \
+         shorter one",
+        .path.as_os_str().len(), LONGEST_PATH
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is no such directory.
+    #[error("{0}: its directory does not exist; make it first, or choose another path")]
+    NoDirectory(PathBuf),
+    /// The system refused.
+    #[error("{path}: cannot listen there")]
+    Listen {
+        /// The path.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Its rights cannot be set.
+    #[error(
+        "{path}: cannot give it {to}; only root gives sockets to others, and others only to \
+         groups that they are in"
+    )]
+    Rights {
+        /// The path.
+        path: PathBuf,
+        /// What was asked for.
+        to: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The descriptor is nothing to serve on.
+    #[error("--fd {fd}: {why}")]
+    Fd {
+        /// Its number.
+        fd: i32,
+        /// What it is instead.
+        why: String,
+    },
+}
+
+impl SocketError {
+    /// In the words of the option that named the path.
+    pub fn of(self, option: &str) -> Box<dyn std::error::Error> {
+        match self {
+            Self::Fd { .. } => Box::new(self),
+            error => format!("{option} {}", chain(&error)).into(),
+        }
+    }
+}
