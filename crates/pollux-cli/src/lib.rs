@@ -9,17 +9,19 @@ mod cli;
 mod confine;
 mod control;
 mod cpus;
+mod disks;
 mod export;
 mod file;
 mod limits;
 mod log;
+mod model;
+mod news;
 mod paths;
 mod process;
 mod program;
 mod serve;
 mod signals;
 mod socket;
-mod stop;
 
 #[doc(hidden)]
 pub use program::main;

@@ -38,7 +38,7 @@ impl Daemon {
     #[must_use]
     pub fn disks(&self) -> Vec<(String, u64)> {
         let disks = self.0.state().disks();
-        let size = |disk: &crate::control::Served| disk.device.disk().geometry().bytes;
+        let size = |disk: &crate::disks::Served| disk.device.disk().geometry().bytes;
         disks
             .iter()
             .map(|disk| (disk.name.clone(), size(disk)))

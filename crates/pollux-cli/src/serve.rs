@@ -17,24 +17,19 @@ use signal_hook::iterator::Signals;
 use crate::attach;
 use crate::cli::ServeArgs;
 use crate::confine;
-use crate::control::{self, Control, Folders, Kept, NewDisk, Starting, State};
+use crate::control::{Control, Folders, Kept, Starting, State};
+use crate::disks::{Disks, Export, Wanted};
 use crate::export::ExportArgs;
 use crate::file;
 use crate::limits::Groups;
 use crate::log::{Format, chain};
+use crate::model::{NewDisk, unique};
 use crate::paths::{absolute, folder};
 use crate::process::ProcessArgs;
 use crate::signals;
 use crate::socket::{Endpoint, Inherited, Passed};
 
-mod disks;
 mod ending;
-mod sessions;
-mod wanted;
-
-pub use disks::{Disks, Look, NotRemoved, NotResized, One, Resizing};
-pub use sessions::Common;
-pub use wanted::{Export, NotServed, Wanted};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -155,14 +150,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     sandbox.enter()?;
     let workers = Arc::new(start_workers(process, &cpus, tuning)?);
-    let common = Common { workers };
-    let opener = opener.map(|opener| opener.begin(common.clone())).unzip();
-    let state = State::new(
-        Arc::clone(&disks),
-        Arc::clone(&common.workers),
-        cpus,
-        opener.0,
-    );
+    let opener = opener
+        .map(|opener| opener.begin(Arc::clone(&workers)))
+        .unzip();
+    let state = State::new(Arc::clone(&disks), Arc::clone(&workers), cpus, opener.0);
     let exports = exports.into_iter().map(|export| (export, None));
     let restored = restored
         .into_iter()
@@ -174,7 +165,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     };
     served.all(
         exports.chain(restored),
-        &common,
+        &workers,
         control.map(|control| (control, state)),
         opener.1,
     )
@@ -184,7 +175,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
 fn plan(wishes: &Wishes, wanted: &[Wanted]) -> Result<Plan, Error> {
     let mut plan = Plan::default();
     if wishes.control.is_some() || wishes.metrics.is_some() {
-        control::unique(wanted.iter().map(|disk| disk.name.as_str()))?;
+        unique(wanted.iter().map(|disk| disk.name.as_str()))?;
         confine::add_control(&mut plan, wishes.control.as_deref());
     }
     if let Some(folders) = &wishes.folders {
@@ -239,7 +230,7 @@ impl Serving {
     fn all(
         self,
         exports: impl Iterator<Item = (Export, Option<NewDisk>)>,
-        common: &Common,
+        workers: &Arc<Workers>,
         control: Option<(Control, State)>,
         opener: Option<JoinHandle<()>>,
     ) -> Result<(), Error> {
@@ -254,7 +245,7 @@ impl Serving {
             ending::watch(&mut signals, &watched, format);
         })?;
         for (export, added) in exports {
-            disks.serve(export, added, common)?;
+            disks.serve(export, added, workers)?;
         }
         let control = control
             .map(|(control, state)| control.start(state))

@@ -11,10 +11,9 @@ use super::folders::Folders;
 use super::opener::Starting;
 use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
+use crate::disks::{Disks, Export, Stop};
 use crate::limits::Groups;
-use crate::serve::{Common, Disks, Export};
 use crate::socket::{Endpoint, Inherited, Rights};
-use crate::stop::Stop;
 
 /// It has a disk of 1 MiB, `root`, and takes others in a folder.
 pub struct Bare {
@@ -36,17 +35,16 @@ impl Bare {
     pub fn with_folders(takes: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let workers = Arc::new(Workers::start(1, &[], Tuning::default()).expect("workers"));
-        let common = Common { workers };
         let disks = Disks::new(takes);
         let folders = takes.then(|| folder.path().to_owned());
         let folders = Folders::new(folders.as_slice()).expect("it is there");
         let opener = folders.map(|folders| {
             let starting = Starting::new(folders, None, Groups::default(), &disks, &[]);
-            starting.expect("a thread").begin(common.clone()).0
+            starting.expect("a thread").begin(Arc::clone(&workers)).0
         });
-        let served = disks.serve(export(folder.path()), None, &common);
+        let served = disks.serve(export(folder.path()), None, &workers);
         served.expect("a thread");
-        let state = Arc::new(State::new(disks, common.workers, vec![], opener));
+        let state = Arc::new(State::new(disks, workers, vec![], opener));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 
 use super::LONGEST_ANSWER;
 use super::passing::Passing;
-use super::problem::Problem;
+use crate::model::Problem;
 
 /// How long a daemon may take: longer than it lets others take.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,26 +1,24 @@
 //! `pollux disk`: what running daemons serve, for people and for scripts.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use pollux::disk::spec::Size;
 use serde::Serialize;
 
-use super::client::{NoAnswer, get};
-use super::model::{Disk, DiskStats, Disks, Outcomes};
-use super::sockets::{Sockets, find};
+use super::client::get;
 use super::table::{Align, bytes, table};
-use crate::log::chain;
+use crate::model::{DiskStats, Outcomes};
 
 mod add;
 mod limit;
+mod listed;
 mod resize;
 mod trace;
 
 use add::AddArgs;
-
-type Error = Box<dyn std::error::Error>;
+use listed::{Error, Listed, ask_all, named, one};
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
@@ -112,14 +110,6 @@ pub enum Output {
     Json,
 }
 
-/// A disk, and the daemon that serves it.
-#[derive(Debug, Serialize)]
-struct Listed {
-    control: PathBuf,
-    #[serde(flatten)]
-    disk: Disk,
-}
-
 /// What a disk has counted, and where.
 #[derive(Debug, Serialize)]
 struct Counted {
@@ -200,69 +190,6 @@ fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
             }
         }
     })
-}
-
-/// What a daemon did not do, and which.
-fn named(control: &Path, error: &dyn std::error::Error) -> Error {
-    format!("--control {}: {}", control.display(), chain(error)).into()
-}
-
-/// The disks of all daemons that were asked, and how many of these did not answer.
-fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
-    let found =
-        find(asked).map_err(|error| format!("cannot search for control sockets: {error}"))?;
-    let (folder, sockets) = match found {
-        Sockets::One(path) => {
-            let disks: Disks = get(&path, "/v1/disks").map_err(|error| named(&path, &error))?;
-            return Ok((of(&path, disks), 0));
-        }
-        Sockets::Folder(folder, sockets) => (folder, sockets),
-    };
-    if sockets.is_empty() {
-        return Err(Sockets::none_in(&folder).into());
-    }
-    let (mut all, mut failed) = (Vec::new(), 0);
-    for path in sockets {
-        match get(&path, "/v1/disks") {
-            Ok(disks) => all.extend(of(&path, disks)),
-            // It was killed, and has left its socket.
-            Err(NoAnswer::Absent(_)) => {
-                tracing::info!(path = %path.display(), "no server listens there");
-            }
-            Err(error) => {
-                tracing::error!("{}", named(&path, &error));
-                failed += 1;
-            }
-        }
-    }
-    Ok((all, failed))
-}
-
-fn of(control: &Path, disks: Disks) -> Vec<Listed> {
-    let listed = |disk| Listed {
-        control: control.to_owned(),
-        disk,
-    };
-    disks.disks.into_iter().map(listed).collect()
-}
-
-/// The disk called `name`.
-fn one<'a>(disks: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
-    let wanted: Vec<_> = disks
-        .iter()
-        .filter(|listed| listed.disk.name == name)
-        .collect();
-    match wanted[..] {
-        [listed] => Ok(listed),
-        [] => Err(format!(
-            "there is no disk `{name}`; `pollux disk list` shows those that there are"
-        )
-        .into()),
-        _ => {
-            let found = wanted.len();
-            Err(format!("{found} daemons have a disk `{name}`; say which by --control PATH").into())
-        }
-    }
 }
 
 /// What the disks have counted, or the one called `name`.

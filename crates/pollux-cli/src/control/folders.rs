@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use hyper::StatusCode;
 use pollux::disk::Spec;
 
-use super::problem::Problem;
+use crate::model::Problem;
 
 /// All of them, with no link in their paths. They are named once in a process.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,8 @@ use pollux_threads::{Birth, Kind};
 use tokio::sync::oneshot;
 
 use super::kept::Kept;
-use super::problem::{Problem, Refused};
-use crate::serve::Disks;
+use crate::disks::Disks;
+use crate::model::{Problem, Refused};
 
 /// So many changes may wait for it.
 const MOST_WAITING: usize = 32;

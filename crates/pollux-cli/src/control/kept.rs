@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
 
-use super::new_disk::NewDisk;
+use crate::model::NewDisk;
 use crate::paths::absolute;
 
 /// The disks by their names.

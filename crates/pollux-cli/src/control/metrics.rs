@@ -7,18 +7,16 @@ use std::fmt;
 
 use pollux::stats::{Kind, Times};
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
-};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::model::{Counters, Disk, DiskStats, Worker};
-use super::state::{Served, State};
+use super::state::State;
+use crate::disks::Served;
+use crate::model::{Counters, Disk, DiskStats, QueueCounters, Worker};
+use family::{counts, gauges, seconds};
 
+mod family;
 mod latency;
 mod worker;
 
@@ -158,173 +156,114 @@ const TIMES: [Counter; 3] = [
 
 impl Collector for Moment {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
-        self.disks(&mut to)?;
-        self.requests(&mut to)?;
+        let to = &mut to;
+        self.disks(to)?;
+        self.requests(to)?;
         for (name, help, value) in COUNTERS {
-            let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (labels, counters) in self.queues() {
-                count(&mut metric, &labels, value(counters))?;
-            }
+            counts(to, name, help, self.counted(value))?;
         }
         for (name, help, value) in TIMES {
-            let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (labels, counters) in self.queues() {
-                count_seconds(&mut metric, &labels, value(counters))?;
-            }
+            seconds(to, name, help, self.counted(value))?;
         }
-        self.in_flight(&mut to)?;
-        self.limits(&mut to)?;
-        self.of_the_disk(&mut to)?;
-        latency::encode(&self.latencies, &mut to)?;
-        worker::encode(&self.workers, &mut to)
+        self.now(to)?;
+        latency::encode(&self.latencies, to)?;
+        worker::encode(&self.workers, to)
     }
 }
 
 impl Moment {
-    fn queues(&self) -> impl Iterator<Item = ([(&str, String); 2], &Counters)> {
+    /// All queues with their labels.
+    fn queues(&self) -> impl Iterator<Item = ([(&str, String); 2], &QueueCounters)> {
         self.disks.iter().flat_map(|(disk, stats)| {
             stats.queues.iter().map(|queue| {
-                let labels = [
-                    ("disk", disk.name.clone()),
-                    ("queue", queue.queue.to_string()),
-                ];
-                (labels, &queue.counters)
+                let number = queue.queue.to_string();
+                ([("disk", disk.name.clone()), ("queue", number)], queue)
             })
         })
     }
 
+    fn counted(
+        &self,
+        value: fn(&Counters) -> u64,
+    ) -> impl Iterator<Item = ([(&str, String); 2], u64)> {
+        let queues = self.queues();
+        queues.map(move |(labels, queue)| (labels, value(&queue.counters)))
+    }
+
     fn disks(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let name = "pollux_build_info";
-        let mut metric =
-            to.encode_descriptor(name, "Which Pollux this is", None, MetricType::Gauge)?;
-        gauge(&mut metric, &[("version", env!("CARGO_PKG_VERSION"))], 1u32)?;
-        let name = "pollux_disk_size_bytes";
-        let mut metric = to.encode_descriptor(name, "Size of the disk", None, MetricType::Gauge)?;
-        for (disk, _) in &self.disks {
-            gauge(&mut metric, &[("disk", &*disk.name)], size(disk.bytes))?;
-        }
-        let (name, help) = (
+        let version = ([("version", env!("CARGO_PKG_VERSION"))], 1);
+        gauges(to, "pollux_build_info", "Which Pollux this is", [version])?;
+        let disks = || self.disks.iter().map(|(disk, _)| disk);
+        let sizes = disks().map(|disk| ([("disk", &*disk.name)], disk.bytes));
+        gauges(to, "pollux_disk_size_bytes", "Size of the disk", sizes)?;
+        gauges(
+            to,
             "pollux_disk_frontend_connected",
             "Whether a frontend is connected",
-        );
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (disk, _) in &self.disks {
-            let connected = u32::from(disk.frontend.is_some());
-            gauge(&mut metric, &[("disk", &*disk.name)], connected)?;
-        }
-        Ok(())
-    }
-
-    fn in_flight(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let name = "pollux_queue_requests_in_flight";
-        let help = "Requests that have begun and not ended, as of the last turn of the worker";
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (disk, stats) in &self.disks {
-            for queue in &stats.queues {
-                let labels = [
-                    ("disk", disk.name.clone()),
-                    ("queue", queue.queue.to_string()),
-                ];
-                gauge(&mut metric, &labels, size(queue.in_flight))?;
-            }
-        }
-        let name = "pollux_queue_worker_info";
-        let help = "Which worker serves the queue, or served it last";
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (disk, stats) in &self.disks {
-            for queue in &stats.queues {
-                let labels = [
-                    ("disk", disk.name.clone()),
-                    ("queue", queue.queue.to_string()),
-                    ("worker", queue.worker.to_string()),
-                ];
-                gauge(&mut metric, &labels, 1u32)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn limits(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let (name, help) = (
-            "pollux_disk_limit",
-            "Requests or bytes a second that the disk may have, and how many at once (-max)",
-        );
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (disk, _) in &self.disks {
-            for (limit, number) in disk.limits.by_word() {
-                let labels = [("disk", &*disk.name), ("limit", &*limit)];
-                gauge(&mut metric, &labels, size(number))?;
-            }
-        }
-        Ok(())
+            disks().map(|disk| ([("disk", &*disk.name)], disk.frontend.is_some().into())),
+        )
     }
 
     fn requests(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let (name, help) = (
+        let ended = self.queues().flat_map(|(queue, counted)| {
+            let by_name = counted.counters.requests.by_name().into_iter();
+            by_name.flat_map(move |(op, outcomes)| {
+                let labels = |result| {
+                    let [disk, queue] = queue.clone();
+                    [disk, queue, ("op", op.to_owned()), ("result", result)]
+                };
+                [
+                    (labels("ok".to_owned()), outcomes.ok),
+                    (labels("error".to_owned()), outcomes.error),
+                    (labels("unsupported".to_owned()), outcomes.unsupported),
+                ]
+            })
+        });
+        counts(
+            to,
             "pollux_queue_requests",
             "Requests that ended, by what they asked for and how they ended",
-        );
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for ([disk, queue], counters) in self.queues() {
-            for (op, outcomes) in counters.requests.by_name() {
-                let each = [
-                    ("ok", outcomes.ok),
-                    ("error", outcomes.error),
-                    ("unsupported", outcomes.unsupported),
-                ];
-                for (result, ended) in each {
-                    let labels = [
-                        disk.clone(),
-                        queue.clone(),
-                        ("op", op.to_owned()),
-                        ("result", result.to_owned()),
-                    ];
-                    count(&mut metric, &labels, ended)?;
-                }
-            }
-        }
-        Ok(())
+            ended,
+        )
     }
 
-    fn of_the_disk(&self, to: &mut DescriptorEncoder) -> fmt::Result {
-        let (name, help) = (
+    /// What is not counted, but holds now; and what the disks count themselves.
+    fn now(&self, to: &mut DescriptorEncoder) -> fmt::Result {
+        gauges(
+            to,
+            "pollux_queue_requests_in_flight",
+            "Requests that have begun and not ended, as of the last turn of the worker",
+            self.queues()
+                .map(|(labels, queue)| (labels, queue.in_flight)),
+        )?;
+        gauges(
+            to,
+            "pollux_queue_worker_info",
+            "Which worker serves the queue, or served it last",
+            self.queues().map(|([disk, number], queue)| {
+                let worker = ("worker", queue.worker.to_string());
+                ([disk, number, worker], 1)
+            }),
+        )?;
+        let limits = self.disks.iter().flat_map(|(disk, _)| {
+            let limits = disk.limits.by_word().into_iter();
+            limits.map(|(limit, number)| ([("disk", disk.name.clone()), ("limit", limit)], number))
+        });
+        gauges(
+            to,
+            "pollux_disk_limit",
+            "Requests or bytes a second that the disk may have, and how many at once (-max)",
+            limits,
+        )?;
+        let operations = self.disks.iter().flat_map(|(disk, stats)| {
+            let counted = stats.disk.iter();
+            counted.map(|of| ([("disk", &*disk.name), ("operation", &*of.name)], of.count))
+        });
+        counts(
+            to,
             "pollux_disk_operations",
             "What the disk itself counts, such as the ways that requests went",
-        );
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (disk, stats) in &self.disks {
-            for counted in &stats.disk {
-                let labels = [("disk", &*disk.name), ("operation", &*counted.name)];
-                count(&mut metric, &labels, counted.count)?;
-            }
-        }
-        Ok(())
+            operations,
+        )
     }
-}
-
-fn count(metric: &mut MetricEncoder, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-    ConstCounter::new(value).encode(metric.encode_family(labels)?)
-}
-
-/// Seconds are what Prometheus counts time in.
-fn count_seconds(
-    metric: &mut MetricEncoder,
-    labels: &impl EncodeLabelSet,
-    nanoseconds: u64,
-) -> fmt::Result {
-    let seconds = std::time::Duration::from_nanos(nanoseconds).as_secs_f64();
-    ConstCounter::new(seconds).encode(metric.encode_family(labels)?)
-}
-
-/// A gauge has a sign.
-fn size(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn gauge(
-    metric: &mut MetricEncoder,
-    labels: &impl EncodeLabelSet,
-    value: impl EncodeGaugeValue,
-) -> fmt::Result {
-    ConstGauge::new(value).encode(metric.encode_family(labels)?)
 }

@@ -3,8 +3,7 @@
 //! One thread of its own serves the socket. It reads what workers count anyway, and sends them nothing, so no client
 //! can be noticed on a disk. It has no timer while no client is connected. What it may not do itself, opening a disk
 //! that is to be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`.
-//! A disk is
-//! resized in a thread that lives as long as that takes: see `routes/resize.rs`.
+//! A disk is resized in a thread that lives as long as that takes: see `routes/resize.rs`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 mod bare;
@@ -14,14 +13,9 @@ mod folders;
 mod keeper;
 mod kept;
 mod metrics;
-mod model;
-mod name;
-mod new_disk;
-mod news;
 mod noted;
 mod opener;
 mod passing;
-mod problem;
 mod routes;
 mod server;
 mod sockets;
@@ -34,15 +28,11 @@ pub use bare::{Bare, Said};
 pub use command::{DiskArgs, run};
 pub use folders::Folders;
 pub use kept::Kept;
-pub use model::Disk;
-pub use name::{name, unique};
-pub use new_disk::NewDisk;
-pub use news::{Happening, News, spread, tell};
 pub use opener::Starting;
 #[cfg(feature = "fuzzing")]
 pub use routes::Reach;
 pub use server::Control;
-pub use state::{Served, State};
+pub use state::State;
 pub use top::{TopArgs, run as top};
 
 /// The most bytes of an answer that the program reads of a daemon.

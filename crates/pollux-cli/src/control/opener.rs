@@ -13,37 +13,28 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use pollux::device::Workers;
 use pollux_threads::{Birth, Kind};
 use tokio::sync::oneshot;
 
 use super::folders::Folders;
 use super::keeper::Keeper;
 use super::kept::{Added, Kept};
-use super::new_disk::NewDisk;
-use super::problem::{Problem, Refused};
+use crate::disks::{Disks, Export};
 use crate::limits::Groups;
-use crate::serve::{Common, Disks, Export};
+use crate::model::{NewDisk, Problem, Refused};
 use working::Working;
 
 mod handed;
 mod refusals;
 mod working;
 
+pub use working::Outcome;
+
 /// So many disks may wait.
 const MOST_WAITING: usize = 32;
 /// How long an answer waits for what takes time: less than a connection lives.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-
-/// What became of a disk that was to be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is new.
-    Added,
-    /// It was there, with other limits.
-    Limited,
-    /// It was there.
-    Unchanged,
-}
 
 /// A disk that is to be added.
 struct Addition {
@@ -65,7 +56,7 @@ pub struct Opener {
 pub struct Starting {
     opener: Opener,
     restored: Receiver<Vec<(Export, NewDisk)>>,
-    begin: SyncSender<Common>,
+    begin: SyncSender<Arc<Workers>>,
     thread: JoinHandle<()>,
 }
 
@@ -98,8 +89,8 @@ impl Starting {
             let again = working.restore(left.unwrap_or_default(), &taken);
             // They may not be asked for. If it is not told to begin, the process did not start.
             let _ = opened.send(again);
-            if let Ok(common) = begins.recv() {
-                serve(&mut working, &asked, &common);
+            if let Ok(workers) = begins.recv() {
+                serve(&mut working, &asked, &workers);
             }
             drop(working);
             if let Some(keeping) = keeping {
@@ -120,10 +111,10 @@ impl Starting {
         self.restored.recv().unwrap_or_default()
     }
 
-    /// From now on it opens disks, which are served by `common`. The thread ends once it can be asked for nothing.
-    pub fn begin(self, common: Common) -> (Opener, JoinHandle<()>) {
+    /// From now on it opens disks, which are served by `workers`. The thread ends once it can be asked for nothing.
+    pub fn begin(self, workers: Arc<Workers>) -> (Opener, JoinHandle<()>) {
         // It waits for that alone.
-        let _ = self.begin.send(common);
+        let _ = self.begin.send(workers);
         (self.opener, self.thread)
     }
 }
@@ -167,7 +158,7 @@ fn busy(detail: &str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
 }
 
-fn serve(working: &mut Working, asked: &Receiver<Addition>, common: &Common) {
+fn serve(working: &mut Working, asked: &Receiver<Addition>, workers: &Arc<Workers>) {
     for addition in asked {
         let Addition {
             name,
@@ -178,7 +169,7 @@ fn serve(working: &mut Working, asked: &Receiver<Addition>, common: &Common) {
         // A client that did not wait was not told that the disk is there.
         if !answer.is_closed() {
             // It may leave meanwhile.
-            let _ = answer.send(working.add(&name, disk, image, common));
+            let _ = answer.send(working.add(&name, disk, image, workers));
         }
     }
 }

@@ -1,39 +1,34 @@
 //! What can be asked, and how it is answered. The description for others is made from here: `/openapi.json`.
 
-use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use hyper::header::ACCEPT;
+use hyper::{Method, Request, StatusCode};
 use utoipa::OpenApi;
 
 use super::metrics;
-use super::model::{
-    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Event, Frontend, Health, Latency,
-    Outcomes, QueueCounters, Requests, Resize, Status, TraceOrder, TraceState, TracedRequest,
-    Worker, Workers,
-};
-use super::new_disk::NewDisk;
-use super::news::Happening;
-use super::problem::Problem;
-use super::state::{Served, State};
+use super::state::State;
+use crate::disks::Served;
 use crate::limits::DiskLimits;
-use crate::serve::One;
+use crate::model::{
+    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Event, Frontend, Health, Latency,
+    NewDisk, Outcomes, Problem, QueueCounters, Requests, Resize, Status, TraceOrder, TraceState,
+    TracedRequest, Worker, Workers,
+};
+use crate::news::Happening;
+use answers::{JSON, json, named, refuse, respond, with_headers, written, wrong_method};
 
+mod answers;
 mod disk;
 mod events;
 mod limit;
 mod resize;
 mod trace;
 
-/// An answer.
-pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub use answers::{Answer, too_large, too_many};
 
 /// The interface, described.
 #[derive(OpenApi)]
@@ -188,47 +183,6 @@ pub fn answer<B>(state: &Arc<State>, reach: Reach, request: &Request<B>) -> Answ
     }
 }
 
-fn wrong_method(method: &Method, path: &str, remedy: &str, allowed: &'static str) -> Answer {
-    let detail = format!("{path} does not take {method}");
-    let mut refusal = refuse(&Problem::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        detail,
-        remedy,
-    ));
-    let allowed = HeaderValue::from_static(allowed);
-    refusal.headers_mut().insert(ALLOW, allowed);
-    refusal
-}
-
-/// The answer to a change that cannot be read whole.
-pub fn too_large(most: usize) -> Answer {
-    refuse(&Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the body was cut off, or is longer than {most} bytes"),
-        "send only what is to be changed",
-    ))
-}
-
-/// The answer to a request with more descriptors than one.
-pub fn too_many() -> Answer {
-    let detail = "more than one descriptor came with this request";
-    let problem = Problem::new(StatusCode::BAD_REQUEST, detail, "send one image at a time");
-    refuse(&problem.of("passed"))
-}
-
-fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Box<Problem>> {
-    state.disk(name).ok_or_else(|| unknown(name).into())
-}
-
-fn unknown(name: &str) -> Problem {
-    let problem = Problem::new(
-        StatusCode::NOT_FOUND,
-        format!("there is no disk `{name}`"),
-        "GET /v1/disks lists the disks",
-    );
-    problem.of("name")
-}
-
 /// All disks.
 #[utoipa::path(get, path = "/v1/disks", responses((status = 200, body = Disks)))]
 fn disks(state: &State) -> Disks {
@@ -308,48 +262,6 @@ fn metrics<B>(state: &State, request: &Request<B>) -> Answer {
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
 fn description() -> Answer {
     json(&Description::openapi())
-}
-
-/// What a body says, which is an object: serde takes a list for a structure as well.
-fn object<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)?;
-    serde_json::from_value(object.into())
-}
-
-const JSON: &str = "application/json";
-
-fn json(body: &impl Serialize) -> Answer {
-    respond(StatusCode::OK, JSON, written(body))
-}
-
-fn refuse(problem: &Problem) -> Answer {
-    respond(
-        problem.status(),
-        "application/problem+json",
-        written(problem),
-    )
-}
-
-fn written(body: &impl Serialize) -> Bytes {
-    let body = serde_json::to_vec(body).expect("plain structures can be written");
-    body.into()
-}
-
-fn respond(status: StatusCode, content: &'static str, body: Bytes) -> Answer {
-    with_headers(status, content, Full::new(body).boxed_unsync())
-}
-
-fn with_headers(
-    status: StatusCode,
-    content: &'static str,
-    body: UnsyncBoxBody<Bytes, Infallible>,
-) -> Answer {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use super::disks::Disks;
-use crate::control::Served;
+use crate::disks::{Disks, Served};
 use crate::log::Format;
 
 /// Waits for signals until there are none to come.

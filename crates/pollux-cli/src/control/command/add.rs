@@ -11,12 +11,12 @@ use pollux::disk::file::Settings;
 use pollux::disk::spec::SpecError;
 use rustix::fs::OFlags;
 
-use super::{Error, Listed, named};
+use super::listed::{Error, Listed, named};
 use crate::control::client::{delete, put};
-use crate::control::new_disk::NewDisk;
 use crate::control::sockets::{Sockets, find};
 use crate::limits::LimitsOption;
 use crate::log::chain;
+use crate::model::NewDisk;
 use crate::paths::absolute;
 use crate::socket::Rights;
 

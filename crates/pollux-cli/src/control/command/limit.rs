@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, Listed, named};
+use super::listed::{Error, Listed, named};
 use crate::control::client::{NoAnswer, get, patch};
-use crate::control::model::Disk;
 use crate::control::table::{Align, bytes, table};
 use crate::limits::change as read;
+use crate::model::Disk;
 
 /// Changes the limits of a disk as `words` say; without any, tells what they are.
 pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, Listed, named};
+use super::listed::{Error, Listed, named};
 use crate::control::client::post;
 
 /// Makes a disk `bytes` large; without a size, has its daemon read how large it has become.

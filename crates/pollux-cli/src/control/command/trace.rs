@@ -8,10 +8,10 @@ use clap::Args;
 use hyper::body::Bytes;
 use serde_json::json;
 
-use super::{Error, Listed};
+use super::listed::{Error, Listed};
 use crate::control::client::{NoAnswer, delete, get, put, text};
-use crate::control::model::TraceState;
 use crate::log::chain;
+use crate::model::TraceState;
 
 /// Which requests are traced.
 #[derive(Args, Debug)]

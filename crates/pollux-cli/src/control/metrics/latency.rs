@@ -7,7 +7,7 @@ use pollux::stats::{Kind, Times};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::control::model::op;
+use crate::model::op;
 
 /// Writes those of each disk of which they are counted.
 pub fn encode(disks: &[(String, Vec<(Kind, Times)>)], to: &mut DescriptorEncoder) -> fmt::Result {

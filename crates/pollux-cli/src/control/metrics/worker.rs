@@ -3,10 +3,9 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
 
-use super::{count, count_seconds};
-use crate::control::model::Worker;
+use super::family::{counts, seconds};
+use crate::model::Worker;
 
 type Counter = (&'static str, &'static str, fn(&Worker) -> Option<u64>);
 
@@ -47,18 +46,16 @@ const COUNTERS: [Counter; 2] = [
 
 /// Writes them all.
 pub fn encode(workers: &[Worker], to: &mut DescriptorEncoder) -> fmt::Result {
-    let times = TIMES.map(|time| (time, true));
-    let counters = COUNTERS.map(|counter| (counter, false));
-    for ((name, help, value), is_time) in times.into_iter().chain(counters) {
-        let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for worker in workers {
-            let labels = [("worker", worker.number.to_string())];
-            match value(worker) {
-                Some(ns) if is_time => count_seconds(&mut metric, &labels, ns)?,
-                Some(value) => count(&mut metric, &labels, value)?,
-                None => {}
-            }
-        }
+    let samples = |value: fn(&Worker) -> Option<u64>| {
+        workers.iter().filter_map(move |worker| {
+            Some(([("worker", worker.number.to_string())], value(worker)?))
+        })
+    };
+    for (name, help, value) in TIMES {
+        seconds(to, name, help, samples(value))?;
+    }
+    for (name, help, value) in COUNTERS {
+        counts(to, name, help, samples(value))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use pollux::Drivers;
 use pollux::disk::spec::{Elsewhere, Rbd, VhostUser};
 use pollux::disk::{Disk, OpenError, Options, Spec};
 
-use crate::control::problem::{Problem, Refused};
+use crate::model::{Problem, Refused};
 
 /// Opens disks, one of them from a descriptor that was passed.
 pub struct Handed {

@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use pollux::disk::OpenError;
 
-use crate::control::problem::Problem;
 use crate::log::chain;
+use crate::model::Problem;
 use crate::socket::SocketError;
 
 pub fn conflict(detail: impl Into<String>, remedy: &str) -> Problem {

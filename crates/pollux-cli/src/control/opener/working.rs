@@ -5,19 +5,29 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use pollux::device::Workers;
 use pollux::disk::Spec;
 
-use super::Outcome;
 use super::handed::Handed;
 use super::refusals::{conflict, forbidden, not_listened, not_opened};
 use crate::control::folders::{Folders, Wanted as Reached, reached};
 use crate::control::keeper::Keeper;
 use crate::control::kept::Added;
-use crate::control::new_disk::NewDisk;
-use crate::control::problem::{Problem, Refused};
+use crate::disks::{Disks, Export, NotServed, Wanted};
 use crate::limits::{DiskLimits, Groups};
-use crate::serve::{Common, Disks, Export, NotServed, Wanted};
+use crate::model::{NewDisk, Problem, Refused};
 use crate::socket::{Endpoint, Inherited, Passed};
+
+/// What became of a disk that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is new.
+    Added,
+    /// It was there, with other limits.
+    Limited,
+    /// It was there.
+    Unchanged,
+}
 
 /// What the thread works with.
 pub struct Working {
@@ -70,7 +80,7 @@ impl Working {
         name: &str,
         disk: NewDisk,
         image: Option<OwnedFd>,
-        common: &Common,
+        workers: &Arc<Workers>,
     ) -> Result<Outcome, Refused> {
         if self.disks.look().ending() {
             let detail = "the daemon is ending, and takes no disks any more";
@@ -82,7 +92,7 @@ impl Working {
             .with_image(image.as_ref());
         if let Some(outcome) = self.there(name, &disk)? {
             if outcome == Outcome::Limited {
-                common.workers.wake();
+                workers.wake();
             }
             // Also of one that is as it is to be: the list may not have been written when it became so.
             self.keeper.keep_now()?;
@@ -102,11 +112,11 @@ impl Working {
             if let Some(before) = before {
                 limiter.set(before);
                 self.disks.look().tell_limited(&limiter);
-                common.workers.wake();
+                workers.wake();
             }
             return Err(problem);
         }
-        let started = self.disks.serve(export, Some(disk), common);
+        let started = self.disks.serve(export, Some(disk), workers);
         started.map_err(|error| {
             // It is missing by now, and that alone is undone.
             let _ = self.disks.remove(name, true);

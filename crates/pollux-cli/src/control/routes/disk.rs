@@ -4,14 +4,11 @@ use std::os::fd::OwnedFd;
 
 use hyper::StatusCode;
 
-use super::{named, object};
-use crate::control::model::Disk;
-use crate::control::name::is_name;
-use crate::control::new_disk::NewDisk;
+use super::answers::{named, object, unknown};
 use crate::control::opener::{Outcome, PATIENCE};
-use crate::control::problem::Problem;
 use crate::control::state::State;
-use crate::serve::NotRemoved;
+use crate::disks::NotRemoved;
+use crate::model::{Disk, NewDisk, Problem, is_name};
 
 /// Adds a disk. The same request once more changes nothing; with other limits it changes these.
 #[utoipa::path(
@@ -114,7 +111,7 @@ fn refusal(why: NotRemoved, name: &str) -> Problem {
     let conflict =
         |detail, remedy: &str| Problem::new(StatusCode::CONFLICT, detail, remedy).of("name");
     match why {
-        NotRemoved::Unknown => super::unknown(name),
+        NotRemoved::Unknown => unknown(name),
         NotRemoved::InUse => conflict(
             format!("a frontend uses the disk `{name}`"),
             "detach it there first, or disconnect it by ?force=true (`pollux disk remove --force`)",

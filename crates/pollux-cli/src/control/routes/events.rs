@@ -9,9 +9,10 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::control::model::Event;
-use crate::control::news::{self, Happening, News};
-use crate::control::state::{Served, State};
+use crate::control::state::State;
+use crate::disks::Served;
+use crate::model::Event;
+use crate::news::{self, Happening, News};
 
 type Heard = (Result<News, RecvError>, Receiver<News>);
 

@@ -3,11 +3,10 @@
 use hyper::StatusCode;
 use serde_json::Value;
 
-use super::{named, object};
-use crate::control::model::{Disk, DiskChange};
-use crate::control::problem::Problem;
+use super::answers::{named, object};
 use crate::control::state::State;
 use crate::limits::DiskLimits;
+use crate::model::{Disk, DiskChange, Problem};
 
 /// Changes a disk: what is absent stays, and what is null is lifted (RFC 7396).
 #[utoipa::path(

@@ -7,13 +7,12 @@ use pollux::disk::ResizeError;
 use pollux_threads::{Birth, Kind};
 use tokio::sync::oneshot;
 
-use super::object;
-use crate::control::model::{Disk, Resize};
+use super::answers::{object, unknown};
 use crate::control::opener::PATIENCE;
-use crate::control::problem::Problem;
 use crate::control::state::State;
+use crate::disks::{NotResized, Resizing};
 use crate::log::chain;
-use crate::serve::{NotResized, Resizing};
+use crate::model::{Disk, Problem, Resize};
 
 /// What the disk is afterwards, unless it was removed meanwhile.
 type Resized = Result<Option<Disk>, ResizeError>;
@@ -46,7 +45,7 @@ pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Pr
     match tokio::time::timeout(PATIENCE, answered).await {
         Ok(Ok(resized)) => resized
             .map_err(|error| refusal(&error))?
-            .ok_or_else(|| super::unknown(name).into()),
+            .ok_or_else(|| unknown(name).into()),
         Ok(Err(lost)) => Err(machine(name, &lost).into()),
         Err(_) => {
             let detail = format!("the disk `{name}` is slow to be resized");
@@ -78,7 +77,7 @@ fn start(
 
 fn not_now(why: NotResized, name: &str) -> Problem {
     match why {
-        NotResized::Unknown => super::unknown(name),
+        NotResized::Unknown => unknown(name),
         NotResized::Already => {
             let detail = format!("the disk `{name}` is being resized");
             Problem::new(

@@ -7,10 +7,9 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use pollux::device::Trace;
 
-use super::{Answer, named, object, respond, written};
-use crate::control::model::{TraceOrder, TraceState, TracedRequest};
-use crate::control::problem::Problem;
+use super::answers::{Answer, JSON, named, object, respond, written};
 use crate::control::state::State;
+use crate::model::{Problem, TraceOrder, TraceState, TracedRequest};
 
 /// For how long requests are traced, if nothing is said.
 const SECONDS: u64 = 10;
@@ -66,11 +65,7 @@ pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Box<Pro
 )]
 pub fn delete(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
     named(state, name)?.device.observation().drop_trace();
-    Ok(respond(
-        StatusCode::NO_CONTENT,
-        "application/json",
-        Bytes::new(),
-    ))
+    Ok(respond(StatusCode::NO_CONTENT, JSON, Bytes::new()))
 }
 
 /// How far a trace has come.

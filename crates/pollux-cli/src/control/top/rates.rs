@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::sample::{Daemon, Sample};
 use super::verdict::{QueueTime, Verdict, WorkerTime, judge};
-use crate::control::model::{Counters, Disk, DiskStats, Latency, Outcomes, QueueCounters, Worker};
+use crate::model::{Counters, Disk, DiskStats, Latency, Outcomes, QueueCounters, Worker};
 
 /// Everything, over the time between two samples.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -366,7 +366,7 @@ mod tests {
             sum_ns: 0,
             buckets: counts
                 .iter()
-                .map(|(to, count)| crate::control::model::Bucket {
+                .map(|(to, count)| crate::model::Bucket {
                     to_ns: Some(*to),
                     count: *count,
                 })

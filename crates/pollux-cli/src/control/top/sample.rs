@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::control::client::{NoAnswer, get};
-use crate::control::model::{Disk, DiskStats, Disks, Worker, Workers};
 use crate::control::sockets::{Sockets, find};
 use crate::log::chain;
+use crate::model::{Disk, DiskStats, Disks, Worker, Workers};
 
 /// All that were asked.
 #[derive(Clone, Debug)]

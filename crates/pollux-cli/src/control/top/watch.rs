@@ -20,8 +20,8 @@ use super::sample::{Sample, take};
 use super::screen::draw;
 use super::view::{Act, View};
 use crate::control::client::patch;
-use crate::control::model::Disk;
 use crate::log::chain;
+use crate::model::Disk;
 
 /// How long a key may wait.
 const TICK: Duration = Duration::from_millis(100);

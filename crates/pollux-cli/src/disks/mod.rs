@@ -6,19 +6,26 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pollux::device::{Limiter, Limits};
+use pollux::device::{Limiter, Limits, Workers};
 use pollux::disk::Event;
 use pollux_threads::{Birth, Kind, lock};
 use tokio::sync::Notify;
 
-use super::sessions::{self, Common};
-use super::wanted::Export;
-use crate::control::{Happening, NewDisk, Served, tell};
-use crate::stop::InUse;
+use crate::model::NewDisk;
+use crate::news::{Happening, tell};
+use stop::InUse;
 
 mod resizing;
+mod served;
+mod sessions;
+mod stop;
+mod wanted;
 
 pub use resizing::{NotResized, Resizing};
+pub use served::Served;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use stop::Stop;
+pub use wanted::{Export, NotServed, Wanted};
 
 /// How long the end of the process waits for a resize.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -237,7 +244,7 @@ impl Disks {
         self: &Arc<Self>,
         export: Export,
         added: Option<NewDisk>,
-        common: &Common,
+        workers: &Arc<Workers>,
     ) -> io::Result<()> {
         let name = export.name.clone();
         let events = export.device.disk().events();
@@ -262,14 +269,14 @@ impl Disks {
             list.served.push(served);
         }
         tell(Happening::Added, &name);
-        let common = common.clone();
+        let workers = Arc::clone(workers);
         let birth = Birth::of(Kind::Session);
         let thread = std::thread::Builder::new().name("session".to_owned());
         let started = thread.spawn(move || {
             birth.happens();
             // Last, and with a thread that could not be started as well.
             let _closing = closing;
-            sessions::serve(export, &common);
+            sessions::serve(export, &workers);
         });
         started.map(drop)
     }

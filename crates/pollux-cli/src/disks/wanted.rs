@@ -6,12 +6,14 @@ use pollux::device::Device;
 use pollux::disk::Subscription;
 use pollux::disk::spec::Elsewhere;
 
-use super::Error;
-use crate::control::{self, NewDisk, Served};
+use super::served::Served;
+use super::stop::Stop;
 use crate::export::{ExportArgs, Offer};
 use crate::limits::Groups;
+use crate::model::{self, NewDisk};
 use crate::socket::{Endpoint, Inherited, Passed, Socket, SocketError};
-use crate::stop::Stop;
+
+type Error = Box<dyn std::error::Error>;
 
 /// One disk that is to be served.
 pub struct Wanted {
@@ -24,7 +26,7 @@ impl Wanted {
     pub fn new(args: &ExportArgs, passed: &mut Passed) -> Result<Self, Error> {
         let endpoint = args.endpoint(passed)?;
         Ok(Self {
-            name: control::name(args.name.as_deref(), &endpoint)?,
+            name: model::name(args.name.as_deref(), &endpoint)?,
             offer: args.offer(endpoint.name())?,
             endpoint,
         })

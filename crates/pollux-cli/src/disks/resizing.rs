@@ -6,7 +6,7 @@ use pollux::device::Device;
 use pollux::disk::ResizeError;
 
 use super::Disks;
-use crate::control::Disk;
+use crate::model::Disk;
 
 /// A disk that is being resized. While this lives, the disk is not closed, and no other can have its name.
 pub struct Resizing {

@@ -6,12 +6,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::news::Happening;
 use crate::limits::DiskLimits;
+use crate::news::Happening;
 
+mod name;
+mod new_disk;
 mod observed;
+mod problem;
 
+pub use name::{is_name, name, unique};
+pub use new_disk::NewDisk;
 pub use observed::{Bucket, Latency, TraceOrder, TraceState, TracedRequest, op};
+pub use problem::{Problem, Refused};
 
 /// All disks of a daemon.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]

@@ -9,20 +9,14 @@ use pollux::device::{Device, Workers};
 use pollux::disk::Admitted;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::stop::Stop;
 use super::wanted::Export;
-use crate::control::{Happening, tell};
 use crate::log::chain;
+use crate::news::{Happening, tell};
 use crate::socket::{Listener, Socket};
-use crate::stop::Stop;
-
-/// What sessions of all disks share.
-#[derive(Clone)]
-pub struct Common {
-    pub workers: Arc<Workers>,
-}
 
 /// Serves a disk until it is told to end, or its only frontend has gone.
-pub fn serve(export: Export, common: &Common) {
+pub fn serve(export: Export, workers: &Arc<Workers>) {
     let Export {
         name,
         endpoint,
@@ -41,7 +35,7 @@ pub fn serve(export: Export, common: &Common) {
         "serving"
     );
     let session = |stream, listener: Option<BorrowedFd<'_>>| {
-        session(stream, listener, &device, common, &stop, &name);
+        session(stream, listener, &device, workers, &stop, &name);
     };
     match socket {
         Socket::Connected(stream) => session(stream, None),
@@ -57,7 +51,7 @@ fn session(
     stream: UnixStream,
     listener: Option<BorrowedFd<'_>>,
     device: &Arc<Device>,
-    common: &Common,
+    workers: &Arc<Workers>,
     stop: &Stop,
     name: &str,
 ) {
@@ -68,7 +62,7 @@ fn session(
         }
     }
     tell(Happening::Connected, name);
-    let served = pollux::device::serve(stream, listener, device, &common.workers);
+    let served = pollux::device::serve(stream, listener, device, workers);
     if let Err(error) = served
         && let Some(Admitted { withheld }) = device.refusals().admits()
     {

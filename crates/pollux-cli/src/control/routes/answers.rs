@@ -1,0 +1,101 @@
+//! Answers as HTTP has them, and what of a request they are made of.
+
+use std::convert::Infallible;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::control::state::State;
+use crate::disks::One;
+use crate::model::Problem;
+
+/// An answer.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// What a body says, which is an object: serde takes a list for a structure as well.
+pub fn object<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)?;
+    serde_json::from_value(object.into())
+}
+
+pub const JSON: &str = "application/json";
+
+pub fn json(body: &impl Serialize) -> Answer {
+    respond(StatusCode::OK, JSON, written(body))
+}
+
+pub fn refuse(problem: &Problem) -> Answer {
+    respond(
+        problem.status(),
+        "application/problem+json",
+        written(problem),
+    )
+}
+
+pub fn written(body: &impl Serialize) -> Bytes {
+    let body = serde_json::to_vec(body).expect("plain structures can be written");
+    body.into()
+}
+
+pub fn respond(status: StatusCode, content: &'static str, body: Bytes) -> Answer {
+    with_headers(status, content, Full::new(body).boxed_unsync())
+}
+
+pub fn with_headers(
+    status: StatusCode,
+    content: &'static str,
+    body: UnsyncBoxBody<Bytes, Infallible>,
+) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+pub fn wrong_method(method: &Method, path: &str, remedy: &str, allowed: &'static str) -> Answer {
+    let detail = format!("{path} does not take {method}");
+    let mut refusal = refuse(&Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        detail,
+        remedy,
+    ));
+    let allowed = HeaderValue::from_static(allowed);
+    refusal.headers_mut().insert(ALLOW, allowed);
+    refusal
+}
+
+/// The answer to a change that cannot be read whole.
+pub fn too_large(most: usize) -> Answer {
+    refuse(&Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body was cut off, or is longer than {most} bytes"),
+        "send only what is to be changed",
+    ))
+}
+
+/// The answer to a request with more descriptors than one.
+pub fn too_many() -> Answer {
+    let detail = "more than one descriptor came with this request";
+    let problem = Problem::new(StatusCode::BAD_REQUEST, detail, "send one image at a time");
+    refuse(&problem.of("passed"))
+}
+
+pub fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Box<Problem>> {
+    state.disk(name).ok_or_else(|| unknown(name).into())
+}
+
+pub fn unknown(name: &str) -> Problem {
+    let problem = Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("there is no disk `{name}`"),
+        "GET /v1/disks lists the disks",
+    );
+    problem.of("name")
+}
