@@ -1,6 +1,5 @@
 //! `pollux serve`: sockets, sessions and signals around the device end.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,7 +7,7 @@ use std::thread::JoinHandle;
 use pollux::Drivers;
 use pollux::device::{Tuning, Workers};
 use pollux_sandbox::{Plan, Sandbox};
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGUSR1, SIGXFSZ};
@@ -241,7 +240,7 @@ impl Serving {
         } = self;
         let ending = signals.handle();
         let watched = Arc::clone(&disks);
-        let watching = start("signals", Kind::Signals, move || {
+        let watching = spawn(Kind::Signals, "signals", move || {
             ending::watch(&mut signals, &watched, format);
         })?;
         for (export, added) in exports {
@@ -264,17 +263,4 @@ impl Serving {
         watching.join().map_err(|_| "the signal thread panicked")?;
         Ok(())
     }
-}
-
-fn start(
-    name: &str,
-    kind: Kind,
-    body: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let birth = Birth::of(kind);
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(move || {
-        birth.happens();
-        body();
-    })
 }

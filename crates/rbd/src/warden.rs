@@ -7,7 +7,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 
 /// Something to do.
 pub enum Task {
@@ -37,12 +37,7 @@ impl Warden {
     /// When the machine has no room for it.
     pub fn start() -> io::Result<Self> {
         let (sender, tasks) = channel();
-        let birth = Birth::of(Kind::Cluster);
-        let builder = std::thread::Builder::new().name("rbd-warden".to_owned());
-        builder.spawn(move || {
-            birth.happens();
-            work(&tasks);
-        })?;
+        spawn(Kind::Cluster, "rbd-warden", move || work(&tasks))?;
         Ok(Self(sender))
     }
 

@@ -5,22 +5,20 @@
 //! and the thread, before it does anything else, tells the listener that asked to be [told](tell).
 //!
 //! ```
-//! use pollux_threads::{Birth, Kind};
+//! use pollux_threads::{Kind, kind, spawn};
 //!
-//! let birth = Birth::of(Kind::Pool);
-//! let thread = std::thread::spawn(move || {
-//!     birth.happens();
-//!     // … its work
-//!     pollux_threads::kind()
-//! });
+//! let thread = spawn(Kind::Pool, "pool", kind)?;
 //! assert_eq!(thread.join().unwrap(), Kind::Pool);
+//! # Ok::<(), std::io::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 
 mod processor;
 
 use std::cell::Cell;
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 pub use processor::{preemptions, processor};
 
@@ -140,7 +138,24 @@ pub fn settle() {
     drop(all_told.unwrap_or_else(PoisonError::into_inner));
 }
 
-/// A thread that is about to be started: made by its parent, and used up by the new thread.
+/// Starts a thread of that kind, which tells what it is and runs `body`.
+///
+/// # Errors
+///
+/// When the machine lacks threads.
+pub fn spawn<T: Send + 'static>(
+    kind: Kind,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let birth = Birth::of(kind);
+    Builder::new().name(name.to_owned()).spawn(move || {
+        birth.happens();
+        body()
+    })
+}
+
+/// A thread that is about to be started in a way of its own: made by its parent, and used up by the new thread.
 #[derive(Debug)]
 #[must_use = "the new thread is to call `happens` before anything else"]
 pub struct Birth {

@@ -23,7 +23,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use pollux_memory::Interruptible;
-use pollux_threads::{Birth, Kind, lock};
+use pollux_threads::{Kind, lock, spawn};
 
 /// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves
 /// any more.
@@ -84,12 +84,7 @@ pub fn start() -> io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _alone = lock(&STARTING);
     if KEEPER.get().is_none() {
-        let builder = thread::Builder::new().name("watchdog".to_owned());
-        let birth = Birth::of(Kind::Watchdog);
-        let keeper = builder.spawn(move || {
-            birth.happens();
-            keep();
-        })?;
+        let keeper = spawn(Kind::Watchdog, "watchdog", keep)?;
         KEEPER
             .set(keeper.thread().clone())
             .expect("nothing else starts it");

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use pollux_threads::{Birth, Kind, lock};
+use pollux_threads::{Kind, lock, spawn};
 use tracing::warn;
 
 /// Threads that work off `J`s.
@@ -90,15 +90,11 @@ impl<J: Send + 'static> Pool<J> {
 
     fn start(&self) -> io::Result<JoinHandle<()>> {
         let shared = Arc::clone(&self.shared);
-        let birth = Birth::of(Kind::Pool);
-        thread::Builder::new()
-            .name("pollux-file".into())
-            .spawn(move || {
-                birth.happens();
-                while let Some(job) = shared.next() {
-                    (shared.work)(job);
-                }
-            })
+        spawn(Kind::Pool, "pollux-file", move || {
+            while let Some(job) = shared.next() {
+                (shared.work)(job);
+            }
+        })
     }
 }
 

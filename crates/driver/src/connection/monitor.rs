@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pollux_blk::Config;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -66,13 +66,7 @@ impl Monitor {
             absence: None,
             observer,
         };
-        let birth = Birth::of(Kind::DriverControl);
-        let thread = thread::Builder::new()
-            .name("driver-control".to_owned())
-            .spawn(move || {
-                birth.happens();
-                watch.run();
-            })?;
+        let thread = spawn(Kind::DriverControl, "driver-control", move || watch.run())?;
         Ok(Self {
             connection,
             end,

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
 use hyper::StatusCode;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 use tokio::sync::oneshot;
 
 use super::kept::Kept;
@@ -37,12 +37,7 @@ impl Keeper {
         };
         let (jobs, asked) = mpsc::sync_channel(MOST_WAITING);
         let disks = Arc::clone(disks);
-        let birth = Birth::of(Kind::Keeper);
-        let thread = std::thread::Builder::new().name("keeper".to_owned());
-        let thread = thread.spawn(move || {
-            birth.happens();
-            serve(&asked, &kept, &disks);
-        })?;
+        let thread = spawn(Kind::Keeper, "keeper", move || serve(&asked, &kept, &disks))?;
         Ok((Self(Some(jobs)), Some(thread)))
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use pollux::device::Workers;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 use tokio::sync::oneshot;
 
 use super::folders::Folders;
@@ -82,10 +82,7 @@ impl Starting {
             groups,
             disks: Arc::clone(disks),
         };
-        let birth = Birth::of(Kind::Opener);
-        let thread = std::thread::Builder::new().name("opener".to_owned());
-        let thread = thread.spawn(move || {
-            birth.happens();
+        let thread = spawn(Kind::Opener, "opener", move || {
             let again = working.restore(left.unwrap_or_default(), &taken);
             // They may not be asked for. If it is not told to begin, the process did not start.
             let _ = opened.send(again);

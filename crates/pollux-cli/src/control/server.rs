@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use pollux_threads::{Birth, Kind, lock};
+use pollux_threads::{Kind, lock, spawn};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -118,8 +118,6 @@ impl Control {
         let socket = socket
             .transpose()?
             .map(std::os::unix::net::UnixListener::from);
-        let birth = Birth::of(Kind::Control);
-        let builder = std::thread::Builder::new().name("control".to_owned());
         let metrics = self.metrics;
         // The thread may not change that.
         if let Some(listener) = &metrics {
@@ -128,8 +126,7 @@ impl Control {
         if let Some(listener) = &socket {
             listener.set_nonblocking(true)?;
         }
-        let thread = builder.spawn(move || {
-            birth.happens();
+        let thread = spawn(Kind::Control, "control", move || {
             if let Err(error) = serve(socket, metrics, &told, ended) {
                 tracing::error!(%error, "the control socket is not served");
             }

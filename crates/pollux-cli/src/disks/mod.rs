@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pollux::device::{Limiter, Limits, Workers};
 use pollux::disk::Event;
-use pollux_threads::{Birth, Kind, lock};
+use pollux_threads::{Kind, lock, spawn};
 use tokio::sync::Notify;
 
 use crate::model::NewDisk;
@@ -270,10 +270,7 @@ impl Disks {
         }
         tell(Happening::Added, &name);
         let workers = Arc::clone(workers);
-        let birth = Birth::of(Kind::Session);
-        let thread = std::thread::Builder::new().name("session".to_owned());
-        let started = thread.spawn(move || {
-            birth.happens();
+        let started = spawn(Kind::Session, "session", move || {
             // Last, and with a thread that could not be started as well.
             let _closing = closing;
             sessions::serve(export, &workers);

@@ -4,7 +4,7 @@ use std::io;
 
 use hyper::StatusCode;
 use pollux::disk::ResizeError;
-use pollux_threads::{Birth, Kind};
+use pollux_threads::{Kind, spawn};
 use tokio::sync::oneshot;
 
 use super::answers::{object, unknown};
@@ -63,10 +63,7 @@ fn start(
 ) -> io::Result<oneshot::Receiver<Resized>> {
     let disk = name.to_owned();
     let (answer, answered) = oneshot::channel();
-    let birth = Birth::of(Kind::Resizer);
-    let thread = std::thread::Builder::new().name("resizer".to_owned());
-    thread.spawn(move || {
-        birth.happens();
+    spawn(Kind::Resizer, "resizer", move || {
         // Whoever asked may not have waited.
         if let Err(Err(error)) = answer.send(resizing.resize(bytes)) {
             tracing::error!(disk, error = chain(&error), "the disk was not resized");
