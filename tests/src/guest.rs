@@ -43,6 +43,46 @@ const BOOTS: Duration = Duration::from_secs(60);
 /// How many kernels in a row may hang while they boot.
 const HANGS: u32 = 2;
 
+/// Makes a test of each case: of the functions of a module, with what they are to be about, or of the methods of what a
+/// function makes. Those of a full set begin with what keeps them out of the others.
+#[macro_export]
+macro_rules! cases {
+    ($module:ident($of:expr): $($case:ident),+) => {
+        $(
+            #[test]
+            fn $case() {
+                $module::$case($of);
+            }
+        )+
+    };
+    ($why:literal: $module:ident($of:expr): $($case:ident),+) => {
+        $(
+            #[test]
+            #[ignore = $why]
+            fn $case() {
+                $module::$case($of);
+            }
+        )+
+    };
+    ($make:ident(): $($case:ident),+) => {
+        $(
+            #[test]
+            fn $case() {
+                $make().$case();
+            }
+        )+
+    };
+    ($why:literal: $make:ident(): $($case:ident),+) => {
+        $(
+            #[test]
+            #[ignore = $why]
+            fn $case() {
+                $make().$case();
+            }
+        )+
+    };
+}
+
 /// A kernel, with the QEMU that runs it: QEMU 7.2 crashes 6.12 guests at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {

@@ -9,6 +9,7 @@ mod guest_cases;
 use std::fs::File;
 use std::path::PathBuf;
 
+use pollux_tests::cases;
 use pollux_tests::guest::{Driver, Export, Kernel, Lab, System};
 
 /// The switch and the statistics come with the driver.
@@ -70,44 +71,25 @@ fn packed_rings_and_geometries_work(system: System) {
 }
 
 mod linux61 {
-    use super::{Driver, Kernel, System, guest_cases};
+    use super::{Driver, Kernel, System, cases, guest_cases};
 
     const SYSTEM: System = Kernel::Linux61.driven_by(Driver::PolluxBlk);
 
-    #[test]
-    fn both_modes_share_the_queues() {
-        super::both_modes_share_the_queues(SYSTEM);
+    cases! {
+        super(SYSTEM):
+        both_modes_share_the_queues, a_guest_sleeps_under_load, packed_rings_and_geometries_work
     }
 
-    #[test]
-    fn a_guest_sleeps_under_load() {
-        super::a_guest_sleeps_under_load(SYSTEM);
+    cases! {
+        guest_cases(SYSTEM):
+        features_can_be_left_out, the_configuration_arrives, a_disk_grows_under_load
     }
 
-    #[test]
-    fn packed_rings_and_geometries_work() {
-        super::packed_rings_and_geometries_work(SYSTEM);
-    }
-
-    #[test]
-    fn features_can_be_left_out() {
-        guest_cases::features_can_be_left_out(SYSTEM);
-    }
-
-    #[test]
-    fn the_configuration_arrives() {
-        guest_cases::the_configuration_arrives(SYSTEM);
-    }
-
-    #[test]
-    fn a_disk_grows_under_load() {
-        guest_cases::a_disk_grows_under_load(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_striped_disk_serves() {
-        guest_cases::a_striped_disk_serves(SYSTEM);
+    cases! {
+        "the full set takes minutes: make test-full": guest_cases(SYSTEM):
+        a_striped_disk_serves, queues_bind_and_carry, fio_verifies, a_file_system_keeps_its_files,
+        discard_gives_space_back, queues_of_every_size_work, a_guest_reboots, qemu_is_killed,
+        device_mapper_agrees
     }
 
     #[test]
@@ -115,123 +97,27 @@ mod linux61 {
     fn files_of_every_kind_serve() {
         guest_cases::files_of_every_kind_serve(SYSTEM, ["io_uring", "threads"]);
     }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn queues_bind_and_carry() {
-        guest_cases::queues_bind_and_carry(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn fio_verifies() {
-        guest_cases::fio_verifies(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_file_system_keeps_its_files() {
-        guest_cases::a_file_system_keeps_its_files(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn discard_gives_space_back() {
-        guest_cases::discard_gives_space_back(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn queues_of_every_size_work() {
-        guest_cases::queues_of_every_size_work(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_guest_reboots() {
-        guest_cases::a_guest_reboots(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn qemu_is_killed() {
-        guest_cases::qemu_is_killed(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn device_mapper_agrees() {
-        guest_cases::device_mapper_agrees(SYSTEM);
-    }
 }
 
 mod linux612 {
-    use super::{Driver, Kernel, System, guest_cases};
+    use super::{Driver, Kernel, System, cases, guest_cases};
 
     const SYSTEM: System = Kernel::Linux612.driven_by(Driver::PolluxBlk);
 
-    #[test]
-    fn both_modes_share_the_queues() {
-        super::both_modes_share_the_queues(SYSTEM);
+    cases! {
+        super(SYSTEM):
+        both_modes_share_the_queues
     }
 
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_guest_sleeps_under_load() {
-        super::a_guest_sleeps_under_load(SYSTEM);
+    cases! {
+        "the full set takes minutes: make test-full": super(SYSTEM):
+        a_guest_sleeps_under_load, packed_rings_and_geometries_work
     }
 
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn packed_rings_and_geometries_work() {
-        super::packed_rings_and_geometries_work(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn features_can_be_left_out() {
-        guest_cases::features_can_be_left_out(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn the_configuration_arrives() {
-        guest_cases::the_configuration_arrives(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_disk_grows_under_load() {
-        guest_cases::a_disk_grows_under_load(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn queues_bind_and_carry() {
-        guest_cases::queues_bind_and_carry(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn fio_verifies() {
-        guest_cases::fio_verifies(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn a_file_system_keeps_its_files() {
-        guest_cases::a_file_system_keeps_its_files(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn discard_gives_space_back() {
-        guest_cases::discard_gives_space_back(SYSTEM);
-    }
-
-    #[test]
-    #[ignore = "the full set takes minutes: make test-full"]
-    fn qemu_is_killed() {
-        guest_cases::qemu_is_killed(SYSTEM);
+    cases! {
+        "the full set takes minutes: make test-full": guest_cases(SYSTEM):
+        features_can_be_left_out, the_configuration_arrives, a_disk_grows_under_load,
+        queues_bind_and_carry, fio_verifies, a_file_system_keeps_its_files,
+        discard_gives_space_back, qemu_is_killed
     }
 }

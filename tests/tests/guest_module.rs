@@ -8,7 +8,7 @@ use std::process::Command;
 
 use module_cases::Bench;
 use pollux_tests::guest::UserModeLinux;
-use pollux_tests::peers;
+use pollux_tests::{cases, peers};
 
 fn bench() -> Bench {
     Bench {
@@ -17,14 +17,15 @@ fn bench() -> Bench {
     }
 }
 
-#[test]
-fn data_survives_in_both_modes_at_once_on_one_queue() {
-    bench().data_survives_in_both_modes_at_once_on_one_queue();
-}
-
-#[test]
-fn polled_load_takes_no_interrupt() {
-    bench().polled_load_takes_no_interrupt();
+cases! {
+    bench():
+    data_survives_in_both_modes_at_once_on_one_queue, polled_load_takes_no_interrupt,
+    polls_do_not_have_interrupts_turned_off, a_device_is_taken_away_and_given_back_under_load,
+    the_machine_goes_off_under_load, server_and_driver_do_not_wait_for_each_other,
+    device_mapper_polls_end_to_end, two_drivers_share_the_disks, a_guest_outlives_its_server,
+    removal_ends_if_the_device_breaks_meanwhile, secure_erase_erases,
+    changes_come_under_load_and_while_the_device_goes, processors_may_be_fewer_than_queues,
+    a_zoned_disk_is_refused, requests_of_a_broken_ring_fail
 }
 
 #[test]
@@ -36,71 +37,6 @@ fn a_stopped_poller_delays_no_plain_read() {
 #[test]
 fn a_stopped_poller_delays_plain_reads_if_calls_are_off_while_it_polls() {
     bench().a_stopped_poller_delays_no_plain_read("rfc");
-}
-
-#[test]
-fn polls_do_not_have_interrupts_turned_off() {
-    bench().polls_do_not_have_interrupts_turned_off();
-}
-
-#[test]
-fn a_device_is_taken_away_and_given_back_under_load() {
-    bench().a_device_is_taken_away_and_given_back_under_load();
-}
-
-#[test]
-fn the_machine_goes_off_under_load() {
-    bench().the_machine_goes_off_under_load();
-}
-
-#[test]
-fn server_and_driver_do_not_wait_for_each_other() {
-    bench().server_and_driver_do_not_wait_for_each_other();
-}
-
-#[test]
-fn device_mapper_polls_end_to_end() {
-    bench().device_mapper_polls_end_to_end();
-}
-
-#[test]
-fn two_drivers_share_the_disks() {
-    bench().two_drivers_share_the_disks();
-}
-
-#[test]
-fn a_guest_outlives_its_server() {
-    bench().a_guest_outlives_its_server();
-}
-
-#[test]
-fn removal_ends_if_the_device_breaks_meanwhile() {
-    bench().removal_ends_if_the_device_breaks_meanwhile();
-}
-
-#[test]
-fn secure_erase_erases() {
-    bench().secure_erase_erases();
-}
-
-#[test]
-fn changes_come_under_load_and_while_the_device_goes() {
-    bench().changes_come_under_load_and_while_the_device_goes();
-}
-
-#[test]
-fn processors_may_be_fewer_than_queues() {
-    bench().processors_may_be_fewer_than_queues();
-}
-
-#[test]
-fn a_zoned_disk_is_refused() {
-    bench().a_zoned_disk_is_refused();
-}
-
-#[test]
-fn requests_of_a_broken_ring_fail() {
-    bench().requests_of_a_broken_ring_fail();
 }
 
 /// The driver's files of C.
