@@ -16,7 +16,9 @@ use tokio::net::UnixStream;
 
 use super::LONGEST_ANSWER;
 use super::passing::Passing;
-use crate::model::Problem;
+use super::sockets::{Sockets, find};
+use crate::log::chain;
+use crate::model::Refused;
 
 /// How long a daemon may take: longer than it lets others take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,12 +40,45 @@ pub enum NoAnswer {
     Silence,
     /// It said no.
     #[error("{}; {}", .0.detail, .0.remedy)]
-    Problem(Box<Problem>),
+    Problem(Refused),
 }
 
 /// What `GET path` answers at `socket`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
     read(&text(socket, path)?)
+}
+
+/// What daemons answer to `ask`: the one at `asked`, or all whose sockets are in that folder. Of the others in a folder,
+/// why they did not.
+pub fn each<T>(
+    asked: Option<&Path>,
+    ask: impl Fn(&Path) -> Result<T, NoAnswer>,
+) -> Result<(Vec<T>, Vec<String>), String> {
+    let (mut answers, mut failed) = (Vec::new(), Vec::new());
+    match find(asked)? {
+        Sockets::One(path) => answers.push(ask(&path).map_err(|error| named(&path, &error))?),
+        Sockets::Folder(folder, sockets) if sockets.is_empty() => {
+            return Err(Sockets::none_in(&folder));
+        }
+        Sockets::Folder(_, sockets) => {
+            for path in sockets {
+                match ask(&path) {
+                    Ok(answer) => answers.push(answer),
+                    // It was killed, and has left its socket.
+                    Err(NoAnswer::Absent(_)) => {
+                        tracing::info!(path = %path.display(), "no server listens there");
+                    }
+                    Err(error) => failed.push(named(&path, &error)),
+                }
+            }
+        }
+    }
+    Ok((answers, failed))
+}
+
+/// What a daemon did not do, and which.
+pub fn named(control: &Path, error: &NoAnswer) -> String {
+    format!("--control {}: {}", control.display(), chain(error))
 }
 
 /// As [`get`], of what is no JSON.

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use pollux::disk::spec::Size;
 use serde::Serialize;
 
-use super::client::get;
+use super::client::{get, named};
 use super::table::{Align, bytes, table};
 use crate::model::{DiskStats, Outcomes};
 
@@ -18,7 +18,7 @@ mod resize;
 mod trace;
 
 use add::AddArgs;
-use listed::{Error, Listed, ask_all, named, one};
+use listed::{Error, Listed, ask_all, one};
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
@@ -206,7 +206,7 @@ fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
                 control: listed.control.clone(),
                 stats,
             }),
-            Err(error) => return Err(named(&listed.control, &error)),
+            Err(error) => return Err(named(&listed.control, &error).into()),
         }
     }
     Ok(counted)

@@ -7,10 +7,9 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use hyper::StatusCode;
 use pollux::disk::Spec;
 
-use crate::model::Problem;
+use crate::model::{Problem, Refused};
 
 /// All of them, with no link in their paths. They are named once in a process.
 #[derive(Clone, Copy, Debug)]
@@ -72,21 +71,18 @@ impl Folders {
     }
 
     /// May a disk use what is at `path`?
-    pub fn check(self, path: &Path, wanted: Wanted) -> Result<(), Box<Problem>> {
+    pub fn check(self, path: &Path, wanted: Wanted) -> Result<(), Refused> {
+        let refused = |problem: Problem| Err(problem.of(wanted.field()).into());
         if !path.is_absolute() {
             let detail = format!("{} is relative", path.display());
-            let problem = Problem::new(
-                StatusCode::BAD_REQUEST,
-                detail,
-                "write the whole path, from / on",
-            );
-            return Err(problem.of(wanted.field()).into());
+            let problem = Problem::bad_request(detail, "write the whole path, from / on");
+            return refused(problem);
         }
         if leads_nowhere(path) {
             let detail = format!("{} is a link to what cannot be reached", path.display());
             let remedy = "name what it is to lead to";
-            let problem = Problem::new(StatusCode::FORBIDDEN, detail, remedy);
-            return Err(problem.of(wanted.field()).into());
+            let problem = Problem::forbidden(detail, remedy);
+            return refused(problem);
         }
         if self.hold(path) {
             return Ok(());
@@ -120,9 +116,7 @@ impl Folders {
             }
             Wanted::Socket => remedy,
         };
-        Err(Problem::new(StatusCode::FORBIDDEN, detail, remedy)
-            .of(wanted.field())
-            .into())
+        refused(Problem::forbidden(detail, remedy))
     }
 }
 

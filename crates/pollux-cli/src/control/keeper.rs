@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
-use hyper::StatusCode;
 use pollux_threads::{Kind, spawn};
 use tokio::sync::oneshot;
 
@@ -69,7 +68,7 @@ fn serve(asked: &Receiver<Answer>, kept: &Kept, disks: &Disks) {
             // Whoever asked may not have waited.
             tracing::error!("the list of disks is not that of now: {detail}");
             let remedy = "see to the file and its file system, then ask again";
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy).into()
+            Problem::failed(detail, remedy).into()
         });
         let _ = answer.send(written);
     }
@@ -77,7 +76,7 @@ fn serve(asked: &Receiver<Answer>, kept: &Kept, disks: &Disks) {
 
 fn busy(detail: &str) -> Problem {
     let remedy = "ask again, and see to the file system of the list (--state)";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
+    Problem::unavailable(detail, remedy)
 }
 
 fn ended() -> Problem {

@@ -12,7 +12,6 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hyper::StatusCode;
 use pollux::device::Workers;
 use pollux_threads::{Kind, spawn};
 use tokio::sync::oneshot;
@@ -152,7 +151,7 @@ impl Opener {
 
 fn busy(detail: &str) -> Problem {
     let remedy = "ask again, and look which of the disks is slow to open";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
+    Problem::unavailable(detail, remedy)
 }
 
 fn serve(working: &mut Working, asked: &Receiver<Addition>, workers: &Arc<Workers>) {

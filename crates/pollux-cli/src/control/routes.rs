@@ -140,11 +140,11 @@ pub fn answer<B>(state: &Arc<State>, reach: Reach, request: &Request<B>) -> Answ
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     let found = match parts[..] {
         ["metrics"] => Ok(metrics(state, request)),
-        _ if reach == Reach::Metrics => Err(Box::new(Problem::new(
-            StatusCode::NOT_FOUND,
+        _ if reach == Reach::Metrics => Err(Problem::not_found(
             format!("there is no {path}"),
             "GET /metrics is all that this address answers",
-        ))),
+        )
+        .into()),
         ["v1", "disks"] => Ok(json(&disks(state))),
         ["v1", "disks", name] => named(state, name).map(|served| json(&disk(&served))),
         ["v1", "disks", name, "trace"] => trace::get(state, name).map(|trace| json(&trace)),
@@ -156,11 +156,11 @@ pub fn answer<B>(state: &Arc<State>, reach: Reach, request: &Request<B>) -> Answ
         ["v1", "events"] => Ok(events(state)),
         ["openapi.json"] => Ok(description()),
         ["v1", "disks", _, "resize"] => return wrong_method(method, path, "use POST", "POST"),
-        _ => Err(Box::new(Problem::new(
-            StatusCode::NOT_FOUND,
+        _ => Err(Problem::not_found(
             format!("there is no {path}"),
             "GET /openapi.json tells what there is",
-        ))),
+        )
+        .into()),
     };
     match found {
         // It was made for nothing, which is cheap, and tells a wrong path from a wrong method.

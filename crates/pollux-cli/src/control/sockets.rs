@@ -39,20 +39,24 @@ fn usual(runtime: Option<&OsStr>) -> PathBuf {
 }
 
 /// Finds the sockets.
-pub fn find(asked: Option<&Path>) -> io::Result<Sockets> {
+pub fn find(asked: Option<&Path>) -> Result<Sockets, String> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR");
     let at = asked.map_or_else(|| usual(runtime.as_deref()), Path::to_owned);
     if asked.is_some() && !at.is_dir() {
         return Ok(Sockets::One(at));
     }
-    let mut sockets = Vec::new();
-    let entries = match fs::read_dir(&at) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Sockets::Folder(at, sockets));
-        }
-        Err(error) => return Err(error),
+    let mut sockets =
+        within(&at).map_err(|error| format!("cannot search for control sockets: {error}"))?;
+    sockets.sort();
+    Ok(Sockets::Folder(at, sockets))
+}
+
+fn within(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
     };
+    let mut sockets = Vec::new();
     for entry in entries {
         let entry = entry?;
         let path = entry.path();
@@ -60,8 +64,7 @@ pub fn find(asked: Option<&Path>) -> io::Result<Sockets> {
             sockets.push(path);
         }
     }
-    sockets.sort();
-    Ok(Sockets::Folder(at, sockets))
+    Ok(sockets)
 }
 
 #[cfg(test)]

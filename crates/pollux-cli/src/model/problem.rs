@@ -40,6 +40,32 @@ impl Problem {
         }
     }
 
+    pub fn bad_request(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail, remedy)
+    }
+
+    pub fn forbidden(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail, remedy)
+    }
+
+    pub fn not_found(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail, remedy)
+    }
+
+    pub fn conflict(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail, remedy)
+    }
+
+    /// The machine said no.
+    pub fn failed(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy)
+    }
+
+    /// Not now.
+    pub fn unavailable(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
+    }
+
     /// As an error says it: what is wrong, and after a semicolon what to do.
     pub fn said(status: StatusCode, error: &str) -> Self {
         let (detail, remedy) = error

@@ -11,8 +11,8 @@ use pollux::disk::file::Settings;
 use pollux::disk::spec::SpecError;
 use rustix::fs::OFlags;
 
-use super::listed::{Error, Listed, named};
-use crate::control::client::{delete, put};
+use super::listed::{Error, Listed};
+use crate::control::client::{delete, named, put};
 use crate::control::sockets::{Sockets, find};
 use crate::limits::LimitsOption;
 use crate::log::chain;
@@ -177,9 +177,7 @@ fn open(path: &Path, read_only: bool) -> Result<OwnedFd, Error> {
 }
 
 fn one_daemon(asked: Option<&Path>) -> Result<PathBuf, Error> {
-    let found =
-        find(asked).map_err(|error| format!("cannot search for control sockets: {error}"))?;
-    match found {
+    match find(asked)? {
         Sockets::One(path) => Ok(path),
         Sockets::Folder(folder, sockets) => match &sockets[..] {
             [path] => Ok(path.clone()),
@@ -198,5 +196,5 @@ fn one_daemon(asked: Option<&Path>) -> Result<PathBuf, Error> {
 pub fn remove(listed: &Listed, force: bool) -> Result<(), Error> {
     let force = if force { "?force=true" } else { "" };
     let path = format!("/v1/disks/{}{force}", listed.disk.name);
-    delete(&listed.control, &path).map_err(|error| named(&listed.control, &error))
+    Ok(delete(&listed.control, &path).map_err(|error| named(&listed.control, &error))?)
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::listed::{Error, Listed, named};
-use crate::control::client::{NoAnswer, get, patch};
+use super::listed::{Error, Listed};
+use crate::control::client::{NoAnswer, get, named, patch};
 use crate::control::table::{Align, bytes, table};
 use crate::limits::change as read;
 use crate::model::Disk;

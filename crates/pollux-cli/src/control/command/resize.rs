@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::listed::{Error, Listed, named};
-use crate::control::client::post;
+use super::listed::{Error, Listed};
+use crate::control::client::{named, post};
 
 /// Makes a disk `bytes` large; without a size, has its daemon read how large it has become.
 pub fn resize(listed: &Listed, bytes: Option<u64>) -> Result<Listed, Error> {

@@ -9,8 +9,7 @@ use hyper::body::Bytes;
 use serde_json::json;
 
 use super::listed::{Error, Listed};
-use crate::control::client::{NoAnswer, delete, get, put, text};
-use crate::log::chain;
+use crate::control::client::{NoAnswer, delete, get, named, put, text};
 use crate::model::TraceState;
 
 /// Which requests are traced.
@@ -30,10 +29,7 @@ pub struct Order {
 pub fn trace(listed: &Listed, order: &Order, lines: bool) -> Result<Bytes, Error> {
     let control = &*listed.control;
     let path = format!("/v1/disks/{}/trace", listed.disk.name);
-    traced(control, &path, order, lines).map_err(|error| {
-        let at = control.display();
-        format!("--control {at}: {}", chain(&error)).into()
-    })
+    Ok(traced(control, &path, order, lines).map_err(|error| named(control, &error))?)
 }
 
 fn traced(control: &Path, path: &str, order: &Order, lines: bool) -> Result<Bytes, NoAnswer> {

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use hyper::StatusCode;
 use pollux::Drivers;
 use pollux::disk::spec::{Elsewhere, Rbd, VhostUser};
 use pollux::disk::{Disk, OpenError, Options, Spec};
@@ -21,10 +20,8 @@ pub struct Handed {
 impl Handed {
     /// Does `image` fit what was said of it?
     pub fn new(spec: &Spec, passed: bool, image: Option<OwnedFd>) -> Result<Self, Refused> {
-        let bad = |detail: &str, remedy| {
-            let problem = Problem::new(StatusCode::BAD_REQUEST, detail, remedy);
-            Err(Box::new(problem.of("passed")))
-        };
+        let bad =
+            |detail: &str, remedy| Err(Problem::bad_request(detail, remedy).of("passed").into());
         match (passed, &image) {
             (true, None) => {
                 return bad(

@@ -7,14 +7,6 @@ use crate::log::chain;
 use crate::model::Problem;
 use crate::socket::SocketError;
 
-pub fn conflict(detail: impl Into<String>, remedy: &str) -> Problem {
-    Problem::new(StatusCode::CONFLICT, detail, remedy)
-}
-
-pub fn forbidden(detail: impl Into<String>, remedy: &str) -> Problem {
-    Problem::new(StatusCode::FORBIDDEN, detail, remedy)
-}
-
 pub fn not_opened(error: &(dyn std::error::Error + 'static)) -> Problem {
     let status = error
         .downcast_ref()

@@ -4,12 +4,11 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use hyper::StatusCode;
 use pollux::device::Workers;
 use pollux::disk::Spec;
 
 use super::handed::Handed;
-use super::refusals::{conflict, forbidden, not_listened, not_opened};
+use super::refusals::{not_listened, not_opened};
 use crate::control::folders::{Folders, Wanted as Reached, reached};
 use crate::control::keeper::Keeper;
 use crate::control::kept::Added;
@@ -56,7 +55,7 @@ impl Working {
                 continue;
             } else if disk.passed {
                 let detail = "its image was passed as a descriptor".to_owned();
-                Err(conflict(detail, "add it again").into())
+                Err(Problem::conflict(detail, "add it again").into())
             } else {
                 self.open(&name, &opens, None)
             };
@@ -85,7 +84,7 @@ impl Working {
         if self.disks.look().ending() {
             let detail = "the daemon is ending, and takes no disks any more";
             let remedy = "ask the next one";
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy).into());
+            return Err(Problem::unavailable(detail, remedy).into());
         }
         let disk = disk
             .placed(name, self.folders.first())
@@ -125,7 +124,7 @@ impl Working {
                 Err(problem) => format!("cannot start a thread: {error}; and {}", problem.detail),
             };
             let remedy = "see to the machine's limits, then ask again";
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy)
+            Problem::failed(detail, remedy)
         })?;
         Ok(Outcome::Added)
     }
@@ -134,7 +133,7 @@ impl Working {
     fn there(&self, name: &str, disk: &NewDisk) -> Result<Option<Outcome>, Refused> {
         let leaving = || {
             let detail = format!("the disk `{name}` is being removed");
-            Err(conflict(detail, "ask again once it has gone").into())
+            Err(Problem::conflict(detail, "ask again once it has gone").into())
         };
         let Some(served) = self.disks.find(name) else {
             if self.disks.knows(name) {
@@ -147,7 +146,8 @@ impl Working {
         }
         let Some(added) = served.added() else {
             let detail = format!("the daemon was started with a disk `{name}`");
-            let problem = conflict(detail, "choose another name, or change that one by PATCH");
+            let problem =
+                Problem::conflict(detail, "choose another name, or change that one by PATCH");
             return Err(problem.of("name").into());
         };
         match disk.difference(&added) {
@@ -168,7 +168,8 @@ impl Working {
                     "passed" => format!("there is a disk `{name}` already, with another image"),
                     _ => format!("there is a disk `{name}` already, whose {field} differs"),
                 };
-                let problem = conflict(detail, "remove it first (DELETE), or choose another name");
+                let problem =
+                    Problem::conflict(detail, "remove it first (DELETE), or choose another name");
                 Err(problem.of(field).into())
             }
         }
@@ -211,7 +212,7 @@ impl Working {
             let detail = "images of a cluster are not added while a daemon runs";
             let remedy =
                 "name them when it starts: `rbd:` on its command line or in its configuration";
-            return Err(forbidden(detail, remedy).of("disk").into());
+            return Err(Problem::forbidden(detail, remedy).of("disk").into());
         }
         for path in reached(spec) {
             self.folders.check(path, Reached::Image)?;

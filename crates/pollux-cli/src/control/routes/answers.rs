@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::control::state::State;
 use crate::disks::One;
-use crate::model::Problem;
+use crate::model::{Problem, Refused};
 
 /// An answer.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -83,17 +83,16 @@ pub fn too_large(most: usize) -> Answer {
 /// The answer to a request with more descriptors than one.
 pub fn too_many() -> Answer {
     let detail = "more than one descriptor came with this request";
-    let problem = Problem::new(StatusCode::BAD_REQUEST, detail, "send one image at a time");
+    let problem = Problem::bad_request(detail, "send one image at a time");
     refuse(&problem.of("passed"))
 }
 
-pub fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Box<Problem>> {
+pub fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Refused> {
     state.disk(name).ok_or_else(|| unknown(name).into())
 }
 
 pub fn unknown(name: &str) -> Problem {
-    let problem = Problem::new(
-        StatusCode::NOT_FOUND,
+    let problem = Problem::not_found(
         format!("there is no disk `{name}`"),
         "GET /v1/disks lists the disks",
     );

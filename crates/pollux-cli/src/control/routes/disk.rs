@@ -8,7 +8,7 @@ use super::answers::{named, object, unknown};
 use crate::control::opener::{Outcome, PATIENCE};
 use crate::control::state::State;
 use crate::disks::NotRemoved;
-use crate::model::{Disk, NewDisk, Problem, is_name};
+use crate::model::{Disk, NewDisk, Problem, Refused, is_name};
 
 /// Adds a disk. The same request once more changes nothing; with other limits it changes these.
 #[utoipa::path(
@@ -29,24 +29,22 @@ pub async fn put(
     name: &str,
     body: &[u8],
     image: Option<OwnedFd>,
-) -> Result<(StatusCode, Disk), Box<Problem>> {
+) -> Result<(StatusCode, Disk), Refused> {
     let opener = state.opener().ok_or_else(|| {
         let detail = "this daemon takes no disks while it runs";
         let remedy = "start it with --disk-folder DIR, which names where their images may be";
-        Problem::new(StatusCode::FORBIDDEN, detail, remedy)
+        Problem::forbidden(detail, remedy)
     })?;
     if !is_name(name) {
         let detail = format!("a disk cannot be called {name:?}");
         let remedy =
             "a name has 1 to 64 of the characters a-z A-Z 0-9 . _ - and does not begin with a dot";
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail, remedy)
-            .of("name")
-            .into());
+        return Err(Problem::bad_request(detail, remedy).of("name").into());
     }
     let disk: NewDisk = object(body).map_err(|error| {
         let remedy =
             "send {\"disk\": \"file:path=/srv/pollux/root.img\"}; GET /openapi.json describes it";
-        Problem::new(StatusCode::BAD_REQUEST, error.to_string(), remedy)
+        Problem::bad_request(error.to_string(), remedy)
     })?;
     let status = match opener.add(name, disk, image).await? {
         Outcome::Added => StatusCode::CREATED,
@@ -71,17 +69,12 @@ pub async fn put(
         (status = 500, body = Problem, content_type = "application/problem+json", description = "The list could not be written")
     )
 )]
-pub async fn delete(
-    state: &State,
-    name: &str,
-    query: Option<&str>,
-) -> Result<StatusCode, Box<Problem>> {
+pub async fn delete(state: &State, name: &str, query: Option<&str>) -> Result<StatusCode, Refused> {
     let force = match query {
         None | Some("" | "force=false") => false,
         Some("force=true") => true,
         Some(query) => {
-            let problem = Problem::new(
-                StatusCode::BAD_REQUEST,
+            let problem = Problem::bad_request(
                 format!("`{query}` is no parameter"),
                 "write ?force=true, or none",
             );
@@ -101,15 +94,14 @@ pub async fn delete(
         }
         removed.map_err(|why| refusal(why, name))?;
         state.all().gone(name).await;
-        Ok::<_, Box<Problem>>(StatusCode::NO_CONTENT)
+        Ok::<_, Refused>(StatusCode::NO_CONTENT)
     };
     let gone = tokio::time::timeout(PATIENCE, gone).await;
     gone.unwrap_or(Ok(StatusCode::ACCEPTED))
 }
 
 fn refusal(why: NotRemoved, name: &str) -> Problem {
-    let conflict =
-        |detail, remedy: &str| Problem::new(StatusCode::CONFLICT, detail, remedy).of("name");
+    let conflict = |detail, remedy: &str| Problem::conflict(detail, remedy).of("name");
     match why {
         NotRemoved::Unknown => unknown(name),
         NotRemoved::InUse => conflict(

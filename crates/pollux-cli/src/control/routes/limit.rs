@@ -1,12 +1,11 @@
 //! `PATCH /v1/disks/NAME`: what of a disk can be changed while it runs.
 
-use hyper::StatusCode;
 use serde_json::Value;
 
 use super::answers::{named, object};
 use crate::control::state::State;
 use crate::limits::DiskLimits;
-use crate::model::{Disk, DiskChange, Problem};
+use crate::model::{Disk, DiskChange, Problem, Refused};
 
 /// Changes a disk: what is absent stays, and what is null is lifted (RFC 7396).
 #[utoipa::path(
@@ -18,7 +17,7 @@ use crate::model::{Disk, DiskChange, Problem};
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
     )
 )]
-pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
+pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Refused> {
     limit(state, name, body)?;
     if let Some(opener) = state.opener() {
         opener.keep().await?;
@@ -27,11 +26,11 @@ pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<P
 }
 
 /// Changes the limits of a disk, and whether times are counted: all of it or nothing.
-fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Box<Problem>> {
+fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Refused> {
     let served = named(state, name)?;
     let limiter = served.device.limiter();
     let change: DiskChange = object(body).map_err(|error| {
-        bad(
+        Problem::bad_request(
             error.to_string(),
             "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}; GET /openapi.json describes it",
         )
@@ -43,9 +42,11 @@ fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Box<Problem>> {
         Some(change @ Value::Object(_)) => merge(limiter.limits().into(), &change)?,
         Some(_) => {
             let detail = "`limits` is neither an object nor null";
-            return Err(bad(detail, "send {\"limits\": {\"iops_total\": 5000}}")
-                .of("limits")
-                .into());
+            return Err(
+                Problem::bad_request(detail, "send {\"limits\": {\"iops_total\": 5000}}")
+                    .of("limits")
+                    .into(),
+            );
         }
     };
     let limits = merged
@@ -60,7 +61,7 @@ fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Box<Problem>> {
 }
 
 /// `limits` with this change. A limit that is lifted takes its burst with it.
-fn merge(limits: DiskLimits, change: &Value) -> Result<DiskLimits, Box<Problem>> {
+fn merge(limits: DiskLimits, change: &Value) -> Result<DiskLimits, Refused> {
     let mut merged = serde_json::to_value(limits).expect("plain structures can be written");
     for (field, number) in change.as_object().into_iter().flatten() {
         // One by one, so that the field is known that is to blame.
@@ -68,7 +69,7 @@ fn merge(limits: DiskLimits, change: &Value) -> Result<DiskLimits, Box<Problem>>
         if let Err(error) = serde_json::from_value::<DiskLimits>(one) {
             let remedy =
                 "a limit is a whole number from 1 on, or null; its names are in GET /openapi.json";
-            return Err(bad(error.to_string(), remedy)
+            return Err(Problem::bad_request(error.to_string(), remedy)
                 .of(&format!("limits.{field}"))
                 .into());
         }
@@ -79,9 +80,5 @@ fn merge(limits: DiskLimits, change: &Value) -> Result<DiskLimits, Box<Problem>>
         }
     }
     let merged = serde_json::from_value(merged);
-    merged.map_err(|error| bad(error.to_string(), "send whole numbers").into())
-}
-
-fn bad(detail: impl Into<String>, remedy: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail, remedy)
+    merged.map_err(|error| Problem::bad_request(error.to_string(), "send whole numbers").into())
 }

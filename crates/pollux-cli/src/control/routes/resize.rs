@@ -12,7 +12,7 @@ use crate::control::opener::PATIENCE;
 use crate::control::state::State;
 use crate::disks::{NotResized, Resizing};
 use crate::log::chain;
-use crate::model::{Disk, Problem, Resize};
+use crate::model::{Disk, Problem, Refused, Resize};
 
 /// What the disk is afterwards, unless it was removed meanwhile.
 type Resized = Result<Option<Disk>, ResizeError>;
@@ -30,7 +30,7 @@ type Resized = Result<Option<Disk>, ResizeError>;
         (status = 503, body = Problem, content_type = "application/problem+json", description = "It takes long, and goes on")
     )
 )]
-pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Problem>> {
+pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Refused> {
     let resizing = state.all().resizing(name);
     let resizing = resizing.map_err(|why| not_now(why, name))?;
     let asked = if body.is_empty() {
@@ -38,7 +38,7 @@ pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Pr
     } else {
         object(body).map_err(|error| {
             let remedy = "send {\"bytes\": 21474836480}, or no body to read the size anew";
-            bad(StatusCode::BAD_REQUEST, error.to_string(), remedy)
+            Problem::bad_request(error.to_string(), remedy).of("bytes")
         })?
     };
     let answered = start(name, resizing, asked.bytes).map_err(|error| machine(name, &error))?;
@@ -50,7 +50,7 @@ pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Box<Pr
         Err(_) => {
             let detail = format!("the disk `{name}` is slow to be resized");
             let remedy = "it goes on: GET /v1/disks tells the size, and the log of a failure";
-            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy).into())
+            Err(Problem::unavailable(detail, remedy).into())
         }
     }
 }
@@ -77,12 +77,7 @@ fn not_now(why: NotResized, name: &str) -> Problem {
         NotResized::Unknown => unknown(name),
         NotResized::Already => {
             let detail = format!("the disk `{name}` is being resized");
-            Problem::new(
-                StatusCode::CONFLICT,
-                detail,
-                "ask again once that has ended",
-            )
-            .of("name")
+            Problem::conflict(detail, "ask again once that has ended").of("name")
         }
     }
 }
@@ -90,7 +85,7 @@ fn not_now(why: NotResized, name: &str) -> Problem {
 fn machine(name: &str, error: &dyn std::error::Error) -> Problem {
     let detail = format!("no thread could resize the disk `{name}`: {error}");
     let remedy = "see to the machine's limits, then ask again";
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, remedy)
+    Problem::failed(detail, remedy)
 }
 
 fn refusal(error: &ResizeError) -> Problem {
@@ -107,9 +102,5 @@ fn refusal(error: &ResizeError) -> Problem {
     };
     let said = chain(error);
     let (detail, remedy) = said.split_once("; ").unwrap_or((&said, default));
-    bad(status, detail, remedy)
-}
-
-fn bad(status: StatusCode, detail: impl Into<String>, remedy: &str) -> Problem {
     Problem::new(status, detail, remedy).of("bytes")
 }

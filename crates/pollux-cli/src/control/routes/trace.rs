@@ -9,7 +9,7 @@ use pollux::device::Trace;
 
 use super::answers::{Answer, JSON, named, object, respond, written};
 use crate::control::state::State;
-use crate::model::{Problem, TraceOrder, TraceState, TracedRequest};
+use crate::model::{Problem, Refused, TraceOrder, TraceState, TracedRequest};
 
 /// For how long requests are traced, if nothing is said.
 const SECONDS: u64 = 10;
@@ -30,24 +30,24 @@ const MOST_RECORDS: usize = 1 << 18;
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
     )
 )]
-pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Box<Problem>> {
+pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Refused> {
     let served = named(state, name)?;
     let order: TraceOrder = if body.is_empty() {
         TraceOrder::default()
     } else {
         let remedy = "send {\"seconds\": 10, \"records\": 65536}, or no body";
-        object(body).map_err(|error| bad(error.to_string(), remedy))?
+        object(body).map_err(|error| Problem::bad_request(error.to_string(), remedy))?
     };
     let seconds = order.seconds.unwrap_or(SECONDS);
     let records = order.records.unwrap_or(RECORDS);
     if !(1..=MOST_SECONDS).contains(&seconds) {
         let remedy = format!("name 1 to {MOST_SECONDS} seconds");
-        let problem = bad(format!("{seconds} seconds are not traced"), &remedy);
+        let problem = Problem::bad_request(format!("{seconds} seconds are not traced"), &remedy);
         return Err(problem.of("seconds").into());
     }
     if !(1..=MOST_RECORDS).contains(&records) {
         let remedy = format!("name 1 to {MOST_RECORDS} records");
-        let problem = bad(format!("{records} records are not kept"), &remedy);
+        let problem = Problem::bad_request(format!("{records} records are not kept"), &remedy);
         return Err(problem.of("records").into());
     }
     let observation = served.device.observation();
@@ -63,7 +63,7 @@ pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Box<Pro
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk")
     )
 )]
-pub fn delete(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
+pub fn delete(state: &State, name: &str) -> Result<Answer, Refused> {
     named(state, name)?.device.observation().drop_trace();
     Ok(respond(StatusCode::NO_CONTENT, JSON, Bytes::new()))
 }
@@ -76,7 +76,7 @@ pub fn delete(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk, or no trace of it")
     )
 )]
-pub fn get(state: &State, name: &str) -> Result<TraceState, Box<Problem>> {
+pub fn get(state: &State, name: &str) -> Result<TraceState, Refused> {
     Ok(TraceState::from(&*trace(state, name)?))
 }
 
@@ -88,7 +88,7 @@ pub fn get(state: &State, name: &str) -> Result<TraceState, Box<Problem>> {
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk, or no trace of it")
     )
 )]
-pub fn jsonl(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
+pub fn jsonl(state: &State, name: &str) -> Result<Answer, Refused> {
     let mut lines = Vec::new();
     for traced in trace(state, name)?.records() {
         lines.extend(written(&TracedRequest::from(&traced)));
@@ -105,7 +105,7 @@ pub fn jsonl(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such disk, or no trace of it")
     )
 )]
-pub fn blkparse(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
+pub fn blkparse(state: &State, name: &str) -> Result<Answer, Refused> {
     let trace = trace(state, name)?;
     let text = as_blkparse(&trace);
     Ok(respond(
@@ -115,12 +115,12 @@ pub fn blkparse(state: &State, name: &str) -> Result<Answer, Box<Problem>> {
     ))
 }
 
-fn trace(state: &State, name: &str) -> Result<std::sync::Arc<Trace>, Box<Problem>> {
+fn trace(state: &State, name: &str) -> Result<std::sync::Arc<Trace>, Refused> {
     let served = named(state, name)?;
     served.device.observation().trace().ok_or_else(|| {
         let detail = format!("`{name}` was not traced");
         let remedy = format!("PUT /v1/disks/{name}/trace starts a trace");
-        Problem::new(StatusCode::NOT_FOUND, detail, &remedy).into()
+        Problem::not_found(detail, &remedy).into()
     })
 }
 
@@ -166,8 +166,4 @@ fn as_blkparse(trace: &Trace) -> String {
     let written = writeln!(text, "\nTotal: {traced} requests, of which {lost} are lost");
     written.expect("a string takes all");
     text
-}
-
-fn bad(detail: impl Into<String>, remedy: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail, remedy)
 }

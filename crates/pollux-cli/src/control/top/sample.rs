@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::control::client::{NoAnswer, get};
-use crate::control::sockets::{Sockets, find};
-use crate::log::chain;
+use crate::control::client::{NoAnswer, each, get};
 use crate::model::{Disk, DiskStats, Disks, Worker, Workers};
 
 /// All that were asked.
@@ -27,37 +25,8 @@ pub struct Daemon {
 
 /// Asks the daemon at `asked`, or all of a folder.
 pub fn take(asked: Option<&Path>) -> Result<Sample, String> {
-    let found = find(asked).map_err(|error| format!("cannot look for control sockets: {error}"))?;
-    let sockets = match found {
-        Sockets::One(path) => {
-            let daemon = ask(&path).map_err(|error| named(&path, &error))?;
-            return Ok(Sample {
-                daemons: vec![daemon],
-                failed: Vec::new(),
-            });
-        }
-        Sockets::Folder(folder, sockets) if sockets.is_empty() => {
-            return Err(Sockets::none_in(&folder));
-        }
-        Sockets::Folder(_, sockets) => sockets,
-    };
-    let mut sample = Sample {
-        daemons: Vec::new(),
-        failed: Vec::new(),
-    };
-    for path in sockets {
-        match ask(&path) {
-            Ok(daemon) => sample.daemons.push(daemon),
-            // It was killed, and has left its socket.
-            Err(NoAnswer::Absent(_)) => {}
-            Err(error) => sample.failed.push(named(&path, &error)),
-        }
-    }
-    Ok(sample)
-}
-
-fn named(path: &Path, error: &NoAnswer) -> String {
-    format!("--control {}: {}", path.display(), chain(error))
+    let (daemons, failed) = each(asked, ask)?;
+    Ok(Sample { daemons, failed })
 }
 
 fn ask(control: &Path) -> Result<Daemon, NoAnswer> {
