@@ -10,7 +10,7 @@ use crate::bench::BenchArgs;
 use crate::control::{DiskArgs, TopArgs};
 use crate::export::ExportArgs;
 use crate::log::Format;
-use crate::process::ProcessArgs;
+use crate::process::{ProcessArgs, below_zero};
 
 /// A virtio-blk stack with both ends of the ring.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
@@ -103,6 +103,7 @@ queues to the log; with --log-format json, as one line of JSON for each queue.";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
+#[command(mut_args(below_zero))]
 pub struct ServeArgs {
     #[command(flatten)]
     pub export: ExportArgs,

@@ -28,7 +28,7 @@ pub struct ExportArgs {
     pub socket_path: Option<PathBuf>,
 
     /// Use this inherited unix stream socket: one that listens, or one that is connected
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
 
     /// Use the socket of this name that the service manager passes: systemd's FileDescriptorName=. Without
@@ -72,20 +72,15 @@ pub struct ExportArgs {
 
     /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
     /// [default: 16]
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=256)
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]
-    #[arg(allow_negative_numbers = true, long, value_name = "N")]
+    #[arg(long, value_name = "N")]
     pub queue_size: Option<u16>,
 
     /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
-    #[arg(allow_negative_numbers = true, long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     pub block_size: Option<u32>,
 
     /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M, also iops-read,

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use pollux::device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
 use pollux_sandbox::Level;
 use serde::de::Error as _;
@@ -19,12 +19,7 @@ use crate::cpus::{self, BadCpus};
 #[command(next_help_heading = "How it works")]
 pub struct ProcessArgs {
     /// Worker threads; queues are spread over them [default: 1]
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=256)
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     #[serde(deserialize_with = "threads")]
     pub threads: Option<u16>,
 
@@ -38,12 +33,7 @@ pub struct ProcessArgs {
     pub poll: Option<Poll>,
 
     /// The longest empty poll before a sleep, in microseconds, with --poll adaptive [default: 50]
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
 
@@ -71,6 +61,12 @@ pub struct ProcessArgs {
     /// not at all, or not to start where it cannot [default: on]
     #[arg(long, value_enum)]
     pub sandbox: Option<Sandbox>,
+}
+
+/// A number below zero is told what is wrong with it: it is a value, and no option.
+pub fn below_zero(option: Arg) -> Arg {
+    let has_value = option.get_action().takes_values();
+    option.allow_negative_numbers(has_value)
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]

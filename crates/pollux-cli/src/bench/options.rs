@@ -10,7 +10,7 @@ use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::export::Scope;
-use crate::process::{ProcessArgs, Sandbox};
+use crate::process::{ProcessArgs, Sandbox, below_zero};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +33,8 @@ SIGUSR1 prints how many requests have ended.";
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
+#[command(next_help_heading = "Load")]
+#[command(mut_args(below_zero))]
 #[command(mut_args(of_the_server))]
 #[command(mut_args(fio::underscored))]
 #[command(args(fio::options()))]
@@ -54,14 +56,7 @@ pub struct BenchArgs {
     pub filename: Option<String>,
 
     /// fio's words for cache=none of --filename: past the page cache
-    #[arg(
-        long,
-        value_name = "0|1",
-        num_args = 0..=1,
-        default_missing_value = "1",
-        value_parser = BoolishValueParser::new(),
-        help_heading = "Which disk"
-    )]
+    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", value_parser = BoolishValueParser::new(), help_heading = "Which disk")]
     pub direct: Option<bool>,
 
     /// Which legs of a disk made of disks its server polls
@@ -75,111 +70,66 @@ pub struct BenchArgs {
     pub poll_scope: Option<Scope>,
 
     /// What to do
-    #[arg(long, alias = "readwrite", value_enum, default_value_t = Rw::Read, help_heading = "Load")]
+    #[arg(long, alias = "readwrite", value_enum, default_value_t = Rw::Read)]
     pub rw: Rw,
 
     /// Percent of the requests of --rw rw or randrw that read [default: 50]
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u8).range(0..=100),
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: Option<u8>,
 
     /// Bytes of a request; k and m are powers of 1024
-    #[arg(
-        long,
-        alias = "blocksize",
-        value_name = "SIZE",
-        default_value = "4k",
-        help_heading = "Load"
-    )]
+    #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k")]
     pub bs: Size,
 
     /// Requests that a job has in flight at most
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=1024),
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub iodepth: u16,
 
     /// Jobs: a thread each, with a queue of its own
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=256),
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub numjobs: u16,
 
     /// For how long: 500ms, 5s, 2m; seconds where no unit is given
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime)]
     pub runtime: Duration,
 
     /// Wait so long for a server that goes away, and hand it what was in flight once it is back
     /// [default: end with an error]
-    #[arg(long, value_name = "TIME", value_parser = runtime, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = runtime)]
     pub reconnect: Option<Duration>,
 
     /// Use only so much of the disk, from its beginning [default: all of it]
-    #[arg(long, value_name = "SIZE", help_heading = "Load")]
+    #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
 
     /// Requests a second that each job starts, whether or not the server keeps up [default: the next
     /// one whenever one has ended]
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        value_parser = rate,
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub rate_iops: Option<NonZeroU32>,
 
     /// How a job waits for its requests
-    #[arg(long, value_enum, default_value_t = Waiting::Adaptive, help_heading = "Load")]
+    #[arg(long, value_enum, default_value_t = Waiting::Adaptive)]
     pub completion: Waiting,
 
     /// So many percent of the requests are polled and the others call-driven, on the same queue;
     /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
-    #[arg(
-        allow_negative_numbers = true,
-        long,
-        value_name = "N",
-        conflicts_with = "completion",
-        value_parser = clap::value_parser!(u8).range(0..=100),
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub hipri_percent: Option<u8>,
 
     /// Check what is read: each block written says where it belongs and which write it is. Jobs that
     /// only read write all of their part first; jobs that write read it back at the end
-    #[arg(long, value_enum, value_name = "HOW", help_heading = "Load")]
+    #[arg(long, value_enum, value_name = "HOW")]
     pub verify: Option<Verify>,
 
     /// All jobs use one queue, behind one lock
-    #[arg(long, help_heading = "Load")]
+    #[arg(long)]
     pub share_queue: bool,
 
     /// With --share-queue: kick the device after the lock of the queue is released, or while it is
     /// held. With this option the times for which the lock was held and waited for are recorded, which
     /// slows every request down [default: released, and nothing is recorded]
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHEN",
-        requires = "share_queue",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_enum, value_name = "WHEN", requires = "share_queue")]
     pub kick_lock: Option<KickLock>,
 
     /// What is printed at the end
