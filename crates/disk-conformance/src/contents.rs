@@ -1,5 +1,6 @@
 //! What was written is what is read.
 
+use std::sync::Arc;
 use std::thread;
 
 use pollux_disk::{Disk, Durability, Op, Unmap};
@@ -7,7 +8,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::held::Held;
-use crate::{Buffer, Client, Make, pattern, read, write};
+use crate::{Buffer, Client, pattern, read, write};
+
+/// Makes a disk of so many bytes, all zeroes, that can be written. What it made before is not used any more.
+pub type Make<'a> = &'a dyn Fn(u64) -> Arc<dyn Disk>;
 
 #[derive(Clone, Debug)]
 struct Step {

@@ -34,13 +34,16 @@ mod client;
 mod contents;
 mod held;
 mod read_only;
+mod requests;
 
 use std::sync::Arc;
 
-use pollux_disk::{Disk, Durability, Op, Unmap};
+use pollux_disk::Disk;
 
 pub use buffer::Buffer;
 pub use client::Client;
+pub use contents::Make;
+pub use requests::{pattern, read, write, zeroes};
 
 use held::Held;
 
@@ -48,9 +51,6 @@ use held::Held;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/src/engines.md")]
 struct Engines;
-
-/// Makes a disk of so many bytes, all zeroes, that can be written. What it made before is not used any more.
-pub type Make<'a> = &'a dyn Fn(u64) -> Arc<dyn Disk>;
 
 /// Everything that a disk does which keeps what is written to it.
 pub fn behaves_like_a_disk(make: Make) {
@@ -82,47 +82,4 @@ pub fn answers_like_a_disk(disk: Arc<dyn Disk>) {
 /// What a read-only disk does.
 pub fn changes_nothing(disk: Arc<dyn Disk>) {
     read_only::changes_nothing(&Held::new(disk));
-}
-
-/// A read of all of `into`.
-#[must_use]
-pub fn read(at: u64, into: &Buffer) -> Op {
-    let into = into.spans();
-    Op::Read { at, into }
-}
-
-/// A write of all of `from`, durable after the next flush.
-#[must_use]
-pub fn write(at: u64, from: &Buffer) -> Op {
-    Op::Write {
-        at,
-        from: from.spans(),
-        durability: Durability::Volatile,
-    }
-}
-
-/// Zeroes, durable after the next flush.
-#[must_use]
-pub fn zeroes(at: u64, len: u64, unmap: Unmap) -> Op {
-    Op::WriteZeroes {
-        at,
-        len,
-        unmap,
-        durability: Durability::Volatile,
-    }
-}
-
-/// Bytes that differ from place to place and from `seed` to `seed`.
-#[must_use]
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Distribution;
+use serde::{Deserialize, Serialize};
 
 /// A number that only grows (and wraps at 2^64).
 ///
@@ -83,6 +83,56 @@ impl Histogram {
             buckets: std::array::from_fn(|at| self.buckets[at].get()),
         }
     }
+}
+
+/// How often which sizes occurred: see [`Histogram`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Distribution {
+    /// The sum of all sizes.
+    pub sum: u64,
+    /// How often by power of two.
+    pub buckets: [u64; Histogram::BUCKETS],
+}
+
+impl Distribution {
+    /// How many sizes were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Their mean; `None` when there are none.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        ratio(self.sum, self.count())
+    }
+
+    /// The sizes that the highest bucket in use stands for, first and last; `None` when there are none.
+    #[must_use]
+    pub fn highest(&self) -> Option<(u64, u64)> {
+        let bucket = self.buckets.iter().rposition(|&count| count > 0)?;
+        let last = if bucket == Histogram::BUCKETS - 1 {
+            u64::MAX
+        } else {
+            (2 << bucket) - 1
+        };
+        Some((1 << bucket, last))
+    }
+
+    pub(crate) fn combine(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            sum: with(self.sum, other.sum),
+            buckets: std::array::from_fn(|at| with(self.buckets[at], other.buckets[at])),
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "15 digits are enough for a ratio"
+)]
+pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]

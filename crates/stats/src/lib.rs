@@ -11,8 +11,8 @@ mod report;
 mod snapshot;
 mod worker;
 
-pub use counter::{Counter, Gauge, Histogram};
+pub use counter::{Counter, Distribution, Gauge, Histogram};
 pub use latency::{Latencies, Times};
 pub use queue::{Kind, Outcome, QueueStats};
-pub use snapshot::{Distribution, Outcomes, Requests, Snapshot};
+pub use snapshot::{Outcomes, Requests, Snapshot};
 pub use worker::{Stopwatch, WorkerSnapshot, WorkerStats};

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Histogram;
+use crate::counter::{Distribution, ratio};
 
 /// Requests of one kind by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -30,15 +30,6 @@ pub struct Requests {
     pub discard: Outcomes,
     pub write_zeroes: Outcomes,
     pub unknown: Outcomes,
-}
-
-/// How often which sizes occurred: see [`Histogram`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Distribution {
-    /// The sum of all sizes.
-    pub sum: u64,
-    /// How often by power of two.
-    pub buckets: [u64; Histogram::BUCKETS],
 }
 
 /// The counters of a queue, or of several, at one moment or over some time.
@@ -131,39 +122,6 @@ impl Requests {
     }
 }
 
-impl Distribution {
-    /// How many sizes were counted.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    /// Their mean; `None` when there are none.
-    #[must_use]
-    pub fn mean(&self) -> Option<f64> {
-        ratio(self.sum, self.count())
-    }
-
-    /// The sizes that the highest bucket in use stands for, first and last; `None` when there are none.
-    #[must_use]
-    pub fn highest(&self) -> Option<(u64, u64)> {
-        let bucket = self.buckets.iter().rposition(|&count| count > 0)?;
-        let last = if bucket == Histogram::BUCKETS - 1 {
-            u64::MAX
-        } else {
-            (2 << bucket) - 1
-        };
-        Some((1 << bucket, last))
-    }
-
-    fn combine(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
-        Self {
-            sum: with(self.sum, other.sum),
-            buckets: std::array::from_fn(|at| with(self.buckets[at], other.buckets[at])),
-        }
-    }
-}
-
 impl Snapshot {
     /// What was counted since `earlier`, a snapshot of the same queues.
     #[must_use]
@@ -226,14 +184,6 @@ impl Sum for Snapshot {
     fn sum<I: Iterator<Item = Self>>(snapshots: I) -> Self {
         snapshots.fold(Self::default(), Self::add)
     }
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "15 digits are enough for a ratio"
-)]
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 #[cfg(test)]

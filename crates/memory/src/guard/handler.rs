@@ -10,7 +10,7 @@ use std::sync::{Once, OnceLock};
 use libc::{SA_ONSTACK, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGBUS, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Entry, find};
+use super::entries::{Entry, find};
 
 /// What SIGBUS led to before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();

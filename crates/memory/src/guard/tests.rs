@@ -6,7 +6,9 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
+use super::entries::{Block, FIRST, find};
 use super::*;
+use crate::Misdeed;
 use crate::{Region, io, uring};
 
 const LEN: u64 = 0x10_0000;
@@ -192,7 +194,8 @@ fn a_fault_elsewhere_kills_as_ever() {
         let access = rustix::mm::ProtFlags::READ;
         let flags = rustix::mm::MapFlags::SHARED;
         // SAFETY: a new mapping.
-        let mapped = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, &file, 0) };
+        let mapped =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, &file, 0) };
         file.set_len(0).unwrap();
         // SAFETY: mapped; that it cannot be read is what is tested.
         let byte = unsafe { mapped.unwrap().cast::<u8>().read_volatile() };

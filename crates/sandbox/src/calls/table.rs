@@ -6,7 +6,8 @@ use pollux_threads::Kind::{
     Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals, Worker,
 };
 
-use super::{Need, Row, Rule, When, any, errno, only, row};
+use super::rule::{Need, Row, Rule, When, any, errno, only, row};
+use crate::cluster::NETWORK_CLIENT;
 
 /// What stands in place of a call that a tracer has taken away (`strace -e inject`). The kernel does nothing
 /// for it.
@@ -362,7 +363,7 @@ pub const TABLE: &[Row] = &[
         ],
     ),
     row(&[Cluster], Need::Cluster, STARTING_THREADS),
-    row(&[Cluster], Need::Cluster, crate::cluster::NETWORK_CLIENT),
+    row(&[Cluster], Need::Cluster, NETWORK_CLIENT),
 ];
 
 /// What is answered with an error, as by an older kernel or to a process without rights, because libraries

@@ -1,6 +1,8 @@
 use std::thread;
 
 use super::table::AF_UNIX;
+use libc::c_long;
+
 use super::*;
 use crate::Cage;
 use crate::plan::Plan;
