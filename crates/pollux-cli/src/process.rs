@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, Args, ValueEnum};
-use pollux::device::{Bounds, Calls, Kicks, Polling, Signal, Tuning};
+use pollux::device::{Bounds, Calls, Kicks, Polling, Signal, Tuning, Workers};
 use pollux_sandbox::Level;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::cpus::{self, BadCpus};
+use crate::log::chain;
 
 /// What holds for the whole process, whichever disks it serves.
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -222,6 +223,15 @@ impl ProcessArgs {
             Some(Sandbox::Off) => Level::Off,
             Some(Sandbox::Require) => Level::Require,
         }
+    }
+
+    /// The workers, on these `cpus`.
+    pub fn start_workers(&self, cpus: &[usize], tuning: Tuning) -> Result<Workers, String> {
+        let threads = usize::from(self.threads.unwrap_or(1));
+        Workers::start(threads, cpus, tuning).map_err(|error| match &self.cpus {
+            Some(list) => format!("--cpus {list}: {}", chain(&error)),
+            None => format!("cannot start the workers: {}", chain(&error)),
+        })
     }
 
     /// The CPUs of `--cpus`, in its order.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use pollux::Drivers;
-use pollux::device::{Tuning, Workers};
+use pollux::device::Workers;
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Kind, spawn};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -21,7 +21,7 @@ use crate::disks::{Disks, Export, Wanted};
 use crate::export::ExportArgs;
 use crate::file;
 use crate::limits::Groups;
-use crate::log::{Format, chain};
+use crate::log::Format;
 use crate::model::{NewDisk, unique};
 use crate::paths::{absolute, folder};
 use crate::process::ProcessArgs;
@@ -148,7 +148,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         show_attach(&exports);
     }
     sandbox.enter()?;
-    let workers = Arc::new(start_workers(process, &cpus, tuning)?);
+    let workers = Arc::new(process.start_workers(&cpus, tuning)?);
     let opener = opener
         .map(|opener| opener.begin(Arc::clone(&workers)))
         .unzip();
@@ -184,15 +184,6 @@ fn plan(wishes: &Wishes, wanted: &[Wanted]) -> Result<Plan, Error> {
         confine::add(&mut plan, &disk.offer.disk, &disk.endpoint);
     }
     Ok(plan)
-}
-
-fn start_workers(process: &ProcessArgs, cpus: &[usize], tuning: Tuning) -> Result<Workers, Error> {
-    let threads = usize::from(process.threads.unwrap_or(1));
-    let workers = Workers::start(threads, cpus, tuning);
-    workers.map_err(|error| match &process.cpus {
-        Some(list) => format!("--cpus {list}: {}", chain(&error)).into(),
-        None => format!("cannot start the workers: {}", chain(&error)).into(),
-    })
 }
 
 fn show_attach(exports: &[Export]) {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use pollux::device::Workers;
 use pollux::disk::Spec;
 use pollux::disk::file::Cache;
 use rustix::fs::{SeekFrom, seek};
@@ -43,12 +42,7 @@ impl Inside {
         }
         let device = offer.open(&mut Groups::default(), &pollux::Drivers)?;
         let tuning = args.process.tuning()?;
-        let threads = usize::from(args.process.threads.unwrap_or(1));
-        let workers = Workers::start(threads, cpus, tuning);
-        let workers = Arc::new(workers.map_err(|error| match &args.process.cpus {
-            Some(list) => format!("--cpus {list}: {}", chain(&error)),
-            None => format!("cannot start the workers: {}", chain(&error)),
-        })?);
+        let workers = Arc::new(args.process.start_workers(cpus, tuning)?);
         let failed = |error: io::Error| format!("cannot make a socket for --disk: {error}");
         let folder = tempfile::tempdir().map_err(failed)?;
         let socket = folder.path().join("disk.sock");
