@@ -5,14 +5,88 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
 
+use crate::server::Server;
+
 /// How long an answer may take: it is there at once unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A daemon of one disk, in the sandbox, with its control socket beside that of the disk.
+pub struct Daemon {
+    /// The process.
+    pub server: Server,
+    /// Where frontends connect.
+    pub disk: PathBuf,
+    /// Where it is asked.
+    pub control: PathBuf,
+    /// What its disk is there.
+    pub path: String,
+}
+
+impl Daemon {
+    /// Serves `spec` by the name of `name` in `folder`, with these options as well.
+    pub fn start(folder: &Path, name: &str, spec: &str, more: &[&str]) -> io::Result<Self> {
+        let disk = folder.join(format!("{name}.sock"));
+        let control = folder.join(format!("{name}.control"));
+        let at = control.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let words = ["--disk", spec, "--sandbox", "require", "--control", at];
+        Ok(Self {
+            server: Server::pollux(&disk, &[&words, more].concat())?,
+            disk,
+            control,
+            path: format!("/v1/disks/{name}"),
+        })
+    }
+
+    /// What `GET path` is answered with.
+    ///
+    /// # Panics
+    /// When that is not what was asked for.
+    pub fn get(&self, path: &str) -> Value {
+        good(path, ask(&self.control, "GET", path))
+    }
+
+    /// The same of a change.
+    ///
+    /// # Panics
+    /// When it is not made.
+    pub fn change(&self, method: &str, path: &str, body: &Value) -> Value {
+        good(path, change(&self.control, method, path, body))
+    }
+
+    /// Ends it, as it should end.
+    ///
+    /// # Panics
+    /// When it says that it failed. Its log is returned.
+    pub fn ends_well(self) -> String {
+        let (ended, said) = self.server.terminate().expect("it ends");
+        assert_eq!(ended.code(), Some(0), "{said}");
+        said
+    }
+
+    /// The same of what is no JSON.
+    ///
+    /// # Panics
+    /// When that is not what was asked for.
+    pub fn text(&self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: pollux\r\n\r\n");
+        let answer = say(&self.control, request.as_bytes()).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        assert_eq!(status(head), 200, "{path}: {answer}");
+        body.to_owned()
+    }
+}
+
+fn good(path: &str, answer: io::Result<(u16, Value)>) -> Value {
+    let (status, body) = answer.expect("it answers");
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
 
 /// Connects.
 pub fn connect(socket: &Path) -> io::Result<UnixStream> {

@@ -5,13 +5,13 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Queue, Shape};
-use pollux_tests::control::{ask, connect, say, status};
+use pollux_tests::control::{Daemon, ask, connect, say, status};
 use pollux_tests::process::{Process, eventually};
 use pollux_tests::server::{Ready, Server, pollux_binary};
 use serde_json::Value;
@@ -19,36 +19,8 @@ use tempfile::TempDir;
 
 const GIB: u64 = 1 << 30;
 
-/// A daemon with a control socket.
-struct Daemon {
-    server: Server,
-    disk: PathBuf,
-    control: PathBuf,
-}
-
-impl Daemon {
-    fn start(folder: &Path, name: &str, args: &[&str]) -> Self {
-        let disk = folder.join(format!("{name}.sock"));
-        let control = folder.join(format!("{name}.control"));
-        let mut all = vec!["--disk", "memory:size=1G", "--sandbox", "require"];
-        all.extend(["--control", control.to_str().unwrap()]);
-        all.extend(args);
-        Self {
-            server: Server::pollux(&disk, &all).unwrap(),
-            disk,
-            control,
-        }
-    }
-
-    fn get(&self, path: &str) -> Value {
-        let (status, body) = ask(&self.control, "GET", path).unwrap();
-        assert_eq!(status, 200, "{path}: {body}");
-        body
-    }
-
-    fn process(&self) -> Process {
-        Process::new(self.server.pid())
-    }
+fn start(folder: &Path, name: &str, more: &[&str]) -> Daemon {
+    Daemon::start(folder, name, "memory:size=1G", more).unwrap()
 }
 
 fn write_and_read(client: &Client, queue: &mut Queue) {
@@ -85,7 +57,7 @@ fn refused(control: &Path, words: &[&str]) -> String {
 #[test]
 fn a_daemon_tells_of_its_disk_and_of_what_happens_on_it() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &["--serial", "s7", "--threads", "2"]);
+    let daemon = start(folder.path(), "root", &["--serial", "s7", "--threads", "2"]);
     let disk = &daemon.get("/v1/disks")["disks"][0];
     assert_eq!(*disk, daemon.get("/v1/disks/root"));
     assert_eq!(
@@ -118,8 +90,7 @@ fn a_daemon_tells_of_its_disk_and_of_what_happens_on_it() {
         || daemon.get("/v1/disks/root")["frontend"].is_null(),
         || "a frontend that has gone is told of".into(),
     );
-    let (ended, said) = daemon.server.terminate().unwrap();
-    assert_eq!(ended.code(), Some(0), "{said}");
+    daemon.ends_well();
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 0, "sockets and their locks go");
 }
@@ -127,7 +98,7 @@ fn a_daemon_tells_of_its_disk_and_of_what_happens_on_it() {
 #[test]
 fn only_its_owner_may_connect_and_only_one_daemon_has_it() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &[]);
+    let daemon = start(folder.path(), "root", &[]);
     let mode = fs::metadata(&daemon.control).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut second = Command::new(pollux_binary());
@@ -175,8 +146,8 @@ fn the_command_asks_all_daemons_of_a_folder() {
     let folder = TempDir::new().unwrap();
     let said = refused(folder.path(), &["list"]);
     assert!(said.contains("no daemon has a control socket"), "{said}");
-    let one = Daemon::start(folder.path(), "one", &[]);
-    let two = Daemon::start(folder.path(), "two", &["--read-only"]);
+    let one = start(folder.path(), "one", &[]);
+    let two = start(folder.path(), "two", &["--read-only"]);
     let (client, mut queues) = Client::connect(&one.disk, Shape::blocking(1, 64)).unwrap();
     write_and_read(&client, &mut queues[0]);
 
@@ -215,7 +186,7 @@ fn the_command_asks_all_daemons_of_a_folder() {
 fn an_idle_control_socket_wakes_nobody() {
     let folder = TempDir::new().unwrap();
     let watched = ["--latencies", "--metrics-listen", "127.0.0.1:0"];
-    let daemon = Daemon::start(folder.path(), "root", &watched);
+    let daemon = start(folder.path(), "root", &watched);
     daemon.get("/v1/disks");
     let mut top = Command::new(pollux_binary());
     top.args(["top", "--once", "--interval", "0.1", "--control"]);
@@ -225,8 +196,8 @@ fn an_idle_control_socket_wakes_nobody() {
     std::thread::sleep(Duration::from_secs(12));
     let activity = || {
         (
-            daemon.process().sleeps().unwrap(),
-            daemon.process().cpu_ns().unwrap(),
+            Process::new(daemon.server.pid()).sleeps().unwrap(),
+            Process::new(daemon.server.pid()).cpu_ns().unwrap(),
         )
     };
     let before = activity();
@@ -238,11 +209,11 @@ fn an_idle_control_socket_wakes_nobody() {
 #[test]
 fn bad_clients_keep_nobody_away_and_leave_nothing() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &[]);
+    let daemon = start(folder.path(), "root", &[]);
     let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
     daemon.get("/v1/disks");
     // The connection of that request may still be open.
-    let before = daemon.process().holdings().unwrap();
+    let before = Process::new(daemon.server.pid()).holdings().unwrap();
 
     // More than are served at once, and each says half a request.
     let silent: Vec<_> = (0..200)
@@ -253,7 +224,7 @@ fn bad_clients_keep_nobody_away_and_leave_nothing() {
         })
         .collect();
     daemon.get("/v1/health");
-    let held = daemon.process().holdings().unwrap();
+    let held = Process::new(daemon.server.pid()).holdings().unwrap();
     assert!(held.fds <= before.fds + 33, "{held:?} after {before:?}");
     assert_eq!(held.threads, before.threads);
     write_and_read(&client, &mut queues[0]);
@@ -286,24 +257,27 @@ fn bad_clients_keep_nobody_away_and_leave_nothing() {
     for _ in 0..1000 {
         drop(connect(&daemon.control).unwrap());
     }
-    let grown = daemon.process().anonymous_memory().unwrap();
+    let grown = Process::new(daemon.server.pid())
+        .anonymous_memory()
+        .unwrap();
     for _ in 0..200 {
         say(&daemon.control, format!("GET /{long}").as_bytes()).unwrap();
     }
-    let grown = daemon
-        .process()
+    let grown = Process::new(daemon.server.pid())
         .anonymous_memory()
         .unwrap()
         .saturating_sub(grown);
     assert!(grown < 4 << 20, "{grown} bytes more");
     write_and_read(&client, &mut queues[0]);
     let left = || {
-        let now = daemon.process().holdings().unwrap();
+        let now = Process::new(daemon.server.pid()).holdings().unwrap();
         now.fds <= before.fds && now.threads == before.threads
     };
     eventually(left, || {
-        format!("{:?} after {before:?}", daemon.process().holdings())
+        format!(
+            "{:?} after {before:?}",
+            Process::new(daemon.server.pid()).holdings()
+        )
     });
-    let (ended, said) = daemon.server.terminate().unwrap();
-    assert_eq!(ended.code(), Some(0), "{said}");
+    daemon.ends_well();
 }

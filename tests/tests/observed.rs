@@ -2,56 +2,21 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Queue, Shape};
-use pollux_tests::control::{ask, change, say};
+use pollux_tests::control::{Daemon, ask};
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::pollux_binary;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A daemon with one disk, `root`, whose writes beyond 512 KiB fail.
-struct Daemon {
-    _server: Server,
-    disk: PathBuf,
-    control: PathBuf,
-}
-
-impl Daemon {
-    fn start(folder: &Path) -> Self {
-        let (disk, control) = (folder.join("root.sock"), folder.join("root.control"));
-        let fails = "fault:error=EIO,op=write,range=512K-1M,on=memory:size=1M";
-        let words = ["--disk", fails, "--sandbox", "require", "--control"];
-        let words = [&words[..], &[control.to_str().unwrap()]].concat();
-        Self {
-            _server: Server::pollux(&disk, &words).unwrap(),
-            disk,
-            control,
-        }
-    }
-
-    fn get(&self, path: &str) -> Value {
-        let (status, body) = ask(&self.control, "GET", path).unwrap();
-        assert_eq!(status, 200, "{path}: {body}");
-        body
-    }
-
-    fn change(&self, method: &str, path: &str, body: &Value) -> Value {
-        let (status, body) = change(&self.control, method, path, body).unwrap();
-        assert_eq!(status, 200, "{path}: {body}");
-        body
-    }
-
-    /// The body of what is no JSON.
-    fn text(&self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: pollux\r\n\r\n");
-        let answer = say(&self.control, request.as_bytes()).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
+fn start(folder: &Path) -> Daemon {
+    let fails = "fault:error=EIO,op=write,range=512K-1M,on=memory:size=1M";
+    Daemon::start(folder, "root", fails, &[]).unwrap()
 }
 
 /// Three requests: a write, a read of twice as much, and a write that fails.
@@ -68,7 +33,7 @@ fn three(client: &Client, queue: &mut Queue) {
 #[test]
 fn times_are_counted_for_each_kind_from_when_they_are_wanted() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let daemon = start(folder.path());
     let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
     three(&client, &mut queues[0]);
     let stats = || daemon.get("/v1/disks/root/stats");
@@ -106,7 +71,7 @@ fn times_are_counted_for_each_kind_from_when_they_are_wanted() {
 #[test]
 fn workers_tell_how_they_spend_their_time() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let daemon = start(folder.path());
     let worker = || daemon.get("/v1/workers")["workers"][0].clone();
     let of = |worker: &Value, field: &str| worker[field].as_u64().unwrap();
     let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
@@ -132,7 +97,7 @@ fn workers_tell_how_they_spend_their_time() {
 #[test]
 fn a_trace_tells_each_request_and_never_what_was_in_it() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let daemon = start(folder.path());
     let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
     let path = "/v1/disks/root/trace";
     daemon.change("PUT", path, &json!({"seconds": 600, "records": 4}));
@@ -193,7 +158,7 @@ fn a_trace_tells_each_request_and_never_what_was_in_it() {
 #[test]
 fn the_command_traces_for_its_time_and_says_what_is_lost() {
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path());
+    let daemon = start(folder.path());
     let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
     let mut command = Command::new(pollux_binary());
     command.args(["disk", "trace", "root", "--seconds", "1", "--records", "2"]);

@@ -4,7 +4,7 @@
 
 mod driver_cases;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use driver_cases::Case;
 use pollux_disk::Disk;
 use pollux_driver::Driver;
 use pollux_tests::ceph::Ceph;
-use pollux_tests::control::{ask, change, say};
+use pollux_tests::control::{Daemon, ask, change};
 use pollux_tests::drive::{End, SHARED_MODES};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::pollux_binary;
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
@@ -31,46 +31,29 @@ const ONE_QUEUE: Plan = Plan {
     without: 0,
 };
 
-/// A daemon that serves `spec`, in the sandbox, with a control socket.
-struct Daemon {
-    server: Server,
-    control: PathBuf,
+/// A daemon that serves `spec`.
+fn start(folder: &Path, name: &str, spec: &str) -> Daemon {
+    Daemon::start(folder, name, spec, &[]).unwrap()
 }
 
-impl Daemon {
-    fn start(folder: &Path, name: &str, spec: &str) -> Self {
-        let socket = folder.join(format!("{name}.sock"));
-        let control = folder.join(format!("{name}.control"));
-        let path = control.to_str().unwrap();
-        let args = ["--disk", spec, "--sandbox", "require", "--control", path];
-        let server = Server::pollux(&socket, &args).unwrap();
-        Self { server, control }
-    }
+/// What the disk has counted.
+fn counted(daemon: &Daemon, operation: &str) -> u64 {
+    let metrics = daemon.text("/metrics");
+    let sample = format!("operation=\"{operation}\"}} ");
+    let line = metrics.lines().find_map(|line| line.split_once(&sample));
+    let (_, count) = line.unwrap_or_else(|| panic!("no {sample}in {metrics}"));
+    count.trim().parse().unwrap()
+}
 
-    /// What the disk has counted.
-    fn counted(&self, operation: &str) -> u64 {
-        let metrics = say(
-            &self.control,
-            b"GET /metrics HTTP/1.1\r\nHost: pollux\r\n\r\n",
-        )
-        .unwrap();
-        let sample = format!("operation=\"{operation}\"}} ");
-        let line = metrics.lines().find_map(|line| line.split_once(&sample));
-        let (_, count) = line.unwrap_or_else(|| panic!("no {sample}in {metrics}"));
-        count.trim().parse().unwrap()
-    }
+/// How many requests the cluster has not answered.
+fn waiting(daemon: &Daemon) -> u64 {
+    let ended = counted(daemon, "ended");
+    counted(daemon, "librbd") - ended
+}
 
-    /// How many requests the cluster has not answered.
-    fn waiting(&self) -> u64 {
-        let ended = self.counted("ended");
-        self.counted("librbd") - ended
-    }
-
-    fn ends_well(self) {
-        let (ended, said) = self.server.terminate().unwrap();
-        assert_eq!(ended.code(), Some(0), "{said}");
-        assert!(!said.contains("failed a request"), "{said}");
-    }
+fn ends_well(daemon: Daemon) {
+    let said = daemon.ends_well();
+    assert!(!said.contains("failed a request"), "{said}");
 }
 
 fn connect(daemon: &Daemon) -> Driver {
@@ -118,9 +101,9 @@ fn counter(driver: &Driver, wanted: &str) -> u64 {
 
 /// Waits until the cluster has answered some more.
 fn goes_on(daemon: &Daemon) {
-    let until = daemon.counted("ended") + 500;
+    let until = counted(daemon, "ended") + 500;
     eventually(
-        || daemon.counted("ended") >= until,
+        || counted(daemon, "ended") >= until,
         || "nothing goes on".into(),
     );
 }
@@ -130,17 +113,17 @@ fn a_cluster_that_stops_for_a_while_is_waited_for() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ""));
     let driver = connect(&daemon);
     under_load(&driver, || {
         goes_on(&daemon);
         ceph.kill_osd();
-        eventually(|| daemon.waiting() > 0, || "nothing waits".into());
+        eventually(|| waiting(&daemon) > 0, || "nothing waits".into());
         ceph.start_osd();
         goes_on(&daemon);
     });
     drop(driver);
-    daemon.ends_well();
+    ends_well(daemon);
 }
 
 #[test]
@@ -148,7 +131,7 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ""));
     // No frontend uses it: it is told once, and does not wait for the cluster.
     ceph.kill_osd();
     let (ended, said) = daemon.server.terminate().unwrap();
@@ -156,12 +139,12 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
     assert!(said.contains("is left to be closed by it"), "{said}");
     // With requests in flight it is told twice, as with any disk that does not answer.
     ceph.start_osd();
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ""));
     let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
     ceph.kill_osd();
     driver.queues[0].write(0, 0, 1);
     driver.queues[0].publish_and_kick();
-    eventually(|| daemon.waiting() > 0, || "it is not handed over".into());
+    eventually(|| waiting(&daemon) > 0, || "it is not handed over".into());
     daemon.server.signal(Signal::TERM).unwrap();
     assert!(daemon.server.says("finishing what is in flight"));
     let (ended, said) = daemon.server.terminate().unwrap();
@@ -169,21 +152,20 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
 }
 
 /// The next daemon waits until the cluster takes the last one for dead, shuts it out, and only then does again what was
-/// in
-/// flight: nothing that the last one sent arrives later.
+/// in flight: nothing that the last one sent arrives later.
 #[test]
 fn a_daemon_that_is_killed_under_load_is_followed_by_the_next() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
     let spec = ceph.spec("image", "");
-    let mut daemon = Daemon::start(folder.path(), "disk", &spec);
+    let mut daemon = start(folder.path(), "disk", &spec);
     let driver = connect(&daemon);
     let daemon = under_load(&driver, || {
         for _ in 0..2 {
             goes_on(&daemon);
             daemon.server.end_by(Signal::KILL).unwrap();
-            daemon = Daemon::start(folder.path(), "disk", &spec);
+            daemon = start(folder.path(), "disk", &spec);
             assert!(daemon.server.says("waiting for the lock of rbd/image"));
         }
         goes_on(&daemon);
@@ -194,7 +176,7 @@ fn a_daemon_that_is_killed_under_load_is_followed_by_the_next() {
     let shut_out = ceph.run("ceph", &["osd", "blocklist", "ls"]);
     assert!(shut_out.contains("127.0.0.1:0/"), "{shut_out}");
     drop(driver);
-    daemon.ends_well();
+    ends_well(daemon);
 }
 
 #[test]
@@ -203,7 +185,7 @@ fn a_lock_is_handed_over_from_session_to_session() {
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
     let spec = ceph.spec("image", ",lock=running,timeout=1");
-    let daemons = ["one", "other"].map(|name| Daemon::start(folder.path(), name, &spec));
+    let daemons = ["one", "other"].map(|name| start(folder.path(), name, &spec));
     for round in 1..4 {
         for daemon in &daemons {
             let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
@@ -220,7 +202,7 @@ fn a_lock_is_handed_over_from_session_to_session() {
     assert!(other.server.says(refusal), "{}", other.server.log());
     used.queues[0].round(10);
     drop(used);
-    one.ends_well();
+    ends_well(one);
 }
 
 #[test]
@@ -228,7 +210,7 @@ fn the_size_is_changed_over_the_control_socket() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", MIB);
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ""));
     let mut driver = frontend::Driver::connect(daemon.server.socket(), ONE_QUEUE).unwrap();
     let resize = "/v1/disks/disk/resize";
     let asked = json!({ "bytes": 2 * MIB });
@@ -239,7 +221,7 @@ fn the_size_is_changed_over_the_control_socket() {
     assert_eq!(driver.queues[0].finish(), [0]);
     assert_eq!(driver.queues[0].status(0), Status::Ok);
     drop(driver);
-    daemon.ends_well();
+    ends_well(daemon);
 }
 
 /// It has failed by then, and the answer says that it may happen later. It does.
@@ -248,7 +230,7 @@ fn a_resize_that_is_late_is_told_as_one_that_may_still_happen() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", MIB);
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ",timeout=1"));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ",timeout=1"));
     ceph.kill_osd();
     let mut command = Command::new(pollux_binary());
     command.args(["disk", "resize", "disk", "2M", "--control"]);
@@ -259,7 +241,7 @@ fn a_resize_that_is_late_is_told_as_one_that_may_still_happen() {
     ceph.start_osd();
     let size = || ask(&daemon.control, "GET", "/v1/disks/disk").unwrap().1["bytes"].as_u64();
     eventually(|| size() == Some(2 * MIB), || "it has not grown".into());
-    daemon.ends_well();
+    ends_well(daemon);
 }
 
 /// The resize is one whose answer is not waited for.
@@ -268,7 +250,7 @@ fn a_resize_that_waits_for_the_cluster_holds_up_nothing_else() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", MIB);
-    let daemon = Daemon::start(folder.path(), "disk", &ceph.spec("image", ""));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ""));
     let waits = |bytes: u64| {
         let resize = "/v1/disks/disk/resize";
         let asked = json!({ "bytes": bytes });
@@ -283,7 +265,7 @@ fn a_resize_that_waits_for_the_cluster_holds_up_nothing_else() {
     ceph.kill_osd();
     waits(2 * MIB);
     assert_eq!(size(), Some(MIB));
-    assert_eq!(daemon.waiting(), 0, "it counts requests");
+    assert_eq!(waiting(&daemon), 0, "it counts requests");
     ceph.start_osd();
     eventually(|| size() == Some(2 * MIB), || "it has not grown".into());
     ceph.kill_osd();

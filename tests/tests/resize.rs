@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use pollux_disk::{Disk, Durability, Event};
 use pollux_driver::{CompletionMode, Driver, Options};
-use pollux_tests::control::{ask, change};
+use pollux_tests::control::{Daemon, ask, change};
 use pollux_tests::frontend::{self, Plan, Status};
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::pollux_binary;
 use pollux_tests::storage::{Medium, Storage};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,51 +28,23 @@ const ONE_QUEUE: Plan = Plan {
 };
 
 /// A daemon that serves `disk` as `NAME.sock`.
-struct Daemon {
-    server: Server,
-    socket: PathBuf,
-    control: PathBuf,
-    resize: String,
+fn start(folder: &Path, name: &str, disk: &str) -> Daemon {
+    Daemon::start(folder, name, disk, &[]).unwrap()
 }
 
-impl Daemon {
-    fn start(folder: &Path, name: &str, disk: &str) -> Self {
-        let socket = folder.join(format!("{name}.sock"));
-        let control = folder.join(format!("{name}.control"));
-        let args = [
-            "--disk",
-            disk,
-            "--sandbox",
-            "require",
-            "--control",
-            control.to_str().unwrap(),
-        ];
-        Self {
-            server: Server::pollux(&socket, &args).unwrap(),
-            socket,
-            control,
-            resize: format!("/v1/disks/{name}/resize"),
-        }
-    }
+fn resize(daemon: &Daemon, body: &Value) -> (u16, Value) {
+    let path = format!("{}/resize", daemon.path);
+    change(&daemon.control, "POST", &path, body).unwrap()
+}
 
-    fn resize(&self, body: &Value) -> (u16, Value) {
-        change(&self.control, "POST", &self.resize, body).unwrap()
-    }
-
-    /// What `pollux disk resize root WORDS` prints.
-    fn resize_by_command(&self, words: &[&str]) -> String {
-        let mut command = Command::new(pollux_binary());
-        command.args(["disk", "resize", "root"]).args(words);
-        let output = command.arg("--control").arg(&self.control).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn ends_well(self) {
-        let (ended, said) = self.server.terminate().unwrap();
-        assert_eq!(ended.code(), Some(0), "{said}");
-    }
+/// What `pollux disk resize root WORDS` prints.
+fn resize_by_command(daemon: &Daemon, words: &[&str]) -> String {
+    let mut command = Command::new(pollux_binary());
+    command.args(["disk", "resize", "root"]).args(words);
+    let output = command.arg("--control").arg(&daemon.control).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn image(folder: &TempDir, bytes: u64) -> PathBuf {
@@ -102,8 +74,8 @@ fn reads(driver: &mut frontend::Driver, at: u64) -> Status {
 fn a_frontend_is_told_in_twelve_bytes_and_uses_the_new_size_at_once() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, MIB);
-    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
-    let mut driver = frontend::Driver::connect(&daemon.socket, ONE_QUEUE).unwrap();
+    let daemon = start(folder.path(), "root", &spec(&image));
+    let mut driver = frontend::Driver::connect(&daemon.disk, ONE_QUEUE).unwrap();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let frontend = &driver.frontend;
     frontend.set_backend_req_fd(theirs.as_fd()).unwrap();
@@ -112,12 +84,12 @@ fn a_frontend_is_told_in_twelve_bytes_and_uses_the_new_size_at_once() {
     assert_eq!(reads(&mut driver, MIB), Status::IoErr);
     for size in 2..20 {
         if size % 2 == 0 {
-            let (status, disk) = daemon.resize(&json!({ "bytes": size * MIB }));
+            let (status, disk) = resize(&daemon, &json!({ "bytes": size * MIB }));
             assert_eq!((status, &disk["bytes"]), (200, &(size * MIB).into()));
         } else {
             let file = File::options().write(true).open(&image).unwrap();
             file.set_len(size * MIB).unwrap();
-            let (status, disk) = daemon.resize(&json!({}));
+            let (status, disk) = resize(&daemon, &json!({}));
             assert_eq!((status, &disk["bytes"]), (200, &(size * MIB).into()));
         }
         let mut message = [0; 12];
@@ -129,7 +101,7 @@ fn a_frontend_is_told_in_twelve_bytes_and_uses_the_new_size_at_once() {
         assert_eq!(reads(&mut driver, size * MIB), Status::IoErr);
     }
     // Nothing has changed: nothing is told.
-    assert_eq!(daemon.resize(&json!({})).0, 200);
+    assert_eq!(resize(&daemon, &json!({})).0, 200);
     ours.set_nonblocking(true).unwrap();
     ours.read(&mut [0]).unwrap_err();
     drop(driver);
@@ -140,9 +112,9 @@ fn a_frontend_is_told_in_twelve_bytes_and_uses_the_new_size_at_once() {
 fn a_frontend_without_the_channel_is_served_on() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, MIB);
-    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
-    let mut driver = frontend::Driver::connect(&daemon.socket, ONE_QUEUE).unwrap();
-    assert_eq!(daemon.resize(&json!({ "bytes": 2 * MIB })).0, 200);
+    let daemon = start(folder.path(), "root", &spec(&image));
+    let mut driver = frontend::Driver::connect(&daemon.disk, ONE_QUEUE).unwrap();
+    assert_eq!(resize(&daemon, &json!({ "bytes": 2 * MIB })).0, 200);
     assert_eq!(reads(&mut driver, 2 * MIB - 4096), Status::Ok);
     assert!(daemon.server.says("takes no news of the disk"));
     // One that has closed its end.
@@ -150,7 +122,7 @@ fn a_frontend_without_the_channel_is_served_on() {
     driver.frontend.set_backend_req_fd(theirs.as_fd()).unwrap();
     driver.frontend.get_config(0, 8).unwrap();
     drop(ours);
-    assert_eq!(daemon.resize(&json!({ "bytes": 3 * MIB })).0, 200);
+    assert_eq!(resize(&daemon, &json!({ "bytes": 3 * MIB })).0, 200);
     assert_eq!(reads(&mut driver, 3 * MIB - 4096), Status::Ok);
     drop(driver);
     daemon.ends_well();
@@ -161,22 +133,22 @@ fn a_frontend_without_the_channel_is_served_on() {
 fn drivers_and_stacked_disks_pass_it_on() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, MIB);
-    let below = Daemon::start(folder.path(), "below", &spec(&image));
+    let below = start(folder.path(), "below", &spec(&image));
     let stacked = format!(
         "linear:memory:size=1M+vhost-user:path={}",
-        below.socket.display()
+        below.disk.display()
     );
-    let above = Daemon::start(folder.path(), "above", &stacked);
-    let driver = Driver::connect(&above.socket, &Options::default()).unwrap();
+    let above = start(folder.path(), "above", &stacked);
+    let driver = Driver::connect(&above.disk, &Options::default()).unwrap();
     assert_eq!(driver.geometry().bytes, 2 * MIB);
     let (told, is_told) = mpsc::channel();
     let _subscription = driver.events().subscribe(move |event| {
         told.send(event).unwrap();
     });
     let queue = driver.queue(0).unwrap();
-    let (status, problem) = above.resize(&json!({ "bytes": 9 * MIB }));
+    let (status, problem) = resize(&above, &json!({ "bytes": 9 * MIB }));
     assert_eq!(status, 409, "{problem}");
-    assert_eq!(below.resize(&json!({ "bytes": 4 * MIB })).0, 200);
+    assert_eq!(resize(&below, &json!({ "bytes": 4 * MIB })).0, 200);
     let event = is_told.recv_timeout(Duration::from_secs(10));
     assert_eq!(event, Ok(Event::Changed));
     assert_eq!(driver.geometry().bytes, 5 * MIB);
@@ -198,8 +170,8 @@ fn a_block_device_grows_under_its_frontend() {
         return;
     };
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &spec(storage.disk()));
-    let driver = Driver::connect(&daemon.socket, &Options::default()).unwrap();
+    let daemon = start(folder.path(), "root", &spec(storage.disk()));
+    let driver = Driver::connect(&daemon.disk, &Options::default()).unwrap();
     let (told, is_told) = mpsc::channel();
     let _subscription = driver.events().subscribe(move |event| {
         told.send(event).unwrap();
@@ -209,7 +181,7 @@ fn a_block_device_grows_under_its_frontend() {
     for size in 2..10 {
         storage.enlarge_device(size * MIB).unwrap();
         assert_eq!(driver.geometry().bytes, (size - 1) * MIB);
-        let said = daemon.resize_by_command(&[]);
+        let said = resize_by_command(&daemon, &[]);
         assert!(said.contains(&format!("{size} MiB")), "{said}");
         let event = is_told.recv_timeout(Duration::from_secs(10));
         assert_eq!(event, Ok(Event::Changed));
@@ -218,7 +190,7 @@ fn a_block_device_grows_under_its_frontend() {
         let written = queue.write(at, page.clone(), Durability::Stable, CompletionMode::Call);
         written.wait().unwrap();
     }
-    let (status, problem) = daemon.resize(&json!({ "bytes": 10 * MIB }));
+    let (status, problem) = resize(&daemon, &json!({ "bytes": 10 * MIB }));
     assert_eq!(status, 409, "{problem}");
     let remedy = problem["remedy"].as_str().unwrap();
     assert!(remedy.contains("then ask without a size"), "{problem}");
@@ -237,20 +209,20 @@ fn frontends_come_and_go_while_a_resize_waits_for_the_file_system() {
         return;
     };
     let folder = TempDir::new().unwrap();
-    let daemon = Daemon::start(folder.path(), "root", &spec(storage.disk()));
+    let daemon = start(folder.path(), "root", &spec(storage.disk()));
     let disk = || ask(&daemon.control, "GET", "/v1/disks/root").unwrap().1;
     let frozen = storage.freeze().unwrap();
     let asked = json!({ "bytes": 2 * MIB });
     // The first waits, and is not answered before this client has lost its patience.
     eventually(
         || {
-            let answer = change(&daemon.control, "POST", &daemon.resize, &asked);
+            let answer = change(&daemon.control, "POST", "/v1/disks/root/resize", &asked);
             answer.is_ok_and(|(status, _)| status == 409)
         },
         || "it waits for nothing".into(),
     );
     let (done, is_done) = mpsc::channel();
-    let socket = daemon.socket.clone();
+    let socket = daemon.disk.clone();
     std::thread::spawn(move || {
         for _ in 0..3 {
             let mut driver = frontend::Driver::connect(&socket, ONE_QUEUE).unwrap();
@@ -270,7 +242,7 @@ fn frontends_come_and_go_while_a_resize_waits_for_the_file_system() {
 fn what_is_refused_names_the_field_and_the_remedy() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, MIB);
-    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    let daemon = start(folder.path(), "root", &spec(&image));
     for (body, status, words) in [
         (json!({ "bytes": 512 }), 409, "ask for more"),
         (json!({ "bytes": MIB + 1 }), 400, "a little more is 1049088"),
@@ -278,20 +250,20 @@ fn what_is_refused_names_the_field_and_the_remedy() {
         (json!({ "size": 2 }), 400, "send {"),
         (json!({ "bytes": u64::MAX - 511 }), 500, "ask again"),
     ] {
-        let (told, problem) = daemon.resize(&body);
+        let (told, problem) = resize(&daemon, &body);
         assert_eq!(told, status, "{body}: {problem}");
         assert_eq!(problem["field"], "bytes");
         let remedy = problem["remedy"].as_str().unwrap();
         assert!(remedy.contains(words), "{body}: {problem}");
     }
-    let (status, _) = ask(&daemon.control, "GET", &daemon.resize).unwrap();
+    let (status, _) = ask(&daemon.control, "GET", "/v1/disks/root/resize").unwrap();
     assert_eq!(status, 405);
     let other = "/v1/disks/other/resize";
     let (status, _) = change(&daemon.control, "POST", other, &json!({})).unwrap();
     assert_eq!(status, 404);
     assert_eq!(std::fs::metadata(&image).unwrap().len(), MIB);
 
-    let said = daemon.resize_by_command(&["3M"]);
+    let said = resize_by_command(&daemon, &["3M"]);
     assert!(said.contains("3 MiB"), "{said}");
     assert!(daemon.server.says("control change"), "with whose it was");
     daemon.ends_well();
@@ -302,18 +274,18 @@ fn what_is_refused_names_the_field_and_the_remedy() {
 fn a_file_that_may_not_grow_so_far_ends_no_daemon() {
     let folder = TempDir::new().unwrap();
     let image = image(&folder, MIB);
-    let daemon = Daemon::start(folder.path(), "root", &spec(&image));
+    let daemon = start(folder.path(), "root", &spec(&image));
     let pid = daemon.server.pid().to_string();
     let limited = Command::new("prlimit")
         .args(["--pid", &pid, &format!("--fsize={}", 4 * MIB)])
         .status();
     assert!(limited.unwrap().success());
-    let (status, problem) = daemon.resize(&json!({ "bytes": 8 * MIB }));
+    let (status, problem) = resize(&daemon, &json!({ "bytes": 8 * MIB }));
     assert_eq!(status, 500, "{problem}");
     assert!(
         problem["detail"].as_str().unwrap().contains("too large"),
         "{problem}"
     );
-    assert_eq!(daemon.resize(&json!({ "bytes": 2 * MIB })).0, 200);
+    assert_eq!(resize(&daemon, &json!({ "bytes": 2 * MIB })).0, 200);
     daemon.ends_well();
 }
