@@ -86,55 +86,53 @@ fn goes_on(queue: &Queue, mut request: Pending<()>) {
     assert_eq!(request.wait(), Ok(()));
 }
 
-const SLOW: &str = "fault:delay=1s,op=flush,on=memory:size=1M";
+/// Has `test` use the queue of a disk that is slow to flush. Whatever waits there is gone by the end of it.
+fn on_a_slow_disk(test: impl FnOnce(&Queue)) {
+    let served = Served::disk("fault:delay=1s,op=flush,on=memory:size=1M", 1);
+    let driver = served.connect(&Options::default().queues(1));
+    test(&driver.queue(0).unwrap());
+    drop(driver);
+    served.join();
+}
 
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_loses_no_later_wake_up() {
-    let served = Served::disk(SLOW, 1);
-    let driver = served.connect(&Options::default().queues(1));
-    let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(CompletionMode::Call);
-    poll_panics(&mut request, &unclonable());
-    goes_on(&queue, request);
-    drop((queue, driver));
-    served.join();
+    on_a_slow_disk(|queue| {
+        let mut request = queue.flush(CompletionMode::Call);
+        poll_panics(&mut request, &unclonable());
+        goes_on(queue, request);
+    });
 }
 
 #[test]
 fn a_waker_that_panics_when_it_is_replaced_loses_no_later_wake_up() {
-    let served = Served::disk(SLOW, 1);
-    let driver = served.connect(&Options::default().queues(1));
-    let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(CompletionMode::Call);
-    let brittle = Waker::from(Arc::new(Brittle));
-    assert!(poll(&mut request, &brittle).is_pending());
-    drop(brittle);
-    poll_panics(&mut request, Waker::noop());
-    goes_on(&queue, request);
-    drop((queue, driver));
-    served.join();
+    on_a_slow_disk(|queue| {
+        let mut request = queue.flush(CompletionMode::Call);
+        let brittle = Waker::from(Arc::new(Brittle));
+        assert!(poll(&mut request, &brittle).is_pending());
+        drop(brittle);
+        poll_panics(&mut request, Waker::noop());
+        goes_on(queue, request);
+    });
 }
 
 #[test]
 fn no_waker_is_dropped_under_the_lock() {
-    let served = Served::disk(SLOW, 1);
-    let driver = served.connect(&Options::default().queues(1));
-    let queue = driver.queue(0).unwrap();
-    let mut request = queue.flush(CompletionMode::Call);
-    let brittle = Waker::from(Arc::new(Brittle));
-    assert!(poll(&mut request, &brittle).is_pending());
-    drop(brittle);
-    let task = Waker::from(Arc::new(Task(queue.clone())));
-    poll_panics(&mut request, &task);
-    drop(task);
-    drop(request);
-    let (ended, has_ended) = channel();
-    std::thread::spawn({
+    on_a_slow_disk(|queue| {
+        let mut request = queue.flush(CompletionMode::Call);
+        let brittle = Waker::from(Arc::new(Brittle));
+        assert!(poll(&mut request, &brittle).is_pending());
+        drop(brittle);
+        let task = Waker::from(Arc::new(Task(queue.clone())));
+        poll_panics(&mut request, &task);
+        drop(task);
+        drop(request);
+        let (ended, has_ended) = channel();
         let queue = queue.clone();
-        move || {
+        std::thread::spawn(move || {
             queue.flush(CompletionMode::Call).wait().unwrap();
             ended.send(()).unwrap();
-        }
+        });
+        assert_eq!(has_ended.recv_timeout(HUNG), Ok(()), "a deadlock");
     });
-    assert_eq!(has_ended.recv_timeout(HUNG), Ok(()), "a deadlock");
 }

@@ -75,6 +75,15 @@ impl Server {
     }
 }
 
+/// As if the server lacked these features of virtio and of vhost-user.
+fn without(without: u64, without_protocol: u64) -> Options {
+    Options::default().experiment(Experiment {
+        without,
+        without_protocol,
+        ..Experiment::default()
+    })
+}
+
 fn fds() -> QueueFds {
     let fd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     QueueFds {
@@ -104,10 +113,7 @@ fn what_is_offered_is_taken_and_what_is_unwanted_is_not() {
     server.join();
 
     let server = Server::start();
-    let connection = server.connect(&Options::default().queues(2).experiment(Experiment {
-        without: feature::EVENT_IDX,
-        ..Experiment::default()
-    }));
+    let connection = server.connect(&without(feature::EVENT_IDX, 0).queues(2));
     assert_eq!(connection.features() & wanted, wanted & !feature::EVENT_IDX);
     assert_eq!(connection.queues(), 2);
     drop(connection);
@@ -116,17 +122,13 @@ fn what_is_offered_is_taken_and_what_is_unwanted_is_not() {
 
 #[test]
 fn a_server_that_lacks_what_matters_is_told_so() {
-    for (without, without_protocol, lacks) in [
+    for (features, without_protocol, lacks) in [
         (feature::VERSION_1, 0, "VERSION_1"),
         (feature::PROTOCOL_FEATURES, 0, "PROTOCOL_FEATURES"),
         (0, Protocol::CONFIG.bits(), "CONFIG"),
     ] {
         let server = Server::start();
-        let options = Options::default().experiment(Experiment {
-            without,
-            without_protocol,
-            ..Experiment::default()
-        });
+        let options = without(features, without_protocol);
         let error = Connection::open(&server.path(), &options).unwrap_err();
         let named = matches!(&error, ConnectError::Lacks { what, .. } if what.contains(lacks));
         assert!(named, "{error}");
@@ -143,10 +145,7 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
         Protocol::all().difference(Protocol::CONFIG).bits(),
     ] {
         let server = Server::start();
-        let connection = server.connect(&Options::default().experiment(Experiment {
-            without_protocol,
-            ..Experiment::default()
-        }));
+        let connection = server.connect(&without(0, without_protocol));
         let registers = Arc::clone(&connection);
         let pool = Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)));
         let rings = Rings::new(&pool, 16, Suppression::EventIdx, None).unwrap();
@@ -166,10 +165,7 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
 fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
     for without_protocol in [0, Protocol::CONFIGURE_MEM_SLOTS.bits()] {
         let server = Server::start();
-        let connection = server.connect(&Options::default().experiment(Experiment {
-            without_protocol,
-            ..Experiment::default()
-        }));
+        let connection = server.connect(&without(0, without_protocol));
         assert_eq!(connection.replaces_memory(), without_protocol != 0);
         let [one, other] = [(); 2].map(|()| memfd_region("test", 1 << 16).unwrap());
         connection.add_region(&one).unwrap();
@@ -190,10 +186,7 @@ fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
 fn a_server_out_of_slots_is_an_error_of_its_own() {
     for (without_protocol, slots) in [(0, 509), (Protocol::CONFIGURE_MEM_SLOTS.bits(), 8)] {
         let server = Server::start();
-        let connection = server.connect(&Options::default().experiment(Experiment {
-            without_protocol,
-            ..Experiment::default()
-        }));
+        let connection = server.connect(&without(0, without_protocol));
         let region = || memfd_region("test", 1).unwrap();
         let first = region();
         connection.add_region(&first).unwrap();

@@ -153,8 +153,7 @@ impl<D: Data> Pending<D> {
             }
         };
         // SAFETY: the data stays in `Lent`, of which the queue has a reference while the request is in flight, until
-        // that
-        // has ended: `Pending::end`. Where it is retired, its owner has given the memory up.
+        // that has ended: `Pending::end`. Where it is retired, its owner has given the memory up.
         let spans = unsafe { D::spans(&lent) };
         let lent = Arc::new(Lent {
             state: CompletionState::new(completion),

@@ -23,7 +23,10 @@ use pollux_ring::Suppression;
 use CompletionMode::{Call, Polled};
 
 /// Runs `case` in both modes of suppression, with at most so many interruptions of a thread by another.
-fn explore(interruptions: Option<usize>, case: fn(Suppression)) {
+fn explore(
+    interruptions: Option<usize>,
+    case: impl Fn(Suppression) + Copy + Send + Sync + 'static,
+) {
     for suppression in [Suppression::Flags, Suppression::EventIdx] {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = interruptions;
@@ -36,6 +39,16 @@ fn usual(room: usize, suppression: Suppression) -> (Arc<Board>, Device) {
     queue(room, suppression, Mixed::WhileNeeded, KickLock::Released)
 }
 
+/// Runs `case` on a queue with room for so many requests, in front of a device that serves so many.
+fn serving(interruptions: Option<usize>, room: usize, requests: u32, case: fn(&Arc<Board>)) {
+    explore(interruptions, move |suppression| {
+        let (board, device) = usual(room, suppression);
+        let device = thread::spawn(move || device.serve(requests));
+        case(&board);
+        device.join().unwrap();
+    });
+}
+
 /// A request that is in flight.
 fn flying(board: &Board, completion: CompletionMode) -> Request {
     let request = Request::new(completion);
@@ -45,13 +58,10 @@ fn flying(board: &Board, completion: CompletionMode) -> Request {
 
 #[test]
 fn a_polled_request_whose_owner_goes_to_sleep() {
-    explore(None, |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(1));
-        let request = flying(&board, Polled);
+    serving(None, 1, 1, |board| {
+        let request = flying(board, Polled);
         board.poll();
-        wait(&board, &request);
-        device.join().unwrap();
+        wait(board, &request);
     });
 }
 
@@ -67,66 +77,52 @@ fn a_kick_under_the_lock_wakes_the_device_as_well() {
 
 #[test]
 fn one_request_after_another_while_either_side_may_sleep() {
-    explore(Some(4), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        wait(&board, &flying(&board, Call));
-        wait(&board, &flying(&board, Polled));
-        device.join().unwrap();
+    serving(Some(4), 1, 2, |board| {
+        wait(board, &flying(board, Call));
+        wait(board, &flying(board, Polled));
     });
 }
 
 #[test]
 fn entries_that_nobody_has_reaped_when_a_sleeper_arms() {
-    explore(Some(4), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let _unwatched = flying(&board, Polled);
-        wait(&board, &flying(&board, Call));
-        device.join().unwrap();
+    serving(Some(4), 2, 2, |board| {
+        let _unwatched = flying(board, Polled);
+        wait(board, &flying(board, Call));
     });
 }
 
 #[test]
 fn a_sleeper_that_waits_for_a_slot() {
-    explore(Some(4), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let _unwatched = flying(&board, Polled);
+    serving(Some(4), 1, 2, |board| {
+        let _unwatched = flying(board, Polled);
         let request = Request::new(Polled);
-        submit_blocking(&board, &request);
-        wait(&board, &request);
-        device.join().unwrap();
+        submit_blocking(board, &request);
+        wait(board, &request);
     });
 }
 
 #[test]
 fn who_was_woken_for_room_and_comes_too_late_gets_in_all_the_same() {
-    explore(Some(4), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(3));
-        let first = flying(&board, Call);
+    serving(Some(4), 1, 3, |board| {
+        let first = flying(board, Call);
         let mut turn = None;
         let _ = board.poll_room(&mut turn, Waker::noop());
-        wait(&board, &first);
+        wait(board, &first);
         // Somebody who is awake is faster.
-        let _unwatched = flying(&board, Polled);
+        let _unwatched = flying(board, Polled);
         let late = Request::new(Polled);
         if turn.is_none() {
-            submit_blocking(&board, &late);
+            submit_blocking(board, &late);
         } else {
-            assert!(submit(&board, &mut turn, &late), "it would starve");
+            assert!(submit(board, &mut turn, &late), "it would starve");
         }
-        wait(&board, &late);
-        device.join().unwrap();
+        wait(board, &late);
     });
 }
 
 #[test]
 fn what_a_reap_hands_over_wakes_the_device() {
-    explore(Some(4), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(2));
+    serving(Some(4), 1, 2, |board| {
         let [first, second] = [Call, Polled].map(Request::new);
         board.submit_all(|ends, policy| {
             for request in [&first, &second] {
@@ -134,49 +130,40 @@ fn what_a_reap_hands_over_wakes_the_device() {
                 ends.accept(request.clone());
             }
         });
-        wait(&board, &second);
+        wait(board, &second);
         assert!(first.0.has_ended());
-        device.join().unwrap();
     });
 }
 
 #[test]
 fn an_owner_asleep_whose_request_another_thread_reaps() {
-    explore(Some(2), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let other = Arc::clone(&board);
+    serving(Some(2), 2, 2, |board| {
+        let other = Arc::clone(board);
         let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
         // It looks, and is then stopped for ever.
-        let _unwatched = flying(&board, Polled);
+        let _unwatched = flying(board, Polled);
         board.poll();
         board.poll();
         sleeper.join().unwrap();
-        device.join().unwrap();
     });
 }
 
 #[test]
 fn the_sleeper_that_holds_the_call_leaves() {
-    explore(Some(2), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let other = Arc::clone(&board);
+    serving(Some(2), 2, 2, |board| {
+        let other = Arc::clone(board);
         let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
-        wait(&board, &flying(&board, Polled));
+        wait(board, &flying(board, Polled));
         sleeper.join().unwrap();
-        device.join().unwrap();
     });
 }
 
 #[test]
 fn a_waiter_for_room_that_leaves_passes_the_room_on() {
     // One interruption is enough: of who leaves, after it has lined up. The others block by themselves.
-    explore(Some(1), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let first = flying(&board, Call);
-        let other = Arc::clone(&board);
+    serving(Some(1), 1, 2, |board| {
+        let first = flying(board, Call);
+        let other = Arc::clone(board);
         let leaver = thread::spawn(move || {
             let mut turn = None;
             let _ = other.poll_room(&mut turn, Waker::noop());
@@ -185,16 +172,15 @@ fn a_waiter_for_room_that_leaves_passes_the_room_on() {
             }
         });
         // A task, which hears no calls: others reap for it, and wake it.
-        let other = Arc::clone(&board);
+        let other = Arc::clone(board);
         let task = thread::spawn(move || {
             let request = Request::new(Call);
             submit_as_task(&other, &request);
             wait(&other, &request);
         });
-        wait(&board, &first);
+        wait(board, &first);
         leaver.join().unwrap();
         task.join().unwrap();
-        device.join().unwrap();
     });
 }
 
@@ -216,19 +202,16 @@ fn a_call_driven_request_calls_whoever_hears_calls() {
 
 #[test]
 fn a_request_that_is_forsaken_leaves_the_others_their_calls() {
-    explore(Some(2), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let other = Arc::clone(&board);
+    serving(Some(2), 2, 2, |board| {
+        let other = Arc::clone(board);
         let leaver = thread::spawn(move || {
             let request = flying(&other, Polled);
             if other.poll_end(&request.0, Waker::noop()).is_pending() {
                 other.forsake(&request.0);
             }
         });
-        wait(&board, &flying(&board, Call));
+        wait(board, &flying(board, Call));
         leaver.join().unwrap();
-        device.join().unwrap();
     });
 }
 
@@ -280,48 +263,39 @@ fn a_server_that_comes_back_is_handed_what_the_one_before_has_not_ended() {
 
 #[test]
 fn a_channel_that_opens_takes_no_wake_up_from_a_sleeper() {
-    explore(Some(3), |suppression| {
-        let (board, device) = usual(1, suppression);
-        let device = thread::spawn(move || device.serve(1));
-        let request = flying(&board, Call);
-        let other = Arc::clone(&board);
+    serving(Some(3), 1, 1, |board| {
+        let request = flying(board, Call);
+        let other = Arc::clone(board);
         // It stays: one that goes looks at the ring.
         let opener = thread::spawn(move || std::mem::forget(Channel::open(&other)));
-        wait(&board, &request);
+        wait(board, &request);
         opener.join().unwrap();
-        device.join().unwrap();
     });
 }
 
 #[test]
 fn the_channel_that_holds_the_call_goes() {
-    explore(Some(2), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let other = Arc::clone(&board);
+    serving(Some(2), 2, 2, |board| {
+        let other = Arc::clone(board);
         let channel = thread::spawn(move || {
             let channel = Channel::open(&other);
             channel.wait(&channel.flying(Polled));
         });
-        let holder = Channel::open(&board);
+        let holder = Channel::open(board);
         holder.wait(&holder.flying(Polled));
         drop(holder);
         channel.join().unwrap();
-        device.join().unwrap();
     });
 }
 
 #[test]
 fn a_channel_and_a_thread_sleep_over_one_queue() {
-    explore(Some(2), |suppression| {
-        let (board, device) = usual(2, suppression);
-        let device = thread::spawn(move || device.serve(2));
-        let other = Arc::clone(&board);
+    serving(Some(2), 2, 2, |board| {
+        let other = Arc::clone(board);
         let sleeper = thread::spawn(move || wait(&other, &flying(&other, Call)));
-        let channel = Channel::open(&board);
+        let channel = Channel::open(board);
         channel.wait(&channel.flying(Polled));
         sleeper.join().unwrap();
-        device.join().unwrap();
     });
 }
 
@@ -333,30 +307,24 @@ mod apart {
     #[test]
     #[should_panic(expected = "deadlock")]
     fn a_call_that_is_read_without_a_look_hangs() {
-        explore(Some(2), |suppression| {
-            let (board, device) = usual(1, suppression);
-            let device = thread::spawn(move || device.serve(1));
-            let request = flying(&board, Call);
-            let other = Arc::clone(&board);
+        serving(Some(2), 1, 1, |board| {
+            let request = flying(board, Call);
+            let other = Arc::clone(board);
             let reader = thread::spawn(move || other.transport().call().fd().read());
-            wait(&board, &request);
+            wait(board, &request);
             reader.join().unwrap();
-            device.join().unwrap();
         });
     }
 
     /// To forget the look is not enough to do that: the calls come again.
     #[test]
     fn calls_that_are_heard_without_a_look_come_again() {
-        explore(Some(2), |suppression| {
-            let (board, device) = usual(1, suppression);
-            let device = thread::spawn(move || device.serve(1));
-            let request = flying(&board, Call);
-            let other = Arc::clone(&board);
+        serving(Some(2), 1, 1, |board| {
+            let request = flying(board, Call);
+            let other = Arc::clone(board);
             let reader = thread::spawn(move || drop(other.transport().call().hear()));
-            wait(&board, &request);
+            wait(board, &request);
             reader.join().unwrap();
-            device.join().unwrap();
         });
     }
 
