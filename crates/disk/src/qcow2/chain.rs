@@ -12,7 +12,7 @@ use super::barrier::Barrier;
 use super::header::{Header, MAGIC, Refusal};
 use super::map::MAX_LEGS;
 use super::order::read_or_zero;
-use super::{Backing, Settings};
+use super::settings::{Backing, Settings};
 use crate::file::{self, Cache, Format, Locked, Raw};
 use crate::{Access, Disk, File, OpenError, Options};
 

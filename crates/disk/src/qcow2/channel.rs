@@ -9,8 +9,8 @@ use std::time::Duration;
 use pollux_memory::Spans;
 use slab::Slab;
 
-use super::Shared;
 use super::map::{Data, Inside, Place};
+use super::shared::Shared;
 use super::work::Job;
 use crate::inbox::Inbox;
 use crate::parts::{Cut, Leg, Requests, Whose, arm_all, moved};

@@ -17,11 +17,13 @@ mod node;
 mod order;
 mod refcounts;
 mod running;
+mod settings;
+mod shared;
 mod work;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +35,8 @@ use engine::Engine;
 pub use header::Refusal;
 use map::Map;
 use running::Running;
+pub use settings::{Backing, Settings};
+use shared::{Shared, Totals};
 use work::Work;
 
 use crate::file::{self, Cache, Locked};
@@ -46,28 +50,6 @@ const MAX_WRITE_ZEROES: u64 = 128 << 20;
 /// What the page cache writes at once.
 const PAGE: u32 = 4096;
 
-/// May an image be made of other files as well?
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Backing {
-    /// Those that it names are opened.
-    #[default]
-    Named,
-    /// One that names another is refused: the maker of the image would choose what this process reads.
-    None,
-    /// This is its backing file, instead of the one that it names, and of the format that it says. Those below are the
-    /// ones that they name.
-    At(PathBuf),
-}
-
-/// How an image is used.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Settings {
-    /// How its files are.
-    pub file: file::Settings,
-    /// Which files those may be.
-    pub backing: Backing,
-}
-
 /// A qcow2 image.
 ///
 /// - A completed flush means that data *and* tables are on stable storage. What a completed request needs of the tables
@@ -77,46 +59,6 @@ pub struct Settings {
 /// - Discarded clusters are given back.
 pub struct Image {
     shared: Arc<Shared>,
-}
-
-/// What an image and its channels have in common.
-struct Shared {
-    legs: Vec<Arc<dyn Disk>>,
-    /// How many of the files are written: the first ones.
-    written: usize,
-    map: Arc<Map>,
-    cluster_bits: u32,
-    as_opened: Geometry,
-    bytes: AtomicU64,
-    path: PathBuf,
-    work: Work,
-    /// With `lock=running`.
-    running: Option<Running>,
-    events: Events,
-    totals: Totals,
-}
-
-/// How many requests went which way.
-#[derive(Default)]
-struct Totals {
-    direct: AtomicU64,
-    looked_up: AtomicU64,
-}
-
-impl Totals {
-    fn add(&self, direct: u64, looked_up: u64) {
-        self.direct.fetch_add(direct, Ordering::Relaxed);
-        self.looked_up.fetch_add(looked_up, Ordering::Relaxed);
-    }
-}
-
-impl Shared {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            ..self.as_opened
-        }
-    }
 }
 
 impl Image {
