@@ -111,19 +111,12 @@ impl Control {
         let state = Arc::new(state);
         let told = Arc::clone(&state);
         let (end, ended) = oneshot::channel();
-        let socket = self
-            .socket
-            .as_ref()
-            .map(|socket| socket.as_fd().try_clone_to_owned());
-        let socket = socket
-            .transpose()?
-            .map(std::os::unix::net::UnixListener::from);
+        let socket = self.socket.as_ref();
+        let socket = socket.map(|socket| socket.as_fd().try_clone_to_owned());
+        let socket = socket.transpose()?.map(Into::into);
         let metrics = self.metrics;
-        // The thread may not change that.
+        // The thread may not change that; a socket of ours does not wait as it is.
         if let Some(listener) = &metrics {
-            listener.set_nonblocking(true)?;
-        }
-        if let Some(listener) = &socket {
             listener.set_nonblocking(true)?;
         }
         let thread = spawn(Kind::Control, "control", move || {
@@ -237,37 +230,31 @@ impl Door {
     /// Takes the next client, and answers it in a task of its own.
     async fn next(&self, state: Arc<State>, open: AllOpen) -> io::Result<Open> {
         let sort = Arc::new(OnceLock::new());
-        let its_sort = Arc::clone(&sort);
+        let (received, its_sort) = (Received::default(), Arc::clone(&sort));
         let answered = match self {
             Self::Control(listener) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = socket_peercred(&stream).ok();
-                let received = Received::default();
-                let stream = Passing::receiving(stream, received.clone());
-                tokio::spawn(async move {
-                    let asking = Asking {
-                        peer: &peer,
-                        reach: Reach::Everything,
-                        received,
-                        sort: &its_sort,
-                        open,
-                    };
-                    converse(stream, asking, &state).await;
-                })
+                let asking = Asking {
+                    peer: socket_peercred(&stream).ok(),
+                    reach: Reach::Everything,
+                    received: received.clone(),
+                    sort: its_sort,
+                    open,
+                    state,
+                };
+                tokio::spawn(converse(Passing::receiving(stream, received), asking))
             }
             Self::Metrics(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                tokio::spawn(async move {
-                    let received = Received::default();
-                    let asking = Asking {
-                        peer: &peer,
-                        reach: Reach::Metrics,
-                        received,
-                        sort: &its_sort,
-                        open,
-                    };
-                    converse(stream, asking, &state).await;
-                })
+                let asking = Asking {
+                    peer,
+                    reach: Reach::Metrics,
+                    received,
+                    sort: its_sort,
+                    open,
+                    state,
+                };
+                tokio::spawn(converse(stream, asking))
             }
         };
         let task = answered.abort_handle();
@@ -301,22 +288,23 @@ fn close_oldest(open: &mut VecDeque<Open>, sort: Option<Sort>, most: usize) {
 }
 
 /// The client, and what it asks for.
-struct Asking<'a, P> {
-    peer: &'a P,
+struct Asking<P> {
+    peer: P,
     reach: Reach,
     received: Received,
-    sort: &'a OnceLock<Sort>,
+    sort: Arc<OnceLock<Sort>>,
     open: AllOpen,
+    state: Arc<State>,
 }
 
 /// Answers one request.
-async fn converse<S, P>(stream: S, asking: Asking<'_, P>, state: &Arc<State>)
+async fn converse<S, P>(stream: S, asking: Asking<P>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     P: Debug,
 {
-    let peer = asking.peer;
-    let service = service_fn(|request| respond(request, &asking, state));
+    let peer = &asking.peer;
+    let service = service_fn(|request| respond(request, &asking));
     let connection = http1::Builder::new()
         .keep_alive(false)
         // A large answer is not copied once more.
@@ -337,10 +325,11 @@ where
 
 async fn respond<P: Debug>(
     request: Request<Incoming>,
-    asking: &Asking<'_, P>,
-    state: &Arc<State>,
+    asking: &Asking<P>,
 ) -> Result<Answer, Infallible> {
-    let Asking { peer, reach, .. } = asking;
+    let Asking {
+        peer, reach, state, ..
+    } = asking;
     let (head, body) = request.into_parts();
     let (method, path) = (head.method.clone(), head.uri.path().to_owned());
     let is_change = ![Method::GET, Method::HEAD].contains(&method);
@@ -369,8 +358,8 @@ async fn respond<P: Debug>(
     let request = Request::from_parts(head, ());
     let answer = changed.unwrap_or_else(|| routes::answer(state, *reach, &request));
     match answer.body().size_hint().exact() {
-        None => asking.open.sort(asking.sort, Sort::Stays),
-        Some(bytes) if bytes > LARGE => asking.open.sort(asking.sort, Sort::Large),
+        None => asking.open.sort(&asking.sort, Sort::Stays),
+        Some(bytes) if bytes > LARGE => asking.open.sort(&asking.sort, Sort::Large),
         Some(_) => {}
     }
     let status = answer.status().as_u16();
