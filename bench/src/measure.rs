@@ -29,7 +29,7 @@ use crate::pinned::Pinned;
 use crate::round_trip::{self, Processors};
 
 use self::cost::thread_id;
-pub use self::cost::{Spent, Throughput, throughput};
+pub use self::cost::{Cost, Spent, Throughput, throughput};
 
 /// How long to measure, and where the client runs.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@ use super::site::{Setup, Site};
 use super::study::{Case, Median, Study, only};
 use crate::cell::{BLOCK, Disk, Server, Work};
 use crate::contender::Exports;
-use crate::measure::Spent;
 use crate::results::findings::{Finding, SPEED};
 use crate::results::plot::{Line, Panel, Plot};
 use crate::uml::{self, Driver, Kick, Stack, Way};
@@ -162,21 +161,13 @@ clock steps by 256 ns. *interrupts* are for each request.
             block: trial.block,
             time: site.time,
         };
-        let spent = || Spent::by_servers(&site.servers);
-        // Not its boot, during which the host may do as it likes.
-        let (report, [before, after]) = uml::measure(&site.sockets, load, |run| {
-            site.watched(|| {
-                let before = spent()?;
-                run()?;
-                Ok([before, spent()?])
-            })
-        })?;
+        let (report, server) = site.in_guest(load)?;
         let mut finding = vec![
             (SPEED, report.iops / 1e3),
             (P50, report.p50_us),
             (P99, report.p99_us),
             (INTERRUPTS, report.interrupts / report.requests),
-            ("server µs", before.until(&after, report.requests).cpu_us),
+            ("server µs", server.cpu_us),
         ];
         if let Some(locks) = report.locks {
             finding.push((WAITED, locks.waited_us / report.requests));

@@ -7,7 +7,6 @@ use super::site::{Rival, Setup, Site};
 use super::study::{Case, Study, beside_all};
 use crate::cell::{BLOCK, Disk, Work};
 use crate::contender::Exports;
-use crate::measure::Spent;
 use crate::results::findings::{Finding, SPEED};
 use crate::uml::{self, Driver, Stack, Way};
 
@@ -96,16 +95,7 @@ clock steps by 256 ns. *interrupts* are those of the disk for each request, as t
             block: BLOCK,
             time: site.time,
         };
-        let spent = || Spent::by_servers(&site.servers);
-        // Not its boot, during which the host may do as it likes.
-        let (report, [before, after]) = uml::measure(&site.sockets, load, |run| {
-            site.watched(|| {
-                let before = spent()?;
-                run()?;
-                Ok([before, spent()?])
-            })
-        })?;
-        let server = before.until(&after, report.requests);
+        let (report, server) = site.in_guest(load)?;
         Ok(vec![vec![
             (SPEED, report.iops / 1e3),
             (P50, report.p50_us),

@@ -14,10 +14,11 @@ use crate::cell::{Disk, Server as Which};
 use crate::compare::Comparison;
 use crate::contender::{Contender, Exports};
 use crate::contenders::Contenders;
-use crate::measure::{Plan, Syscalls, SystemCalls, system_calls};
+use crate::measure::{Cost, Plan, Spent, Syscalls, SystemCalls, system_calls};
 use crate::pairing::Distance;
 use crate::perf::Target;
 use crate::round_trip::{self, Processors};
+use crate::uml;
 
 /// The servers of a trial.
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +194,21 @@ impl Site {
         let tagged = round_trip::tagged(self.processors, measure)?;
         self.seen.set(tagged.distance).expect("once a trial");
         Ok(tagged.found)
+    }
+
+    /// Measures `load` in a guest that has the servers' disks, and what the servers spend on it. Not its boot, during
+    /// which the host may do as it likes.
+    pub fn in_guest(&self, load: uml::Load) -> io::Result<(uml::Report, Cost)> {
+        let spent = || Spent::by_servers(&self.servers);
+        let (report, [before, after]) = uml::measure(&self.sockets, load, |run| {
+            self.watched(|| {
+                let before = spent()?;
+                run()?;
+                Ok([before, spent()?])
+            })
+        })?;
+        let cost = before.until(&after, report.requests);
+        Ok((report, cost))
     }
 
     /// The first of the sockets.
