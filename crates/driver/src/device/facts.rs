@@ -125,4 +125,4 @@ fn aligned(sectors: u32, block: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -1,8 +1,8 @@
 use super::*;
 
-const FEATURES: u64 = feature::BLK_SIZE | feature::SIZE_MAX | feature::SEG_MAX | feature::FLUSH;
+pub const FEATURES: u64 = feature::BLK_SIZE | feature::SIZE_MAX | feature::SEG_MAX | feature::FLUSH;
 
-fn sane() -> Config {
+pub fn sane() -> Config {
     Config {
         capacity: 2048,
         blk_size: 4096,

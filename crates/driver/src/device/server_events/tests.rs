@@ -1,17 +1,6 @@
 use super::*;
+use crate::device::facts::tests::{FEATURES, sane};
 use crate::options::Options;
-
-const FEATURES: u64 = feature::BLK_SIZE | feature::SIZE_MAX | feature::SEG_MAX | feature::FLUSH;
-
-fn sane() -> Config {
-    Config {
-        capacity: 2048,
-        blk_size: 4096,
-        size_max: 8192,
-        seg_max: 4,
-        ..Config::parse(&[0; Config::SIZE])
-    }
-}
 
 fn facts(features: u64, config: &Config) -> Facts {
     Facts::new(features, config, &Options::default()).unwrap()
