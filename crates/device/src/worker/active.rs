@@ -79,8 +79,7 @@ impl Active {
     ///
     /// The next turn begins with the first queue that was cut short; where that has had its share, with the one after
     /// it. So the begin moves on with each turn that is cut, and no queue begins two of them in a row. It moves on as
-    /// well from one that
-    /// its limits have cut short: others share them.
+    /// well from one that its limits have cut short: others share them.
     #[inline]
     pub fn turn(
         &mut self,

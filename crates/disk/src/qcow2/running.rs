@@ -1,8 +1,7 @@
 //! An image that is locked only while it is used: so that a guest that migrates takes it from one daemon to another.
 //!
 //! What others may have made of it meanwhile is looked at anew, its tables and all that was kept of them. When it is
-//! let
-//! go it is closed: nothing of it is left in memory.
+//! let go it is closed: nothing of it is left in memory.
 
 use std::io;
 use std::sync::{Arc, Mutex};
