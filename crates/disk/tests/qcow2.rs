@@ -81,9 +81,9 @@ fn what_either_writes_the_other_reads_a_thousand_times() {
 fn what_was_flushed_survives_the_power_and_the_image_is_sound() {
     power::stories(4, 1);
     // These need the entry of a first write in its place, and after the data of the cluster.
-    [27, 31]
-        .into_iter()
-        .for_each(|seed| power::stories(1, seed));
+    for seed in [27, 31] {
+        power::stories(1, seed);
+    }
     // It makes room for a table in the middle of a discard. Where writes end in another order it takes no harm.
     (0..4).for_each(|_| power::stories(1, 1_000_312));
 }
