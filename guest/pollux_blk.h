@@ -110,6 +110,7 @@ struct pollux_counters {
 /* What the queue's lock has cost while that was measured, in ns: see stats.c. */
 struct pollux_lock_times {
 	u64 taken;
+	u64 contended;
 	u64 waited;
 	u64 held;
 	u64 longest_wait;

@@ -28,18 +28,20 @@ struct pollux_hold {
 
 DECLARE_STATIC_KEY_FALSE(pollux_lock_timed);
 
-/* stats.c; under the lock, as the last thing. */
+/* stats.c */
+void pollux_lock_and_time(struct pollux_queue *queue, struct pollux_hold *hold)
+	__acquires(&queue->lock);
 void pollux_time_lock(struct pollux_queue *queue, const struct pollux_hold *hold);
 
 static inline void queue_lock(struct pollux_queue *queue, struct pollux_hold *hold)
 	__acquires(&queue->lock)
 {
-	bool timed = static_branch_unlikely(&pollux_lock_timed);
-
-	hold->asked = timed ? ktime_get_ns() : 0;
+	if (static_branch_unlikely(&pollux_lock_timed)) {
+		pollux_lock_and_time(queue, hold);
+		return;
+	}
+	hold->asked = 0;
 	spin_lock_irqsave(&queue->lock, hold->flags);
-	if (timed)
-		hold->taken = ktime_get_ns();
 }
 
 static inline bool queue_trylock(struct pollux_queue *queue, struct pollux_hold *hold)

@@ -2,8 +2,8 @@
 /*
  * What is counted, in debugfs: /sys/kernel/debug/pollux_blk/DISK, a line for each queue.
  *
- * How long the lock of a queue is waited for and held is measured while the parameter time_locks is set. It costs
- * nothing while it is not.
+ * How long the lock of a queue is waited for and held is measured while the parameter time_locks is set, as the
+ * kernel's lock_stat does it. It costs nothing while it is not.
  */
 #include <linux/debugfs.h>
 #include <linux/module.h>
@@ -40,12 +40,28 @@ static const struct kernel_param_ops time_locks_ops = {
 module_param_cb(time_locks, &time_locks_ops, &time_locks, 0644);
 MODULE_PARM_DESC(time_locks, "Measure how long the locks of queues are waited for and held");
 
+/* Takes the queue's lock. Only one that somebody else holds is waited for: reading the clock is no waiting. */
+void pollux_lock_and_time(struct pollux_queue *queue, struct pollux_hold *hold)
+	__acquires(&queue->lock)
+{
+	u64 asked = 0;
+
+	if (!queue_trylock(queue, hold)) {
+		asked = ktime_get_ns();
+		spin_lock_irqsave(&queue->lock, hold->flags);
+	}
+	hold->taken = ktime_get_ns();
+	hold->asked = asked ?: hold->taken;
+}
+
+/* Under the lock, as the last thing. */
 void pollux_time_lock(struct pollux_queue *queue, const struct pollux_hold *hold)
 {
 	u64 waited = hold->taken - hold->asked, held = ktime_get_ns() - hold->taken;
 	struct pollux_lock_times *times = &queue->times;
 
 	times->taken++;
+	times->contended += hold->asked != hold->taken;
 	times->waited += waited;
 	times->held += held;
 	times->longest_wait = max(times->longest_wait, waited);
@@ -91,8 +107,8 @@ static void show_queue(struct seq_file *file, struct pollux_queue *queue)
 	spin_unlock_irq(&queue->lock);
 	for (event = 0; event < POLLUX_EVENTS; event++)
 		seq_printf(file, " %s=%llu", names[event], sum(queue, event));
-	seq_printf(file, " locks-timed=%llu lock-wait-ns=%llu longest-wait-ns=%llu", times.taken, times.waited,
-		   times.longest_wait);
+	seq_printf(file, " locks-timed=%llu locks-contended=%llu", times.taken, times.contended);
+	seq_printf(file, " lock-wait-ns=%llu longest-wait-ns=%llu", times.waited, times.longest_wait);
 	seq_printf(file, " lock-hold-ns=%llu longest-hold-ns=%llu\n", times.held, times.longest_hold);
 }
 
