@@ -15,8 +15,10 @@
 
 #ifdef POLLUX_BLK_TEST
 extern bool pollux_quiet_while_polled;
+extern unsigned int pollux_slow_us;
 #else
 #define pollux_quiet_while_polled false
+#define pollux_slow_us 0
 #endif
 
 /* The queue's lock, held. */

@@ -5,6 +5,7 @@
  * Whether to kick is decided under the queue's lock, which the decision reads and moves the ring's state for. The kick
  * itself, an exit of the virtual machine, is made after the lock is released; a batch is one kick.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 
 #include "queue.h"
@@ -13,6 +14,12 @@
 static bool kick_under_lock;
 module_param(kick_under_lock, bool, 0644);
 MODULE_PARM_DESC(kick_under_lock, "Notify the device before the queue's lock is released (to measure with)");
+
+#ifdef POLLUX_BLK_TEST
+unsigned int pollux_slow_us;
+module_param_named(slow_us, pollux_slow_us, uint, 0644);
+MODULE_PARM_DESC(slow_us, "Wait so long before callbacks are turned on for a request that is on the ring (to show what a fast device does meanwhile)");
+#endif
 
 /* Will a request that finds no room in the ring ever find some? Indirect descriptors only lack memory at the moment. */
 static bool fits(const struct pollux_queue *queue)
@@ -61,12 +68,15 @@ static struct pollux_duties announce(struct pollux_queue *queue, bool kick)
 		return duties;
 	/* Whoever serves the queue arms it when it stops. */
 	if (!queue->armed && queue->server == POLLUX_NOBODY && pollux_needs_calls(queue)) {
+		if (pollux_slow_us)
+			udelay(pollux_slow_us);
 		/* In this place nothing may be completed: its owner may submit at that, and so on. */
 		while (!pollux_arm(queue) && pollux_take(queue, &queue->parked, &queue->parked, UINT_MAX))
 			;
 	}
 	pollux_collect(queue, &duties);
-	duties.watch = queue->polled && !queue->watched && !pollux_quiet_while_polled;
+	/* A poller that is stopped does not come for what was parked, either. */
+	duties.watch = (queue->polled || queue->waiting) && !queue->watched && !pollux_quiet_while_polled;
 	queue->watched |= duties.watch;
 	duties.kick = kick && virtqueue_kick_prepare(queue->vq);
 	if (duties.kick && kick_under_lock) {

@@ -201,6 +201,19 @@ impl Bench {
         }
     }
 
+    /// The device polls all the time, and needs no kick.
+    pub fn what_ends_while_it_is_submitted_waits_for_no_poller(&self) {
+        let folder = tempfile::tempdir().expect("the folder of temporary files is writable");
+        let socket = folder.path().join("disk.sock");
+        let options = ["--disk", "memory:size=256M", "--poll", "always"];
+        let server = Server::pollux(&socket, &options).expect("it serves");
+        let case = include_str!("../../guest/cases/module_fast.sh");
+        let arguments = ["driver=pollux_blk", "pollux_blk.queue_depth=1"];
+        if let Some(guest) = self.boot_with(&[&socket], case, "", &arguments) {
+            does_not_fail(&ends_well(guest, &[server]));
+        }
+    }
+
     pub fn a_zoned_disk_is_refused(&self) {
         const MODEL: usize = 92; // of its zones, in the configuration space
         const HOST_MANAGED: u8 = 1;
