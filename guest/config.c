@@ -117,11 +117,9 @@ void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits)
 	unsigned int size, most;
 
 	memset(limits, 0, sizeof(*limits));
-	/* Without indirect descriptors all of a request is in the ring: a header and a status beside its data. */
+	/* No chain may be longer than the ring (VIRTIO 1.3, 2.7.5.3.1): a header and a status are beside its data. */
+	most = max(virtqueue_get_vring_size(disk->queues[0].vq), 3u) - 2;
 	limits->segments = max(read_if(vdev, VIRTIO_BLK_F_SEG_MAX, seg_max), 1u);
-	most = USHRT_MAX;
-	if (!virtio_has_feature(vdev, VIRTIO_RING_F_INDIRECT_DESC))
-		most = max(virtqueue_get_vring_size(disk->queues[0].vq), 3u) - 2;
 	limits->segments = min3(limits->segments, most, (unsigned int)USHRT_MAX - 2);
 
 	limits->segment_size = min_t(size_t, virtio_max_dma_size(vdev), UINT_MAX);

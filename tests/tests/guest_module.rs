@@ -25,7 +25,8 @@ cases! {
     device_mapper_polls_end_to_end, two_drivers_share_the_disks, a_guest_outlives_its_server,
     removal_ends_if_the_device_breaks_meanwhile, secure_erase_erases,
     changes_come_under_load_and_while_the_device_goes, processors_may_be_fewer_than_queues,
-    what_ends_while_it_is_submitted_waits_for_no_poller, a_zoned_disk_is_refused,
+    a_request_is_no_longer_than_the_ring, what_ends_while_it_is_submitted_waits_for_no_poller,
+    a_zoned_disk_is_refused,
     requests_of_a_broken_ring_fail
 }
 

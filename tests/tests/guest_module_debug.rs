@@ -23,5 +23,6 @@ cases! {
     two_drivers_share_the_disks, a_guest_outlives_its_server,
     removal_ends_if_the_device_breaks_meanwhile, faults_while_it_is_bound_leave_nothing_behind,
     faults_under_load_leave_nothing_behind, changes_come_under_load_and_while_the_device_goes,
-    requests_of_a_broken_ring_fail
+    requests_of_a_broken_ring_fail, a_request_is_no_longer_than_the_ring,
+    what_ends_while_it_is_submitted_waits_for_no_poller
 }

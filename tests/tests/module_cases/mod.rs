@@ -201,6 +201,23 @@ impl Bench {
         }
     }
 
+    /// Of a device that takes note of chains that are longer than its ring.
+    pub fn a_request_is_no_longer_than_the_ring(&self) {
+        let plan = Plan {
+            sectors: 1 << 14,
+            seg_max: u32::MAX,
+            size_max: 4096,
+            ..Plan::default()
+        };
+        let device = Backend::start(plan).expect("it listens");
+        let case = include_str!("../../guest/cases/module_segments.sh");
+        let Some(guest) = self.boot(&[device.socket()], case, "", "pollux_blk") else {
+            return;
+        };
+        does_not_fail(&ends_well(guest, &[]));
+        device.end();
+    }
+
     /// The device polls all the time, and needs no kick.
     pub fn what_ends_while_it_is_submitted_waits_for_no_poller(&self) {
         let folder = tempfile::tempdir().expect("the folder of temporary files is writable");
