@@ -71,6 +71,11 @@ impl Images {
         }
     }
 
+    /// The configuration of the cluster, from its first image on.
+    pub fn conf(&self) -> Option<PathBuf> {
+        self.ceph.get().map(Ceph::conf)
+    }
+
     /// What runs beside the servers: the cluster's daemons, from its first image on.
     pub fn daemons(&self) -> io::Result<Vec<Process>> {
         let daemons = self.ceph.get().map(Ceph::daemons).transpose()?;

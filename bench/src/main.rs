@@ -11,6 +11,7 @@ mod compare;
 mod contender;
 mod contenders;
 mod fill;
+mod fio;
 mod images;
 mod instructions;
 mod interrupt;

@@ -18,6 +18,8 @@ pub enum Set {
     Qcow2,
     /// Images in a Ceph cluster of one node, started for it.
     Rbd,
+    /// The same beside a client that has Ceph's library in its own process: fio.
+    RbdDirect,
     /// Our driver beside crate `blkio`, on either server.
     Driver,
     /// The driver's ways to wait, beside each other.
@@ -97,7 +99,8 @@ impl Set {
                 0.3,
                 waits(),
             ),
-            Self::Mechanisms
+            Self::RbdDirect
+            | Self::Mechanisms
             | Self::Load
             | Self::Sharing
             | Self::Neighbour

@@ -6,6 +6,7 @@ mod density;
 mod direct;
 mod guest;
 mod kernel;
+mod librbd;
 mod lock;
 mod mechanisms;
 mod mix;
@@ -35,7 +36,8 @@ type Known = (
     fn(&Comparison) -> io::Result<Option<Section>>,
 );
 
-const ALL: [Known; 13] = [
+const ALL: [Known; 14] = [
+    known::<librbd::Librbd>(Set::RbdDirect),
     known::<mechanisms::Mechanisms>(Set::Mechanisms),
     known::<curve::Curve>(Set::Load),
     known::<sharing::Sharing>(Set::Sharing),
@@ -97,6 +99,7 @@ mod tests {
     #[test]
     fn rows_compare_what_is_tried_and_have_names_of_their_own() {
         let all = [
+            names_of::<librbd::Librbd>(),
             names_of::<mechanisms::Mechanisms>(),
             names_of::<curve::Curve>(),
             names_of::<sharing::Sharing>(),

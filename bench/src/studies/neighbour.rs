@@ -78,7 +78,7 @@ other thread; one that sleeps runs when it is woken.
         let (introduction, who) = mpsc::channel();
         thread::scope(|scope| {
             let neighbour = scope.spawn(|| {
-                let began = beside(site.server);
+                let began = beside(site.server());
                 let _ = introduction.send(());
                 drop(introduction);
                 began?;

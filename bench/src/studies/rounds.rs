@@ -184,7 +184,7 @@ fn attempt<S: Study>(
     let setup = S::setup(trial);
     let servers = setup.start(comparison, folder.path())?;
     let time = comparison.plan.runtime.mul_f64(S::SHARE_OF_RUNTIME);
-    let site = Site::new(setup, &servers, folder.path(), comparison.plan, time, seen);
+    let site = Site::new(setup, &servers, folder.path(), comparison, time, seen);
     let client_cpu = comparison.plan.processors.own;
     let patience = 2 * time + Duration::from_secs(60);
     let found = watched(patience, comparison.interrupt, move || {

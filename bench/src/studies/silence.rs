@@ -96,7 +96,7 @@ Asked is silence after 10 ms at most, no wake-ups and no processor time.
             load.run_for(site.time)?;
             load.finish()?;
         }
-        let quiet = quiet_after(site.server)?;
+        let quiet = quiet_after(site.server())?;
         let before = Spent::by_servers(&site.servers)?;
         thread::sleep(WATCHED);
         let idle = before.until(&Spent::by_servers(&site.servers)?, WATCHED.as_secs_f64());

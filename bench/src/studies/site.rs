@@ -14,7 +14,7 @@ use crate::cell::{Disk, Server as Which};
 use crate::compare::Comparison;
 use crate::contender::{Contender, Exports};
 use crate::contenders::Contenders;
-use crate::measure::{Cost, Plan, Spent, Syscalls, SystemCalls, system_calls};
+use crate::measure::{Cost, Spent, Syscalls, SystemCalls, system_calls};
 use crate::pairing::Distance;
 use crate::perf::Target;
 use crate::round_trip::{self, Processors};
@@ -29,7 +29,7 @@ pub struct Setup {
     pub options: &'static [&'static str],
     /// What it serves.
     pub exports: Exports,
-    /// How many processes of it, each with such exports.
+    /// How many processes of it, each with such exports; with none, the client has the file alone.
     pub processes: usize,
     /// Where they run.
     pub processor: Processor,
@@ -137,6 +137,10 @@ impl Setup {
             fs::create_dir(&folder)?;
             comparison.serve(&contender, self.exports, &folder, cpu)
         };
+        if self.processes == 0 {
+            let Exports { disk, copy, .. } = self.exports;
+            comparison.images.prepare(disk, copy)?;
+        }
         (0..self.processes).map(one).collect()
     }
 }
@@ -146,13 +150,14 @@ impl Setup {
 pub struct Site {
     /// A socket for each disk of each server.
     pub sockets: Vec<PathBuf>,
-    /// The first server.
-    pub server: Process,
-    /// All of them.
+    /// Each server.
     pub servers: Vec<Process>,
     /// How long to measure.
     pub time: Duration,
-    folder: PathBuf,
+    /// For files of its own.
+    pub folder: PathBuf,
+    /// The configuration of the cluster, from its first image on.
+    pub conf: Option<PathBuf>,
     syscalls: Syscalls,
     /// Where the client and the servers are.
     pub processors: Processors,
@@ -168,7 +173,7 @@ impl Site {
         setup: Setup,
         servers: &[Server],
         folder: &Path,
-        plan: Plan,
+        comparison: &Comparison,
         time: Duration,
         seen: &Arc<Seen>,
     ) -> Self {
@@ -178,12 +183,12 @@ impl Site {
         let processes = servers.iter().map(|server| Process::new(server.pid()));
         Self {
             sockets: sockets.flatten().collect(),
-            server: Process::new(servers[0].pid()),
             servers: processes.collect(),
             time,
             folder: folder.to_owned(),
-            syscalls: plan.syscalls,
-            processors: plan.processors,
+            conf: comparison.images.conf(),
+            syscalls: comparison.plan.syscalls,
+            processors: comparison.plan.processors,
             seen: Arc::clone(seen),
         }
     }
@@ -211,6 +216,11 @@ impl Site {
         Ok((report, cost))
     }
 
+    /// The first of the servers.
+    pub fn server(&self) -> Process {
+        self.servers[0]
+    }
+
     /// The first of the sockets.
     pub fn socket(&self) -> &Path {
         &self.sockets[0]
@@ -226,6 +236,6 @@ impl Site {
             return Ok(None);
         }
         let client = Target::Process(std::process::id());
-        system_calls(self.server.id(), client, &self.folder, run).map(Some)
+        system_calls(self.server().id(), client, &self.folder, run).map(Some)
     }
 }
