@@ -89,6 +89,13 @@ impl Address {
         self.wake();
     }
 
+    /// As [`Address::deliver`], by a thread that has more to do than that, as those of a library: where they share a
+    /// processor with the owner, it sleeps rather than polls there, and they give it more at once.
+    pub fn deliver_from_outside(&self, completion: Completion) {
+        self.put(completion);
+        self.0.wait.rouse();
+    }
+
     /// Delivers `completion` without a wake: [`Address::wake`] follows, once for all that was put.
     pub fn put(&self, completion: Completion) {
         let mut arrived = lock(&self.0.arrived);
@@ -133,17 +140,22 @@ mod tests {
 
     #[test]
     fn a_sleeper_collects_from_many_threads_and_misses_nothing() {
+        collects_all_that(Address::deliver);
+        collects_all_that(Address::deliver_from_outside);
+    }
+
+    fn collects_all_that(deliver: fn(&Address, Completion)) {
         const THREADS: u64 = 4;
         const EACH: u64 = 5000;
         let mut sleeper = Sleeper::new().unwrap();
         let mut inbox = Inbox::new(sleeper.point());
-        let deliver = |thread: u64| {
+        let start = |thread: u64| {
             let address = inbox.address();
             std::thread::spawn(move || {
-                (0..EACH).for_each(|n| address.deliver(completion(thread * EACH + n)));
+                (0..EACH).for_each(|n| deliver(&address, completion(thread * EACH + n)));
             })
         };
-        let threads: Vec<_> = (0..THREADS).map(deliver).collect();
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
         let mut seen = vec![false; usize::try_from(THREADS * EACH).unwrap()];
         let mut missing = seen.len();
         while missing > 0 {

@@ -70,12 +70,19 @@ impl WaitPoint {
     ///
     /// What it is to find must be published before.
     pub fn wake(&self) {
-        if self.0.flag.take() {
-            // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
-            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
-        } else if self.0.processor.load(Ordering::Relaxed) == processor() {
+        if !self.rouse() && self.0.processor.load(Ordering::Relaxed) == processor() {
             self.0.has_helped.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// As [`WaitPoint::wake`], by a thread that is no helper. Did the owner sleep?
+    pub(crate) fn rouse(&self) -> bool {
+        let sleeps = self.0.flag.take();
+        if sleeps {
+            // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
+            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        }
+        sleeps
     }
 
     /// Lets `fd` end the owner's sleep each time it becomes readable anew (edge-triggered), until
@@ -339,7 +346,7 @@ mod tests {
 
     #[test]
     fn who_runs_on_the_processor_of_one_who_is_awake_helps() {
-        let helps = |here: bool, sleeps: bool| {
+        let helps = |here: bool, sleeps: bool, wake: fn(&WaitPoint)| {
             let mut sleeper = Sleeper::new().unwrap();
             sleeper.give_way();
             let point = sleeper.point().clone();
@@ -348,16 +355,18 @@ mod tests {
             if sleeps {
                 sleeper.arm();
             }
-            point.wake();
+            wake(&point);
             point.0.has_helped.load(Ordering::Relaxed)
         };
         std::thread::spawn(move || {
             let mut here = CpuSet::new();
             here.set(processor());
             sched_setaffinity(None, &here).unwrap();
-            assert!(helps(true, false));
-            assert!(!helps(false, false));
-            assert!(!helps(true, true));
+            assert!(helps(true, false, WaitPoint::wake));
+            assert!(!helps(false, false, WaitPoint::wake));
+            assert!(!helps(true, true, WaitPoint::wake));
+            assert!(!helps(true, false, |point| assert!(!point.rouse())));
+            assert!(!helps(true, true, |point| assert!(point.rouse())));
         })
         .join()
         .unwrap();
