@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::client::Job;
-use crate::round_trip::Processors;
 use crate::work::Work;
 
 /// What it found.
@@ -36,14 +35,14 @@ pub fn check() -> io::Result<()> {
     ))
 }
 
-/// Asks for `job` on `image` of the pool `rbd` for so long, after a quarter of that to warm up. fio has both
+/// Asks for `job` on `image` of the pool `rbd` for so long, after a quarter of that to warm up. fio has these
 /// processors, and leaves its files in `folder`.
 pub fn measure(
     image: &str,
     conf: &Path,
     job: Job,
     time: Duration,
-    Processors { own, other }: Processors,
+    processors: &[usize],
     folder: &Path,
 ) -> io::Result<Report> {
     /// fio runs it before its first request and after the last, with all of librbd's threads alive.
@@ -56,9 +55,10 @@ pub fn measure(
         format!("{cluster}\n[client]\nrbd cache = false\n"),
     )?;
     let warm_up = time / 4;
+    let processors: Vec<String> = processors.iter().map(ToString::to_string).collect();
     let mut fio = Command::new("taskset");
     fio.current_dir(folder).env("CEPH_CONF", &uncached);
-    fio.args(["--cpu-list", &format!("{own},{other}"), "fio"])
+    fio.args(["--cpu-list", &processors.join(","), "fio"])
         .args(["--name=load", "--ioengine=rbd", "--clientname=admin"])
         .args(["--pool=rbd", &format!("--rbdname={image}")])
         .args([format!("--rw={}", job.work), format!("--bs={}", job.block)])

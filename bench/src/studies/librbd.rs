@@ -15,6 +15,7 @@ use crate::fio;
 use crate::images::Images;
 use crate::measure::throughput;
 use crate::results::findings::{Finding, SPEED};
+use crate::round_trip::Processors;
 
 /// The study.
 pub struct Librbd;
@@ -29,14 +30,18 @@ pub struct Trial {
 #[derive(Clone, Copy)]
 enum Way {
     Server(Rival),
+    /// With the processors of server and client.
     Fio,
+    /// With the server's alone.
+    BoundFio,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [
+    const ALL: [Self; 4] = [
         Self::Server(Rival::Ours),
         Self::Server(Rival::Other(Server::Peer)),
         Self::Fio,
+        Self::BoundFio,
     ];
 
     /// An image of its own: a server that was killed holds the lock of its image for a while.
@@ -44,7 +49,7 @@ impl Way {
         match self {
             Self::Server(Rival::Other(_)) => 1,
             Self::Server(_) => 0,
-            Self::Fio => 2,
+            Self::Fio | Self::BoundFio => 2,
         }
     }
 }
@@ -54,6 +59,7 @@ impl fmt::Display for Trial {
         match self.way {
             Way::Server(rival) => rival.fmt(f),
             Way::Fio => f.write_str("fio"),
+            Way::BoundFio => f.write_str("bound"),
         }
     }
 }
@@ -68,10 +74,11 @@ impl Study for Librbd {
     const TITLE: &'static str = "A server of images in a Ceph cluster, and librbd without one";
     const EXPLANATION: &'static str = "\
 Requests at random offsets of an image in one cluster, which this run starts (a monitor, and an OSD that keeps
-everything in memory). *ours* and *peer* are servers: crate `blkio` sleeps for their calls on a processor of its own, and
-librbd's threads run on the server's. *fio* is no server: its engine `rbd` calls the same librbd, without its cache as
-the servers do. It has both processors, as much as a server and its client; bound to one it is slower. *all µs* is the
-processor time of server and client for each request, beside that of the whole of fio. A name is librbd/requests/depth.
+everything in memory). *ours* and *peer* are servers: crate `blkio` sleeps for their calls on a processor of its own,
+and librbd's threads run on the server's. *fio* is no server: its engine `rbd` calls the same librbd, without its cache
+as the servers do. It has both processors, as much as a server and its client, or (*bound*) the server's alone.
+*all µs* is the processor time of server and client for each request, beside that of the whole of fio. A name is
+librbd/requests/depth.
 ";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER, ALL];
     const SHARE_OF_RUNTIME: f64 = 1.0;
@@ -89,6 +96,7 @@ processor time of server and client for each request, beside that of the whole o
                         rows: vec![
                             ("ours:peer", [only(0), only(1)]),
                             ("ours:fio", [only(0), only(2)]),
+                            ("ours:bound", [only(0), only(3)]),
                         ],
                     });
                 }
@@ -105,7 +113,7 @@ processor time of server and client for each request, beside that of the whole o
     fn setup(Trial { way, .. }: Trial) -> Setup {
         let server = match way {
             Way::Server(rival) => rival.setup(Disk::Rbd),
-            Way::Fio => Setup {
+            Way::Fio | Way::BoundFio => Setup {
                 processes: 0,
                 ..Setup::ours(Disk::Rbd)
             },
@@ -119,10 +127,10 @@ processor time of server and client for each request, beside that of the whole o
 
     fn run(Trial { way, job }: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let finding = match way {
-            Way::Server(_) => by_server(job, site),
-            Way::Fio => by_fio(&way.image().to_string(), job, site),
+            Way::Server(_) => by_server(job, site)?,
+            Way::Fio | Way::BoundFio => by_fio(way, job, site)?,
         };
-        Ok(vec![finding?])
+        Ok(vec![finding])
     }
 }
 
@@ -147,9 +155,16 @@ fn by_server(job: Job, site: &Site) -> io::Result<Finding> {
     Ok(finding)
 }
 
-fn by_fio(image: &str, job: Job, site: &Site) -> io::Result<Finding> {
+fn by_fio(way: Way, job: Job, site: &Site) -> io::Result<Finding> {
+    let Processors { own, other } = site.processors;
+    let both = [own, other];
+    let processors = match way {
+        Way::BoundFio => &both[1..],
+        _ => &both,
+    };
+    let image = way.image().to_string();
     let conf = site.conf.as_deref().expect("its image was prepared");
-    let report = fio::measure(image, conf, job, site.time, site.processors, &site.folder)?;
+    let report = fio::measure(&image, conf, job, site.time, processors, &site.folder)?;
     Ok(vec![
         (SPEED, report.iops / 1e3),
         (ALL, report.cpu_us),
