@@ -21,7 +21,7 @@ THE_END
 
 echo 8000 >/sys/module/pollux_blk/parameters/slow_us
 while_submitted=0
-for round in $(seq 10); do
+for round in $(seq $((less > 1 ? 2 : 10))); do
     # One that is polled for leaves callbacks off.
     drive vda --rw=randread --bs=4k --size=64m --ioengine=io_uring --hipri --iodepth=1 --number_ios=8
     asked=$(told polled) parked=$(told parked) interrupts=$(told interrupts)
