@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::server::Server;
 
-/// How long an answer may take: it is there at once unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take: after some seconds a daemon says that it takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A daemon of one disk, in the sandbox, with its control socket beside that of the disk.
 pub struct Daemon {

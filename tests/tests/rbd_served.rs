@@ -255,7 +255,7 @@ fn a_resize_that_waits_for_the_cluster_holds_up_nothing_else() {
         let resize = "/v1/disks/disk/resize";
         let asked = json!({ "bytes": bytes });
         let ask = || change(&daemon.control, "POST", resize, &asked);
-        // The first waits, and is not answered before this client has lost its patience.
+        // The first waits, and is told after some seconds that it does.
         eventually(
             || ask().is_ok_and(|(status, _)| status == 409),
             || "it waits for nothing".into(),

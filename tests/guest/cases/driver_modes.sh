@@ -51,8 +51,8 @@ sh /bin/pollux-blk-stat vda 1 || fail "pollux-blk-stat"
 device=$(virtio_name vdb) disk=vdb
 for round in 1 2 3; do
     for kind in "io_uring --hipri" libaio; do
-        fio --name=load --filename=/dev/$disk --direct=1 --rw=randrw --bs=4k --size=32m --ioengine=$kind --iodepth=16 \
-            --time_based --runtime=60 --output=/dev/null 2>/dev/null &
+        fio --name=load --filename=/dev/$disk --allow_file_create=0 --direct=1 --rw=randrw --bs=4k --size=32m \
+            --ioengine=$kind --iodepth=16 --time_based --runtime=1h --eta=never --output=/dev/null 2>/dev/null &
     done
     asked=$(told $disk requests)
     while [ "$(told $disk requests)" -lt $((asked + 500)) ]; do :; done

@@ -1,6 +1,5 @@
 # A poller that is stopped in the midst of its requests delays no plain read on the same queue: an interrupt tells of
-# each of
-# 1000. With RULE=rfc, callbacks are off while a polled request is in flight, and they are delayed until it goes on.
+# each of 1000. With RULE=rfc, callbacks are off while a polled request is in flight, and they are delayed until it goes on.
 
 # stop_poller ROUND: starts a poller and stops it with requests in flight. fio's load is in a process of its own.
 stop_poller() {
@@ -15,7 +14,7 @@ stop_poller() {
 }
 
 start_reads() {
-    timeout 20 fio --eta=never --name=plain --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=64m --ioengine=psync \
+    timeout 60 fio --eta=never --name=plain --filename=/dev/vda --direct=1 --rw=randread --bs=4k --size=64m --ioengine=psync \
         --number_ios=100 --write_lat_log=/tmp/plain --output=/tmp/plain &
     plain=$!
 }
