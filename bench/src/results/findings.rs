@@ -118,7 +118,8 @@ fn numbers(found: &[Vec<Finding>; 2], ratios: &[&str]) -> Vec<Number> {
     let number = |heading: &'static str| {
         let values = found.each_ref().map(|all| values(all, heading));
         let [one, other] = &values;
-        let comparable = ratios.contains(&heading) && one.len() == other.len();
+        let divides = one.len() == other.len() && !other.contains(&0.0);
+        let comparable = ratios.contains(&heading) && divides;
         let pairs = one.iter().zip(other).map(|(one, other)| one / other);
         let ratio = comparable.then(|| Estimate::bootstrap(&pairs.collect::<Vec<_>>()));
         Number {
@@ -214,15 +215,15 @@ mod tests {
     use crate::pairing::Distance;
 
     #[test]
-    fn a_number_that_one_side_lacks_has_no_ratio() {
+    fn a_number_that_one_side_lacks_or_has_none_of_has_no_ratio() {
         let near = |found| Tagged {
             distance: Some(Distance::Near),
             found,
         };
-        let full: Finding = vec![("k IOPS", 4.0), ("hold µs", 1.0)];
-        let bare: Finding = vec![("k IOPS", 8.0)];
+        let full: Finding = vec![("k IOPS", 4.0), ("hold µs", 1.0), ("calls", 0.0)];
+        let bare: Finding = vec![("k IOPS", 8.0), ("calls", 0.0)];
         let found = [vec![near(full); 3], vec![near(bare); 3]];
-        let rows = Row::by_state("lock", &found, 0, &["k IOPS", "hold µs"]);
+        let rows = Row::by_state("lock", &found, 0, &["k IOPS", "hold µs", "calls"]);
         let section = Section {
             title: "Locks",
             explanation: "",
@@ -231,7 +232,7 @@ mod tests {
         };
         let text = section.plain();
         assert!(
-            text.contains("4.00 / 8.00  0.50 (0.50–0.50)  1.00 / -"),
+            text.contains("4.00 / 8.00  0.50 (0.50–0.50)  1.00 / -  0 / 0"),
             "{text}"
         );
     }

@@ -18,7 +18,7 @@ mod timer;
 use std::ops::BitOr;
 use std::time::Duration;
 
-use pollux_disk::wait::{Crowd, Window};
+use pollux_disk::wait::{Crowd, Window, Yielded};
 
 use timer::{CLOCK_EVERY, Timer};
 
@@ -340,11 +340,10 @@ impl Policy {
         }
     }
 
-    /// Others might run, by `now`; the worker was preempted so many times before and after that. If any want its
-    /// processor, no more is polled in this gap.
-    pub fn gave_way(&mut self, now: Duration, preemptions: [u64; 2]) {
+    /// Others might run, by `now`. If any want the worker's processor, no more is polled in this gap.
+    pub fn gave_way(&mut self, now: Duration, yielded: Yielded) {
         let _ = self.timer.gave_way(now);
-        if self.crowd.gave_way(now, preemptions)
+        if self.crowd.gave_way(now, yielded)
             && let Some(gap) = &mut self.gap
         {
             gap.crowded = true;

@@ -26,6 +26,9 @@ struct Worker {
     now: Duration,
     /// For how long others run when it gives way.
     others: Duration,
+    /// From so many yields it comes back at once: it was owed time when it slept.
+    owed: u32,
+    yields: u32,
     preemptions: u64,
     /// Others run as soon as they are called.
     is_preempted: bool,
@@ -44,6 +47,8 @@ impl Worker {
             policy: Policy::new(Polling::Adaptive, bounds),
             now: Duration::ZERO,
             others: Duration::ZERO,
+            owed: 0,
+            yields: 0,
             preemptions: 0,
             is_preempted: false,
             in_flight: 0,
@@ -65,14 +70,20 @@ impl Worker {
                 Block => {
                     awake = false;
                     self.sleeps += 1;
+                    self.yields = 0;
                     self.now = due + LATE;
                     self.policy.woke(self.now);
                 }
                 Yield => {
                     let before = self.preemptions;
-                    self.preemptions += u64::from(self.others > Duration::ZERO);
-                    self.now += self.others.max(TURN);
-                    self.policy.gave_way(self.now, [before, self.preemptions]);
+                    self.yields += 1;
+                    let others = self.others > Duration::ZERO && self.yields > self.owed;
+                    let took = if others { self.others } else { TURN };
+                    self.preemptions += u64::from(others);
+                    self.now += took;
+                    let preemptions = [before, self.preemptions];
+                    self.policy
+                        .gave_way(self.now, Yielded { took, preemptions });
                 }
                 Spin => {
                     self.now += TURN;
@@ -212,6 +223,17 @@ fn a_worker_whose_processor_others_want_stops_polling() {
         worker.load(10_000, us(pause), us(0));
         assert_eq!(worker.load(1000, us(pause), us(0)).0, 0.0);
     }
+}
+
+#[test]
+fn others_are_noticed_though_they_do_not_run_at_each_yield() {
+    let mut worker = Worker::new(Bounds::default());
+    (worker.others, worker.owed) = (us(3000), 2);
+    worker.load(1000, us(20), us(0));
+    let (now, preemptions) = (worker.now, worker.preemptions);
+    worker.load(20_000, us(20), us(0));
+    let taken = (worker.preemptions - preemptions) * 3000;
+    assert!(us(taken) * 20 < worker.now - now, "{taken} µs");
 }
 
 #[test]
@@ -368,6 +390,10 @@ fn a_worker_that_gives_way_polls_and_one_that_sleeps_does_not() {
     policy.woke(now);
     assert_eq!(policy.take_polled_ns(), 0);
     now += us(300);
-    policy.gave_way(now, [0, 0]);
+    let yielded = Yielded {
+        took: us(300),
+        preemptions: [0, 0],
+    };
+    policy.gave_way(now, yielded);
     assert_eq!(policy.take_polled_ns(), 300_000);
 }

@@ -221,8 +221,8 @@ impl Worker {
         self.shares
             .iter_mut()
             .for_each(SessionQueues::release_calls);
-        let preemptions = self.sleeper.give_way();
-        self.policy.gave_way(self.started.elapsed(), preemptions);
+        let yielded = self.sleeper.give_way();
+        self.policy.gave_way(self.started.elapsed(), yielded);
     }
 
     /// Is there nothing to poll for, but time that has to pass?

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pollux_threads::{preemptions, processor};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -22,12 +22,25 @@ use rustix::io::Errno;
 pub use flag::Flag;
 pub use window::{Crowd, Window};
 
-/// Lets others run that want this processor; how often was this thread preempted before and after that?
+/// A thread has let others run.
+#[derive(Clone, Copy, Debug)]
+pub struct Yielded {
+    /// For how long.
+    pub took: Duration,
+    /// How often it was preempted before and after that.
+    pub preemptions: [u64; 2],
+}
+
+/// Lets others run that want this processor.
 #[must_use]
-pub fn give_way() -> [u64; 2] {
+pub fn give_way() -> Yielded {
     let before = preemptions();
+    let began = Instant::now();
     std::thread::yield_now();
-    [before, preemptions()]
+    Yielded {
+        took: began.elapsed(),
+        preemptions: [before, preemptions()],
+    }
 }
 
 /// What a watched descriptor is called when it ends a sleep.
@@ -193,14 +206,18 @@ impl Sleeper {
 
     /// As [`give_way`], but a thread that runs here for the owner, and then [wakes](WaitPoint::wake) it, is no other: a
     /// disk's own thread takes the processor for each request, and polls go on all the same.
-    pub fn give_way(&mut self) -> [u64; 2] {
+    pub fn give_way(&mut self) -> Yielded {
         let point = &self.point.0;
         let has_helped = || point.has_helped.swap(false, Ordering::Relaxed);
         let before = has_helped();
-        let preemptions = give_way();
+        let Yielded { took, preemptions } = give_way();
         point.processor.store(processor(), Ordering::Relaxed);
         let helped = [before, has_helped()];
-        [0, 1].map(|at| self.preemptions.by_others(preemptions[at], helped[at]))
+        let by_others = |at| self.preemptions.by_others(preemptions[at], helped[at]);
+        Yielded {
+            took,
+            preemptions: [0, 1].map(by_others),
+        }
     }
 
     /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to

@@ -16,6 +16,8 @@
 
 use std::time::Duration;
 
+use super::Yielded;
+
 /// The machine, one for each kind of event that is waited for.
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -43,6 +45,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 pub struct Pause {
     failures: u32,
     tolerated: u32,
+    long: Duration,
     end: Duration,
 }
 
@@ -53,6 +56,7 @@ impl Pause {
         Self {
             failures: 0,
             tolerated,
+            long: Duration::ZERO,
             end: Duration::ZERO,
         }
     }
@@ -62,6 +66,12 @@ impl Pause {
     #[must_use]
     pub fn is_over(&self, now: Duration) -> bool {
         now >= self.end
+    }
+
+    /// Is it over for as long as it was, and for `least`?
+    #[must_use]
+    pub fn is_over_for(&self, now: Duration, least: Duration) -> bool {
+        now >= self.end + self.long.max(least)
     }
 
     /// Has there been one since the last success?
@@ -80,8 +90,8 @@ impl Pause {
     /// A try has failed, by `now`, after it `cost` so much time.
     pub fn failed(&mut self, now: Duration, cost: Duration) {
         if let Some(doublings) = self.failures.checked_sub(self.tolerated) {
-            let long = cost.saturating_mul(1 << doublings.min(31));
-            self.end = now + long.min(LONGEST);
+            self.long = cost.saturating_mul(1 << doublings.min(31)).min(LONGEST);
+            self.end = now + self.long;
         }
         self.failures = self.failures.saturating_add(1);
     }
@@ -151,6 +161,8 @@ pub struct Crowd {
     seen: Option<u64>,
     /// They were those of another thread.
     moved: bool,
+    /// So long others ran last.
+    took: Duration,
     pause: Pause,
 }
 
@@ -165,6 +177,7 @@ impl Crowd {
             polls: 0,
             seen: None,
             moved: false,
+            took: Duration::ZERO,
             pause: Pause::after(0),
         }
     }
@@ -192,16 +205,21 @@ impl Crowd {
         is_due
     }
 
-    /// Others might run, by `now`; the thread was preempted so many times before and after that. Do any want the
-    /// processor? They need it more than polls do.
-    pub fn gave_way(&mut self, now: Duration, [before, after]: [u64; 2]) -> bool {
+    /// Others might run, by `now`. Do any want the processor? They need it more than polls do.
+    ///
+    /// A yield from which the kernel comes back at once does not mean that there are none. It owes time to a thread that
+    /// has slept, and has it go on although others wait; later they have a turn of milliseconds, in which nothing is
+    /// served. So others have gone only when none was seen for as long as such a turn took.
+    pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
+        let [before, after] = yielded.preemptions;
         let seen = self.seen.take();
         let moved = std::mem::take(&mut self.moved);
         if after > seen.filter(|_| !moved).unwrap_or(before) {
+            self.took = yielded.took;
             self.pause.failed(now, Window::MOST);
             return true;
         }
-        if seen.is_some() {
+        if seen.is_some() && self.pause.is_over_for(now, self.took) {
             self.pause.end();
         }
         self.seen = Some(after);

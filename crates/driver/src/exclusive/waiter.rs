@@ -121,8 +121,8 @@ impl Waiter {
         match self.next(wait) {
             Next::Poll => std::hint::spin_loop(),
             Next::Yield => {
-                let preemptions = give_way();
-                self.polls.gave_way(self.started.elapsed(), preemptions);
+                let yielded = give_way();
+                self.polls.gave_way(self.started.elapsed(), yielded);
             }
             Next::Sleep => {
                 wait.slept = true;

@@ -4,7 +4,7 @@
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pollux_disk::wait::{Crowd, Window};
+use pollux_disk::wait::{Crowd, Window, Yielded};
 
 use crate::sync::{Mutex, lock};
 
@@ -80,9 +80,9 @@ impl Polling {
         }
     }
 
-    /// Others might run, by `now`; the thread was preempted so many times before and after that.
-    pub fn gave_way(&mut self, now: Duration, preemptions: [u64; 2]) {
-        if self.crowd.gave_way(now, preemptions)
+    /// Others might run, by `now`.
+    pub fn gave_way(&mut self, now: Duration, yielded: Yielded) {
+        if self.crowd.gave_way(now, yielded)
             && let Some(wait) = &mut self.wait
         {
             wait.crowded = true;
@@ -272,7 +272,10 @@ mod tests {
             while now < end {
                 match polls.empty(now) {
                     Next::Poll => {}
-                    Next::Yield => polls.gave_way(now, preemptions),
+                    Next::Yield => {
+                        let took = Duration::ZERO;
+                        polls.gave_way(now, Yielded { took, preemptions });
+                    }
                     Next::Sleep => {
                         slept += 1;
                         now = end;
@@ -295,8 +298,10 @@ mod tests {
                     Next::Poll => now += Duration::from_nanos(25),
                     Next::Yield => {
                         yields += 1;
-                        now += us(100);
-                        polls.gave_way(now, [2 * yields, 2 * yields + 1]);
+                        let took = us(100);
+                        now += took;
+                        let preemptions = [2 * yields, 2 * yields + 1];
+                        polls.gave_way(now, Yielded { took, preemptions });
                     }
                     Next::Sleep => break,
                 }

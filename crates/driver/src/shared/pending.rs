@@ -249,8 +249,8 @@ impl<D: Data> Pending<D> {
             match polls.empty(started.elapsed()) {
                 Next::Poll => std::hint::spin_loop(),
                 Next::Yield => {
-                    let preemptions = give_way();
-                    polls.gave_way(started.elapsed(), preemptions);
+                    let yielded = give_way();
+                    polls.gave_way(started.elapsed(), yielded);
                 }
                 Next::Sleep => return false,
             }
