@@ -23,7 +23,7 @@ for round in $(seq $rounds); do
     changes=/run/changes.$round
     : >$changes
     change $changes 2>/dev/null &
-    while [ "$(wc -l <$changes)" -lt 10 ]; do :; done
+    while [ "$(wc -l <$changes)" -lt $((less > 1 ? 1 : 10)) ]; do :; done
     say "round $round"
     echo "$device" >/sys/bus/virtio/drivers/pollux_blk/unbind
     [ ! -e /sys/block/$disk ] || fail "the disk is still there"
