@@ -150,8 +150,8 @@ extern "C" fn ended(completion: Handle, flight: *mut c_void) {
     unsafe { (flight.rbd.rbd_aio_release)(completion) };
     let result = flight.outcome(returned);
     let ticket = Ticket(flight.number);
-    // A burst of them finds an owner awake, and wakes it once. Who polls on the processor of librbd's threads gets ends
-    // one by one, and has them woken for each request: bench/rbd-direct.md
+    // A burst of them finds an owner awake, and wakes it once. An owner that polls on the processor of librbd's threads
+    // gets the ends one by one, and these threads wake up for each request.
     flight
         .address
         .deliver_from_outside(Completion { ticket, result });

@@ -1,11 +1,11 @@
 use nix::sched::sched_getcpu;
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// The processor that this thread runs on.
+/// The processor that this thread runs on, if the kernel tells.
 #[must_use]
 #[inline]
-pub fn processor() -> usize {
-    sched_getcpu().expect("every Linux tells")
+pub fn processor() -> Option<usize> {
+    sched_getcpu().ok()
 }
 
 /// How often the kernel has taken the processor from this thread while it wanted to go on. A system call.

@@ -4,6 +4,7 @@
 //! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to all that may wake it.
 //! Waking a thread that is awake costs a fence and a load: only sleepers are woken.
 
+mod crowd;
 mod flag;
 mod window;
 
@@ -12,36 +13,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pollux_threads::{preemptions, processor};
+use pollux_threads::processor;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use crowd::Preemptions;
+pub use crowd::{Crowd, Yielded, give_way};
 pub use flag::Flag;
-pub use window::{Crowd, Window};
-
-/// A thread has let others run.
-#[derive(Clone, Copy, Debug)]
-pub struct Yielded {
-    /// For how long.
-    pub took: Duration,
-    /// How often it was preempted before and after that.
-    pub preemptions: [u64; 2],
-}
-
-/// Lets others run that want this processor.
-#[must_use]
-pub fn give_way() -> Yielded {
-    let before = preemptions();
-    let began = Instant::now();
-    std::thread::yield_now();
-    Yielded {
-        took: began.elapsed(),
-        preemptions: [before, preemptions()],
-    }
-}
+pub use window::Window;
 
 /// What a watched descriptor is called when it ends a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +50,7 @@ struct Point {
     flag: Flag,
     event: OwnedFd,
     epoll: OwnedFd,
-    /// Where the owner runs, as far as is known.
+    /// Where the owner runs, as far as is known; else a processor that there is not.
     processor: AtomicUsize,
     /// Has a thread that works for the owner run there, while the owner was awake?
     has_helped: AtomicBool,
@@ -83,7 +65,7 @@ impl WaitPoint {
     ///
     /// What it is to find must be published before.
     pub fn wake(&self) {
-        if !self.rouse() && self.0.processor.load(Ordering::Relaxed) == processor() {
+        if !self.rouse() && processor() == Some(self.0.processor.load(Ordering::Relaxed)) {
             self.0.has_helped.store(true, Ordering::Relaxed);
         }
     }
@@ -140,25 +122,6 @@ pub struct Sleeper {
     preemptions: Preemptions,
 }
 
-/// How often the owner was preempted.
-#[derive(Debug, Default)]
-struct Preemptions {
-    counted: u64,
-    /// So many of them while others helped.
-    by_helpers: u64,
-}
-
-impl Preemptions {
-    /// There were so many by now, and somebody `has_helped` since the last time. How many were by others?
-    fn by_others(&mut self, all: u64, has_helped: bool) -> u64 {
-        if has_helped {
-            self.by_helpers += all - self.counted;
-        }
-        self.counted = all;
-        all - self.by_helpers
-    }
-}
-
 impl Sleeper {
     /// A new place to sleep.
     ///
@@ -211,7 +174,8 @@ impl Sleeper {
         let has_helped = || point.has_helped.swap(false, Ordering::Relaxed);
         let before = has_helped();
         let Yielded { took, preemptions } = give_way();
-        point.processor.store(processor(), Ordering::Relaxed);
+        let here = processor().unwrap_or(usize::MAX);
+        point.processor.store(here, Ordering::Relaxed);
         let helped = [before, has_helped()];
         let by_others = |at| self.preemptions.by_others(preemptions[at], helped[at]);
         Yielded {
@@ -354,20 +318,13 @@ mod tests {
     }
 
     #[test]
-    fn preemptions_by_helpers_are_left_out() {
-        let mut preemptions = Preemptions::default();
-        let told = [(3, false), (5, true), (5, false), (6, false), (7, true)];
-        let others = told.map(|(all, has_helped)| preemptions.by_others(all, has_helped));
-        assert_eq!(others, [3, 3, 3, 4, 4]);
-    }
-
-    #[test]
-    fn who_runs_on_the_processor_of_one_who_is_awake_helps() {
-        let helps = |here: bool, sleeps: bool, wake: fn(&WaitPoint)| {
+    fn a_thread_helps_that_runs_on_the_processor_of_an_owner_that_is_awake() {
+        let on = processor().unwrap();
+        let helps = move |here: bool, sleeps: bool, wake: fn(&WaitPoint)| {
             let mut sleeper = Sleeper::new().unwrap();
             sleeper.give_way();
             let point = sleeper.point().clone();
-            let there = if here { processor() } else { usize::MAX - 1 };
+            let there = if here { on } else { usize::MAX };
             point.0.processor.store(there, Ordering::Relaxed);
             if sleeps {
                 sleeper.arm();
@@ -377,7 +334,7 @@ mod tests {
         };
         std::thread::spawn(move || {
             let mut here = CpuSet::new();
-            here.set(processor());
+            here.set(on);
             sched_setaffinity(None, &here).unwrap();
             assert!(helps(true, false, WaitPoint::wake));
             assert!(!helps(false, false, WaitPoint::wake));

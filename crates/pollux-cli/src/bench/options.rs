@@ -56,7 +56,14 @@ pub struct BenchArgs {
     pub filename: Option<String>,
 
     /// fio's words for cache=none of --filename: past the page cache
-    #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", value_parser = BoolishValueParser::new(), help_heading = "Which disk")]
+    #[arg(
+        long,
+        value_name = "0|1",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = BoolishValueParser::new(),
+        help_heading = "Which disk"
+    )]
     pub direct: Option<bool>,
 
     /// Which legs of a disk made of disks its server polls
