@@ -9,7 +9,7 @@ use std::time::Duration;
 use pollux::device::{Limiter, Limits, Workers};
 use pollux::disk::Event;
 use pollux_threads::{Kind, lock, spawn};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::model::NewDisk;
 use crate::news::{Happening, tell};
@@ -38,8 +38,6 @@ pub struct Disks {
     list: Mutex<List>,
     /// The list has become shorter, a resize has ended, or the process is to end.
     shorter: Condvar,
-    /// The same for the control thread.
-    removed: Notify,
     /// Can disks be added? Then the process stays without any.
     stays: bool,
 }
@@ -73,6 +71,21 @@ pub struct Look<'a>(MutexGuard<'a, List>);
 pub struct One<'a> {
     all: Look<'a>,
     place: usize,
+}
+
+/// A disk that was removed, and may not have ended yet.
+#[derive(Debug)]
+#[must_use]
+pub struct Removed(Option<watch::Receiver<()>>);
+
+impl Removed {
+    /// Waits until it has. Another one may have its name by then.
+    pub async fn ended(self) {
+        if let Some(mut ended) = self.0 {
+            // It says nothing before it goes.
+            let _ = ended.changed().await;
+        }
+    }
 }
 
 /// A disk cannot be removed.
@@ -196,7 +209,6 @@ impl Disks {
         Arc::new(Self {
             list: Mutex::default(),
             shorter: Condvar::new(),
-            removed: Notify::new(),
             stays,
         })
     }
@@ -281,7 +293,7 @@ impl Disks {
     /// Lets go of a disk that is not served any more. Only then can another one have its name. Unless it was removed,
     /// it is to come back.
     fn close(&self, name: &str) {
-        let served = {
+        let (served, ended) = {
             let mut list = self.lock();
             let place = list.served.iter().position(|disk| disk.name == name);
             list.leaving.push(name.to_owned());
@@ -295,19 +307,20 @@ impl Disks {
             let resizes = |list: &mut List| list.resizing.iter().any(|resizing| resizing == name);
             let list = self.shorter.wait_while(list, resizes);
             drop(list.unwrap_or_else(PoisonError::into_inner));
-            served
+            let ended = served.as_ref().map(|disk| disk.ended.clone());
+            (served, ended)
         };
         // Without the lock: to close a disk may take a while.
         drop(served);
         self.lock().leaving.retain(|leaving| leaving != name);
         tell(Happening::Removed, name);
         self.shorter.notify_all();
-        self.removed.notify_waiters();
+        drop(ended);
     }
 
     /// Has a disk ended, which does not come back; one in use only by force. Its frontend is disconnected once all is
     /// done that it has asked for.
-    pub fn remove(&self, name: &str, force: bool) -> Result<(), NotRemoved> {
+    pub fn remove(&self, name: &str, force: bool) -> Result<Removed, NotRemoved> {
         let mut list = self.lock();
         let is_missing = list.missing.remove(name).is_some();
         let is_last = !self.stays && list.served.len() == 1;
@@ -316,7 +329,7 @@ impl Disks {
                 return Err(NotRemoved::Unknown);
             }
             tell(Happening::Removed, name);
-            return Ok(());
+            return Ok(Removed(None));
         };
         if is_last {
             return Err(NotRemoved::Last);
@@ -327,18 +340,7 @@ impl Disks {
             disk.stop.stop_unused().map_err(|InUse| NotRemoved::InUse)?;
         }
         disk.removed = true;
-        Ok(())
-    }
-
-    /// Waits until nothing is called `name` any more.
-    pub async fn gone(&self, name: &str) {
-        loop {
-            let removed = self.removed.notified();
-            if !self.knows(name) {
-                return;
-            }
-            removed.await;
-        }
+        Ok(Removed(Some(disk.ended.subscribe())))
     }
 
     /// This disk could not be opened again.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pollux::device::Device;
 use pollux::disk::{Access, Subscription};
 use pollux::stats::Snapshot;
+use tokio::sync::watch;
 
 use super::stop::Stop;
 use crate::model::{Count, Counters, Disk, DiskStats, Frontend, Latency, NewDisk, QueueCounters};
@@ -25,6 +26,8 @@ pub struct Served {
     pub added: Option<NewDisk>,
     /// Was it removed? It is served until it has ended.
     pub removed: bool,
+    /// Goes once it has.
+    pub ended: watch::Sender<()>,
     /// Has those told that listen to events.
     #[expect(dead_code, reason = "held for its drop")]
     pub resizes: Option<Subscription>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pollux::device::Device;
 use pollux::disk::Subscription;
 use pollux::disk::spec::Elsewhere;
+use tokio::sync::watch;
 
 use super::served::Served;
 use super::stop::Stop;
@@ -95,6 +96,7 @@ impl Export {
             stop: Arc::clone(&self.stop),
             added,
             removed: false,
+            ended: watch::Sender::new(()),
             resizes,
         }
     }

@@ -82,18 +82,18 @@ pub async fn delete(state: &State, name: &str, query: Option<&str>) -> Result<St
         }
     };
     let removed = state.all().remove(name, force);
-    if let Err(why) = removed
-        && why != NotRemoved::Unknown
+    if let Err(why) = &removed
+        && *why != NotRemoved::Unknown
     {
-        return Err(refusal(why, name).into());
+        return Err(refusal(*why, name).into());
     }
     let gone = async {
         // Also of one that is unknown: the list may not have been written when it was removed.
         if let Some(opener) = state.opener() {
             opener.keep().await?;
         }
-        removed.map_err(|why| refusal(why, name))?;
-        state.all().gone(name).await;
+        let removed = removed.map_err(|why| refusal(why, name))?;
+        removed.ended().await;
         Ok::<_, Refused>(StatusCode::NO_CONTENT)
     };
     let gone = tokio::time::timeout(PATIENCE, gone).await;

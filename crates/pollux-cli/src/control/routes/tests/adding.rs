@@ -47,6 +47,28 @@ fn a_disk_is_added_and_removed_as_http_says() {
     assert!(!socket.exists());
 }
 
+/// A client that removes a disk waits for that one, and for none that has its name since.
+#[test]
+fn a_disk_has_ended_though_another_one_has_its_name() {
+    let daemon = Bare::new();
+    let add = || {
+        let body = r#"{"disk": "memory:size=1M"}"#;
+        change(&daemon, &Method::PUT, "/v1/disks/new", body).0
+    };
+    assert_eq!(add(), 201);
+    let disks = daemon.state().all();
+    let removed = disks.remove("new", false).unwrap();
+    while disks.knows("new") {
+        std::thread::yield_now();
+    }
+    assert_eq!(add(), 201);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().unwrap();
+    let long = std::time::Duration::from_secs(60);
+    let ended = runtime.block_on(async { tokio::time::timeout(long, removed.ended()).await });
+    ended.expect("it has ended");
+}
+
 #[test]
 fn a_disk_that_is_not_added_is_refused_with_the_field_and_the_remedy() {
     let daemon = Bare::new();
