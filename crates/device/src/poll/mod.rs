@@ -246,7 +246,7 @@ impl Policy {
         ] {
             if awaited.until > Duration::ZERO && now >= awaited.until {
                 awaited.until = Duration::ZERO;
-                window.failed(now, now.saturating_sub(gap.since));
+                window.failed();
             }
         }
         let is_over = gap.driver.until.max(gap.disk.until).is_zero();
@@ -282,9 +282,9 @@ impl Policy {
             max
         };
         let polls = now >= self.resumes && self.bounds.cpu > 0 && self.crowd.lets_poll(now);
-        let awaited = |window: &Window, is_due| {
+        let awaited = |window: &mut Window, is_due| {
             let open = if is_due && polls {
-                window.opens(now, most)
+                window.open(most)
             } else {
                 Duration::ZERO
             };
@@ -292,8 +292,8 @@ impl Policy {
             Awaited { is_due, until }
         };
         let driver_is_due = in_flight == 0 || brought.chains < brought.completions;
-        let driver = awaited(&self.driver, driver_is_due);
-        let disk = awaited(&self.disk, in_flight > 0);
+        let driver = awaited(&mut self.driver, driver_is_due);
+        let disk = awaited(&mut self.disk, in_flight > 0);
         self.is_closed = driver.until.max(disk.until).is_zero();
         Gap {
             since: now,
@@ -315,7 +315,7 @@ impl Policy {
         if gap.driver.is_due && progress.chains > 0 {
             came(&mut self.driver, &gap, is_polled(gap.driver));
         } else if is_polled(gap.driver) && progress.completions > 0 {
-            self.driver.failed(gap.last, long);
+            self.driver.failed();
         }
         if gap.disk.is_due && progress.completions > 0 {
             came(&mut self.disk, &gap, is_polled(gap.disk));

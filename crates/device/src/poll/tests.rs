@@ -123,8 +123,8 @@ fn polls_follow_the_load() {
         (20, 0, 0.0, 20),
         (40, 0, 0.0, 40),
         (90, 0, 1.0, 1),
-        (1000, 0, 1.0, 2),
-        (10_000, 0, 1.0, 6),
+        (1000, 0, 1.0, 1),
+        (10_000, 0, 1.0, 1),
         (5, 20, 0.0, 25),
         // A gap that is longer than a window is slept through.
         (5, 100, 1.0, 7),
@@ -143,14 +143,14 @@ fn polls_follow_the_load() {
 }
 
 #[test]
-fn a_load_that_has_become_worth_it_is_polled_for_within_a_fifth_of_a_second() {
+fn a_load_that_has_become_worth_it_is_polled_for_within_a_fiftieth_of_a_second() {
     for (pause, service) in [(5, 0), (20, 0), (5, 10)] {
         let mut worker = Worker::new(Bounds::default());
         worker.load(1000, us(10_000), us(0));
         worker.load(1000, us(10), us(300));
         let began = worker.now;
         while worker.load(100, us(pause), us(service)).0 > 0.0 {
-            assert!(worker.now - began < us(220_000), "{pause} {service}");
+            assert!(worker.now - began < us(20_000), "{pause} {service}");
         }
     }
 }
@@ -264,7 +264,7 @@ fn the_budget_bounds_the_share_of_the_time_that_is_polled() {
         worker.load(10_000, us(30), us(0));
         let share = (TURN * worker.polls).div_duration_f64(worker.now) * 100.0;
         assert!(share <= f64::from(cpu) + 1.0, "{share} of {cpu} %");
-        assert!(share >= f64::from(cpu.min(40)) * 0.5, "{share} of {cpu} %");
+        assert!(share >= f64::from(cpu.min(40)) * 0.4, "{share} of {cpu} %");
     }
 }
 

@@ -14,16 +14,15 @@
 //! A wait in which no chain comes has only made the call late: the driver sleeps. A block with more such waits than
 //! others counts for nothing, whatever it has measured, since how fast a sleeper wakes up changes by itself.
 //!
-//! A call that waits is made once the driver has sent no chain for [`QUIET`], [`MOST`] after it was due at the latest,
-//! when much has been completed, and before the worker sleeps or gives way.
+//! A call that waits is made once the driver has sent no chain for [`QUIET`], [`Window::MOST`] after it was due at the
+//! latest, when much has been completed, and before the worker sleeps or gives way.
 
 use std::time::{Duration, Instant};
 
+use pollux_disk::wait::Window;
+
 /// A driver that sends no chain for so long sends none: longer than one that is awake takes for its next request.
 const QUIET: Duration = Duration::from_micros(3);
-
-/// The longest wait of a call.
-const MOST: Duration = Duration::from_micros(50);
 
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
@@ -146,7 +145,7 @@ impl Deferral {
         } else {
             now.duration_since(*held.quiet.get_or_insert(now))
         };
-        quiet >= QUIET || now.duration_since(held.since) >= MOST
+        quiet >= QUIET || now.duration_since(held.since) >= Window::MOST
     }
 
     /// No call waits any longer. Did one?

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pollux_threads::preemptions;
 
-use super::window::{Pause, Window};
+use super::window::Window;
 
 /// A thread has let others run.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,18 @@ pub struct Crowd {
     moved: bool,
     /// So long others ran last.
     took: Duration,
-    pause: Pause,
+    /// So often in a row others were seen.
+    times: u32,
+    /// So long there are no polls after that, until then.
+    pause: Duration,
+    end: Duration,
 }
 
 /// After so many empty polls others may run: some 6 µs.
 const YIELD_EVERY: u32 = 256;
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_millis(200);
 
 impl Crowd {
     /// One that is not known of.
@@ -74,7 +81,9 @@ impl Crowd {
             seen: None,
             moved: false,
             took: Duration::ZERO,
-            pause: Pause::after(0),
+            times: 0,
+            pause: Duration::ZERO,
+            end: Duration::ZERO,
         }
     }
 
@@ -82,7 +91,7 @@ impl Crowd {
     #[inline]
     #[must_use]
     pub fn lets_poll(&self, now: Duration) -> bool {
-        self.pause.is_over(now)
+        now >= self.end
     }
 
     /// Another thread polls from now on, with preemptions of its own.
@@ -112,11 +121,13 @@ impl Crowd {
         let moved = std::mem::take(&mut self.moved);
         if after > seen.filter(|_| !moved).unwrap_or(before) {
             self.took = yielded.took;
-            self.pause.failed(now, Window::MOST);
+            self.pause = (Window::MOST * (1 << self.times.min(31))).min(LONGEST);
+            self.times = self.times.saturating_add(1);
+            self.end = now + self.pause;
             return true;
         }
-        if seen.is_some() && self.pause.is_over_for(now, self.took) {
-            self.pause.end();
+        if seen.is_some() && now >= self.end + self.pause.max(self.took) {
+            (self.times, self.pause) = (0, Duration::ZERO);
         }
         self.seen = Some(after);
         false

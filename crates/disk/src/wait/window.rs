@@ -2,8 +2,8 @@
 //! own.
 //!
 //! The worker of a device and a program that waits for one decide by the same machine. After the last event it polls
-//! for a while, its
-//! *window*, which follows the gaps between events; polls that fail again and again are left out for longer and longer.
+//! for a while, its *window*, which follows the gaps between events; when polls fail again and again, more and more
+//! gaps are slept through before the next.
 //!
 //! ```text
 //!              an event, in time: the window covers eight such gaps
@@ -11,7 +11,7 @@
 //!            ▼                                                     │
 //!         polling ──── nothing within the window ────▶ asleep ─────┘
 //!            ▲                                           │
-//!            └── the pause is over: as long as may be ───┴──▶ the third in a row: a pause, twice as long each time
+//!            └── the pause is over: as long as may be ───┴──▶ the third in a row: a pause of a gap, then of two, four …
 //! ```
 
 use std::time::Duration;
@@ -21,7 +21,9 @@ use std::time::Duration;
 pub struct Window {
     length: Duration,
     /// Polls that failed in a row.
-    pause: Pause,
+    failures: u32,
+    /// So many more gaps are slept through.
+    pause: u32,
 }
 
 /// A window covers gaps so many times as long as the last: a driver that sends every 10 µs is kept from it for 40 by
@@ -34,66 +36,9 @@ const LEAST: Duration = Duration::from_micros(4);
 /// So many polls in a row may fail before there is a pause.
 const TOLERATED: u32 = 2;
 
-/// The longest pause: so long may a load go without polls that has become worth them.
-const LONGEST: Duration = Duration::from_millis(200);
-
-/// Failures in a row, and how long nothing is tried after them: for as long as the last has cost, twice as long after
-/// the next, and so on.
-#[derive(Clone, Debug)]
-pub struct Pause {
-    failures: u32,
-    tolerated: u32,
-    long: Duration,
-    end: Duration,
-}
-
-impl Pause {
-    /// One that begins after more than so many failures in a row.
-    #[must_use]
-    pub const fn after(tolerated: u32) -> Self {
-        Self {
-            failures: 0,
-            tolerated,
-            long: Duration::ZERO,
-            end: Duration::ZERO,
-        }
-    }
-
-    /// May it be tried at `now`?
-    #[inline]
-    #[must_use]
-    pub fn is_over(&self, now: Duration) -> bool {
-        now >= self.end
-    }
-
-    /// Is it over for as long as it was, and for `least`?
-    #[must_use]
-    pub fn is_over_for(&self, now: Duration, least: Duration) -> bool {
-        now >= self.end + self.long.max(least)
-    }
-
-    /// Has there been one since the last success?
-    #[inline]
-    #[must_use]
-    pub fn was(&self) -> bool {
-        self.failures > self.tolerated
-    }
-
-    /// A try has succeeded.
-    #[inline]
-    pub fn end(&mut self) {
-        (self.failures, self.end) = (0, Duration::ZERO);
-    }
-
-    /// A try has failed, by `now`, after it `cost` so much time.
-    pub fn failed(&mut self, now: Duration, cost: Duration) {
-        if let Some(doublings) = self.failures.checked_sub(self.tolerated) {
-            self.long = cost.saturating_mul(1 << doublings.min(31)).min(LONGEST);
-            self.end = now + self.long;
-        }
-        self.failures = self.failures.saturating_add(1);
-    }
-}
+/// The longest pause, in gaps. Each of them takes a sleep, which costs the processor some 10 µs: so a poll that fails
+/// costs a fiftieth of it, whatever the rate. A load that has become worth polls goes without for some 10 ms.
+const LONGEST: u32 = 256;
 
 impl Window {
     /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as
@@ -105,17 +50,19 @@ impl Window {
     pub const fn new() -> Self {
         Self {
             length: Self::MOST,
-            pause: Pause::after(TOLERATED),
+            failures: 0,
+            pause: 0,
         }
     }
 
-    /// For how long is polled from `now` on, `most` at most?
+    /// A gap begins: for how long is it polled through, `most` at most?
     #[inline]
     #[must_use]
-    pub fn opens(&self, now: Duration, most: Duration) -> Duration {
-        if !self.pause.is_over(now) {
+    pub fn open(&mut self, most: Duration) -> Duration {
+        if self.pause > 0 {
+            self.pause -= 1;
             Duration::ZERO
-        } else if self.pause.was() {
+        } else if self.failures > TOLERATED {
             // What is asleep when the event comes is late itself: only a long poll shows how early that might have
             // been.
             most
@@ -139,12 +86,15 @@ impl Window {
     /// A poll has found it.
     #[inline]
     pub fn paid(&mut self) {
-        self.pause.end();
+        self.failures = 0;
     }
 
-    /// A poll has failed, by `now`, after it `cost` so much time.
-    pub fn failed(&mut self, now: Duration, cost: Duration) {
-        self.pause.failed(now, cost);
+    /// A poll has failed.
+    pub fn failed(&mut self) {
+        if let Some(doublings) = self.failures.checked_sub(TOLERATED) {
+            self.pause = (1 << doublings.min(31)).min(LONGEST);
+        }
+        self.failures = self.failures.saturating_add(1);
     }
 }
 
@@ -175,14 +125,14 @@ mod tests {
     ) -> (u32, Duration) {
         let (mut found, mut polled) = (0, Duration::ZERO);
         for _ in 0..events {
-            let open = window.opens(*now, MOST);
+            let open = window.open(MOST);
             let in_time = gap < open;
             polled += open.min(gap);
             if in_time {
                 window.paid();
                 found += 1;
             } else if !open.is_zero() {
-                window.failed(*now + open, open);
+                window.failed();
             }
             let gap = if in_time { gap } else { gap + late };
             window.came_after(gap, MOST);
@@ -228,16 +178,19 @@ mod tests {
     fn a_burst_is_covered_and_its_end_costs_eight_of_its_gaps() {
         let (mut window, mut now) = (Window::new(), Duration::ZERO);
         stream(&mut window, &mut now, us(2), us(30), 5000);
-        assert_eq!(window.opens(now, MOST), us(16));
+        assert_eq!(window.open(MOST), us(16));
     }
 
     #[test]
     fn any_time_is_within_its_reach() {
         let mut window = Window::new();
         for _ in 0..100 {
-            window.failed(us(1), Duration::from_secs(86_400));
+            window.failed();
         }
         window.came_after(Duration::from_secs(u64::MAX >> 8), MOST);
-        assert!(window.opens(us(2), MOST).is_zero());
+        for _ in 0..LONGEST {
+            assert!(window.open(MOST).is_zero());
+        }
+        assert_eq!(window.open(MOST), MOST);
     }
 }

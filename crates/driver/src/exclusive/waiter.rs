@@ -94,7 +94,7 @@ impl Waiter {
                 return Ok(count);
             }
             if !self.pause(channel, &mut wait, timeout)? {
-                self.polls.given_up(|| self.started.elapsed());
+                self.polls.given_up();
                 return Ok(0);
             }
         }

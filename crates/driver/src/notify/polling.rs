@@ -51,9 +51,12 @@ impl Polling {
     #[inline]
     pub fn empty(&mut self, now: Duration) -> Next {
         let wait = self.wait.get_or_insert_with(|| {
-            let open = self.window.opens(now, Window::MOST);
-            let polls = !open.is_zero() && self.crowd.lets_poll(now);
-            let until = if polls { now + open } else { Duration::ZERO };
+            let open = if self.crowd.lets_poll(now) {
+                self.window.open(Window::MOST)
+            } else {
+                Duration::ZERO
+            };
+            let until = if open.is_zero() { open } else { now + open };
             Wait {
                 since: now,
                 until,
@@ -65,7 +68,7 @@ impl Polling {
         }
         if !wait.until.is_zero() {
             wait.until = Duration::ZERO;
-            self.window.failed(now, now.saturating_sub(wait.since));
+            self.window.failed();
         }
         Next::Sleep
     }
@@ -109,13 +112,12 @@ impl Polling {
         }
     }
 
-    /// The wait has ended without anything to show for it. `clock` is asked if it was polled until then.
-    pub fn given_up(&mut self, clock: impl FnOnce() -> Duration) {
+    /// The wait has ended without anything to show for it.
+    pub fn given_up(&mut self) {
         if let Some(wait) = self.wait.take()
             && !wait.until.is_zero()
         {
-            let now = clock();
-            self.window.failed(now, now.saturating_sub(wait.since));
+            self.window.failed();
         }
     }
 }
@@ -236,7 +238,7 @@ mod tests {
                 polled += us(1);
             }
             now = end;
-            polls.given_up(|| now);
+            polls.given_up();
         }
         assert!(polled * 50 < now, "{polled:?} of {now:?}");
     }
