@@ -96,6 +96,11 @@ pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// A client that says nothing, until the daemon closes the connection: its time is over, and that of all before it.
+pub fn closed(socket: &Path) -> io::Result<()> {
+    say(socket, b"").map(drop)
+}
+
 /// All that comes back for these bytes, until the daemon closes the connection.
 pub fn say(socket: &Path, bytes: &[u8]) -> io::Result<String> {
     let mut stream = connect(socket)?;

@@ -150,6 +150,38 @@ fn field(status: &str, name: &str) -> io::Result<u64> {
     number.ok_or_else(|| io::Error::other(format!("no {name} in the status of a process")))
 }
 
+/// What `look` shows once it shows the same twice, a second apart: what came before is over.
+///
+/// # Panics
+/// If it has not for a minute.
+pub fn unchanging<T: PartialEq>(mut look: impl FnMut() -> T) -> T {
+    let start = Instant::now();
+    let mut before = look();
+    while start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = look();
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+    panic!("it is not quiet for a second in a minute");
+}
+
+/// Nothing happens in this process for so long, once it is quiet: that can only be seen by watching.
+///
+/// # Panics
+/// If a thread of it has slept again or run on.
+pub fn assert_idle(process: Process, watched: Duration) {
+    let activity = || {
+        let of = (process.sleeps(), process.cpu_ns());
+        (of.0.expect("it runs"), of.1.expect("it runs"))
+    };
+    let at_rest = unchanging(activity);
+    std::thread::sleep(watched);
+    assert_eq!(activity(), at_rest, "a thread has slept again or run on");
+}
+
 /// Waits until `reached`, looking again and again: for what `/proc` shows there is no event.
 ///
 /// # Panics

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Queue, Shape};
-use pollux_tests::control::{Daemon, ask, connect, say, status};
-use pollux_tests::process::{Process, eventually};
+use pollux_tests::control::{Daemon, ask, closed, connect, say, status};
+use pollux_tests::process::{Process, assert_idle, eventually};
 use pollux_tests::server::{Ready, Server, pollux_binary};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -192,18 +192,8 @@ fn an_idle_control_socket_wakes_nobody() {
     top.args(["top", "--once", "--interval", "0.1", "--control"]);
     assert!(top.arg(folder.path()).output().unwrap().status.success());
     // A silent client wakes it once: when its time is over.
-    let silent = connect(&daemon.control).unwrap();
-    std::thread::sleep(Duration::from_secs(12));
-    let activity = || {
-        (
-            Process::new(daemon.server.pid()).sleeps().unwrap(),
-            Process::new(daemon.server.pid()).cpu_ns().unwrap(),
-        )
-    };
-    let before = activity();
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(activity(), before);
-    drop(silent);
+    closed(&daemon.control).unwrap();
+    assert_idle(Process::new(daemon.server.pid()), Duration::from_secs(4));
 }
 
 #[test]

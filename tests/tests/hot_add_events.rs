@@ -7,10 +7,11 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use pollux_tests::control::{change, connect};
+use pollux_tests::control::{change, closed, connect};
 use pollux_tests::events::Events;
 use pollux_tests::frontend::{Driver, Plan};
 use pollux_tests::hot::Hot;
+use pollux_tests::process::assert_idle;
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -151,16 +152,8 @@ fn an_idle_daemon_that_takes_disks_wakes_nobody() {
     assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
     let mut events = hot.listen().unwrap();
     // The time that a connection has is over then: the last timer.
-    std::thread::sleep(Duration::from_secs(12));
-    let activity = || {
-        (
-            hot.process().sleeps().unwrap(),
-            hot.process().cpu_ns().unwrap(),
-        )
-    };
-    let before = activity();
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(activity(), before);
+    closed(&hot.control()).unwrap();
+    assert_idle(hot.process(), Duration::from_secs(4));
     hot.add("b", "memory:size=1M").unwrap();
     assert_eq!(events.until("added")[0]["name"], "b");
     hot.ends_well();

@@ -130,7 +130,7 @@ fn a_disk_that_waits_ends_at_once_and_holds_up_no_other() {
         Client::connect(&daemon.at("slow.sock"), Shape::blocking(1, 64)).unwrap();
     let memory = client.memory(4096).unwrap();
     // The second and all others have to wait: a second each.
-    for token in 0..20 {
+    for token in 0..60 {
         queues[0].read(0, &memory, 0..4096, token);
     }
     queues[0].wait(1).unwrap();
@@ -152,7 +152,7 @@ fn a_disk_that_waits_ends_at_once_and_holds_up_no_other() {
     let (ended, said) = daemon.server.terminate().unwrap();
     assert_eq!(ended.code(), Some(0), "{said}");
     assert!(
-        started.elapsed() < Duration::from_secs(5),
+        started.elapsed() < Duration::from_secs(30),
         "{:?}",
         started.elapsed()
     );

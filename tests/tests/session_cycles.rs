@@ -11,7 +11,7 @@ use std::time::Duration;
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Queue, Shape};
 use pollux_tests::peers;
-use pollux_tests::process::{Process, eventually};
+use pollux_tests::process::{Process, assert_idle, eventually, unchanging};
 use pollux_tests::subject::{Disk, Program, Subject};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -168,20 +168,6 @@ fn burst(client: &Client, queue: &mut Queue) {
     }
 }
 
-/// What `look` shows once it shows the same twice, a second apart: what follows a burst is over.
-fn unchanging<T: PartialEq>(mut look: impl FnMut() -> T) -> T {
-    let mut before = look();
-    for _ in 0..30 {
-        std::thread::sleep(Duration::from_secs(1));
-        let now = look();
-        if now == before {
-            return now;
-        }
-        before = now;
-    }
-    panic!("the server is not quiet for a second in half a minute");
-}
-
 fn an_idle_session_wakes_nobody(disk: Disk) {
     // That nothing happens can only be seen by watching for a while.
     const WATCHED: Duration = Duration::from_secs(5);
@@ -193,13 +179,11 @@ fn an_idle_session_wakes_nobody(disk: Disk) {
     let (client, mut queues) =
         Client::connect(subject.socket(), Shape::blocking(QUEUES, 128)).unwrap();
     burst(&client, &mut queues[0]);
-    let activity = || (process.sleeps().unwrap(), process.cpu_ns().unwrap());
-    let at_rest = unchanging(activity);
-    std::thread::sleep(WATCHED / 2);
-    assert_eq!(activity(), at_rest, "a thread has slept again or run on");
+    assert_idle(process, WATCHED / 2);
 
     let trace = Trace::attach(&strace, process, subject.server.pid());
     let traced = unchanging(|| trace.text());
+    let activity = || (process.sleeps().unwrap(), process.cpu_ns().unwrap());
     let activity_at_rest = unchanging(activity);
     std::thread::sleep(WATCHED);
     assert_eq!(trace.text(), traced, "a system call");

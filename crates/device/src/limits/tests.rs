@@ -151,7 +151,7 @@ fn a_change_ends_a_wait_and_the_same_again_changes_nothing() {
     limiter.set(slow);
     assert!(throttle.waits(nothing) && throttle.is_waiting());
     let remains = throttle.remains().unwrap();
-    assert!(remains > Duration::from_millis(500), "{remains:?}");
+    assert!(!remains.is_zero());
     for changed in [limits(&[("iops-total", 1000, None)]), Limits::default()] {
         assert_eq!(throttle.admits(Flow::Read, 512), Verdict::Waits);
         limiter.set(changed);

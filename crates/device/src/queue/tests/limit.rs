@@ -47,7 +47,7 @@ fn what_has_to_wait_stays_in_the_ring_and_a_stop_does_not_wait_for_it() {
     assert_eq!((kept.turn(), kept.in_flight().len()), (0, 0));
     let queue = &mut kept.rig.queue;
     let waits = queue.throttled_for().unwrap();
-    assert!(waits > Duration::from_millis(500), "{waits:?}");
+    assert!(!waits.is_zero());
     assert!(queue.only_waits_for_tokens());
     assert_eq!(queue.arm(), Armed::Idle);
     assert!(!queue.setup.ring.is_armed(), "no kick is needed");
