@@ -29,6 +29,7 @@ options are for.
 QEMU:
   qemu-system-x86_64 … -m 2G \\
     -object memory-backend-memfd,id=mem,size=2G,share=on -machine memory-backend=mem{qemu}
+  QEMU 10.2 and newer: reconnect-ms=1000 in place of reconnect=1
 
 Cloud Hypervisor (untested here):
   cloud-hypervisor … --memory size=2G,shared=on{hypervisor}
@@ -80,6 +81,7 @@ mod tests {
         let told = hints(&["/run/a,b.sock".into()]);
         let chardev = "-chardev socket,id=pollux,path=/run/a,,b.sock,reconnect=1 \\\n";
         assert!(told.contains(chardev), "{told}");
+        assert!(told.contains("reconnect-ms=1000 in place"), "{told}");
         assert!(told.contains("<reconnect enabled='yes'"), "{told}");
     }
 
