@@ -76,11 +76,17 @@ A file or block device: --disk file:path=F[,OPTION]...; of each option, the firs
   lock=always|running                    running: lock the image only while a guest uses it, so
                                          that the guest can migrate from one daemon to another; on
                                          block devices and network file systems with cache=none only
-  format=probe|raw                       probe: refuse images of other formats (qcow2, LUKS, ...), and
-                                         keep the guest from making one; raw: serve any bytes
+  format=probe|raw                       probe: refuse images of other formats (qcow2, LUKS, ...),
+                                         and keep the guest from making one; raw: serve any bytes
   An image has one writer: QEMU's locks are honoured, and hold QEMU off.
 
-A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,]RULE[,RULE]...,on=SPEC
+An image in QEMU's format: --disk qcow2:path=F[,OPTION]...
+  cache, engine, inline, buffers, lock   as of a file
+  backing=named|none|PATH                the backing file: as the image says, forbidden, or this
+An image in a Ceph cluster: --disk rbd:pool=P,image=I[,OPTION]...; see docs/src/disks.md
+
+A disk that misbehaves, to see how a guest copes with it
+  --disk fault:[seed=N,][log=F,]RULE[,RULE]...,on=SPEC
   RULE       ACTION[,CONDITION]..., for example error=EIO,op=write,every=100
   ACTION     delay=TIME | delay=TIME-TIME | delay=exp:TIME | delay=pareto:TIME
              error=EIO|ENOSPC|EOPNOTSUPP|...
@@ -90,16 +96,18 @@ A disk that misbehaves, to see what becomes of it: --disk fault:[seed=N,][log=F,
              every=N  chance=P%  times=N
   TIME       200us, 3ms, 1s
   F          a file to which each request is appended before it reaches the disk below
-  pollux serve --socket-path /run/disk.sock --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
+  --disk fault:seed=7,delay=exp:1ms,error=EIO,chance=0.1%,on=memory:size=1G
 
-Disks made of disks, to any depth; a LEG is a path, MAJOR:MINOR, or any SPEC, in brackets if it holds what would end it
+Disks made of disks, to any depth; a LEG is a path, MAJOR:MINOR, or any SPEC, in brackets if it
+contains what would end it
   --disk linear:LEG+LEG...               one after the other
-  --disk striped:chunk=64K:LEG,LEG...    in chunks, by turns
-  --disk 'table:0 6291456 striped 3 128 a.img 0 b.img 0 c.img 0'    device-mapper's language; lines end by ;
+  --disk striped:chunk=64K:LEG,LEG...    in chunks, round-robin
+  --disk 'table:0 6291456 striped 3 128 a.img 0 b.img 0 c.img 0'
+                                         device-mapper's language; lines end by ;
 
-Signals: SIGTERM, SIGINT and SIGHUP end what is in flight and exit with status 0; a second SIGTERM or
-SIGINT does not wait, and with nohup, SIGHUP stays ignored. SIGUSR1 prints the counters of all
-queues to the log; with --log-format json, as one line of JSON for each queue.";
+Signals: SIGTERM, SIGINT and SIGHUP finish what is in flight and exit with status 0; a second
+SIGTERM or SIGINT does not wait, and with nohup, SIGHUP stays ignored. SIGUSR1 prints the counters
+of all queues to the log; with --log-format json, as one line of JSON for each queue.";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]

@@ -120,11 +120,23 @@ fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
     let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
     let line = text[line..].lines().next().unwrap_or_default();
     let key = line.split('=').next().unwrap_or_default().trim();
+    let is_unknown = error.message().starts_with("unknown field");
     match key {
         _ if key.starts_with("[disk]") => {
             "; write [[disk]] in double brackets, as there may be several"
         }
         "socket-mode" => "; write permissions in quotes, socket-mode = \"0660\"",
+        "poll-cpu" if error.message().contains("integer") => {
+            "; write a percentage in quotes, poll-cpu = \"25%\""
+        }
+        "control" | "metrics-listen" | "disk-folder" | "state" if is_unknown => {
+            "; write this key before the first section"
+        }
+        "threads" | "cpus" | "poll" | "poll-max-us" | "poll-cpu" | "calls" | "sandbox"
+            if is_unknown =>
+        {
+            "; write this key in the section [process]"
+        }
         _ => "",
     }
 }
@@ -170,6 +182,21 @@ mod tests {
                 "[[disk]]\nsocket-mode = 660\n",
                 "; write permissions in quotes",
                 "invalid type",
+            ),
+            (
+                "[process]\npoll-cpu = 25\n",
+                "; write a percentage in quotes",
+                "invalid type",
+            ),
+            (
+                "[[disk]]\ncontrol = \"/run/a.control\"\n",
+                "; write this key before the first section",
+                "unknown field",
+            ),
+            (
+                "[[disk]]\nthreads = 2\n",
+                "; write this key in the section [process]",
+                "unknown field",
             ),
             (
                 "[[disk]]\nsocket-pth = \"x\"\n",

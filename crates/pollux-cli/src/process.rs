@@ -33,7 +33,7 @@ pub struct ProcessArgs {
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
 
-    /// The longest empty poll before a sleep, in microseconds, with --poll adaptive [default: 50]
+    /// The longest busy-poll before a sleep, in microseconds, with --poll adaptive [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,

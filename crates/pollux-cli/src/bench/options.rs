@@ -62,6 +62,7 @@ pub struct BenchArgs {
         num_args = 0..=1,
         default_missing_value = "1",
         value_parser = BoolishValueParser::new(),
+        hide_possible_values = true,
         help_heading = "Which disk"
     )]
     pub direct: Option<bool>,

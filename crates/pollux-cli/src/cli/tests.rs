@@ -36,3 +36,17 @@ fn what_is_said_of_looking_reaches_the_workers() {
     let late = tuning(&["--signal", "after-submissions"]).signal;
     assert_eq!(late, Signal::AfterSubmissions);
 }
+
+#[test]
+fn what_follows_the_options_is_not_wrapped() {
+    for command in Cli::command().get_subcommands() {
+        let after = command.get_after_help().map(ToString::to_string);
+        for line in after.unwrap_or_default().lines() {
+            assert!(
+                line.chars().count() <= 100,
+                "{}: {line}",
+                command.get_name()
+            );
+        }
+    }
+}

@@ -64,9 +64,8 @@ enum Action {
         /// The disk
         name: String,
 
-        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read, and
-        /// with
-        /// -max how many at once after a pause; `none` lifts all limits [default: only tell them]
+        /// iops-total=5000, bps-write=100M or bps-write=none, also iops-read, iops-write, bps-total and bps-read; with
+        /// -max, how many at once after a pause; `none` lifts all limits [default: only print them]
         #[arg(value_name = "LIMIT=N")]
         limits: Vec<String>,
     },
@@ -76,6 +75,7 @@ enum Action {
         name: String,
 
         /// Whether they are counted
+        #[arg(value_name = "on|off")]
         wanted: Switch,
     },
     /// Print the requests of a disk one by one: where, how long and with what result, never what was read or written

@@ -1,12 +1,12 @@
 //! What the log tells of changes: who has asked, for what, and how it ended.
 
-use std::fmt::Debug;
+use std::fmt::Display;
 
 use hyper::StatusCode;
 use hyper::http::request::Parts;
 
 /// A change is logged however it ends: where the client leaves before the answer, it may be made all the same.
-pub struct Noted<'a, P: Debug> {
+pub struct Noted<'a, P: Display> {
     peer: &'a P,
     head: &'a Parts,
     body: &'a [u8],
@@ -14,7 +14,7 @@ pub struct Noted<'a, P: Debug> {
     status: Option<StatusCode>,
 }
 
-impl<'a, P: Debug> Noted<'a, P> {
+impl<'a, P: Display> Noted<'a, P> {
     pub const fn new(peer: &'a P, head: &'a Parts, body: &'a [u8]) -> Self {
         Self {
             peer,
@@ -33,7 +33,7 @@ impl<'a, P: Debug> Noted<'a, P> {
     }
 }
 
-impl<P: Debug> Drop for Noted<'_, P> {
+impl<P: Display> Drop for Noted<'_, P> {
     fn drop(&mut self) {
         let Self { peer, head, .. } = self;
         let (method, path, query) = (&head.method, head.uri.path(), head.uri.query());
@@ -44,6 +44,6 @@ impl<P: Debug> Drop for Noted<'_, P> {
         } else {
             ""
         };
-        tracing::info!(?peer, %method, path, query, %body, status, "control change{left}");
+        tracing::info!(%peer, %method, path, query, %body, status, "control change{left}");
     }
 }

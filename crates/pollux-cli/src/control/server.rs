@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt::Debug;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ use pollux_threads::{Kind, lock, spawn};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -235,7 +235,7 @@ impl Door {
             Self::Control(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let asking = Asking {
-                    peer: socket_peercred(&stream).ok(),
+                    peer: client(&stream),
                     reach: Reach::Everything,
                     received: received.clone(),
                     sort: its_sort,
@@ -287,6 +287,17 @@ fn close_oldest(open: &mut VecDeque<Open>, sort: Option<Sort>, most: usize) {
     }
 }
 
+/// The process that has connected, as the log names it.
+fn client(stream: &UnixStream) -> String {
+    socket_peercred(stream).map_or_else(
+        |_| "unknown".to_owned(),
+        |of| {
+            let (pid, uid, gid) = (of.pid.as_raw_nonzero(), of.uid.as_raw(), of.gid.as_raw());
+            format!("pid {pid}, uid {uid}, gid {gid}")
+        },
+    )
+}
+
 /// The client, and what it asks for.
 struct Asking<P> {
     peer: P,
@@ -301,7 +312,7 @@ struct Asking<P> {
 async fn converse<S, P>(stream: S, asking: Asking<P>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    P: Debug,
+    P: Display,
 {
     let peer = &asking.peer;
     let service = service_fn(|request| respond(request, &asking));
@@ -315,15 +326,15 @@ where
     let mut connection = std::pin::pin!(connection);
     let ended = match tokio::time::timeout(PATIENCE, connection.as_mut()).await {
         Err(_) if asking.sort.get() == Some(&Sort::Stays) => connection.await,
-        Err(_) => return tracing::debug!(?peer, "a control connection took too long"),
+        Err(_) => return tracing::debug!(%peer, "a control connection took too long"),
         Ok(ended) => ended,
     };
     if let Err(error) = ended {
-        tracing::debug!(?peer, %error, "a control connection broke");
+        tracing::debug!(%peer, %error, "a control connection broke");
     }
 }
 
-async fn respond<P: Debug>(
+async fn respond<P: Display>(
     request: Request<Incoming>,
     asking: &Asking<P>,
 ) -> Result<Answer, Infallible> {
@@ -363,6 +374,6 @@ async fn respond<P: Debug>(
         Some(_) => {}
     }
     let status = answer.status().as_u16();
-    tracing::debug!(?peer, %method, path, status, "control request");
+    tracing::debug!(%peer, %method, path, status, "control request");
     Ok(answer)
 }

@@ -64,7 +64,7 @@ pub fn show(disk: &Disk) -> String {
     let heads = [
         ("DISK", Align::Left),
         ("LIMIT", Align::Left),
-        ("A SECOND", Align::Right),
+        ("VALUE", Align::Right),
     ];
     table(heads, &rows)
 }
