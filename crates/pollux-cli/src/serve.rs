@@ -1,6 +1,6 @@
 //! `pollux serve`: sockets, sessions and signals around the device end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -21,7 +21,7 @@ use crate::disks::{Disks, Export, Wanted};
 use crate::export::ExportArgs;
 use crate::file;
 use crate::limits::Groups;
-use crate::log::Format;
+use crate::log::{Format, chain};
 use crate::model::{NewDisk, unique};
 use crate::paths::{absolute, folder};
 use crate::process::ProcessArgs;
@@ -120,7 +120,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let wanted = wishes
         .disks
         .iter()
-        .map(|args| Wanted::new(args, &mut passed))
+        .enumerate()
+        .map(|(index, disk)| {
+            let wanted = Wanted::new(disk, &mut passed);
+            wanted.map_err(|error| in_section(error, args.config.as_deref(), index))
+        })
         .collect::<Result<Vec<_>, _>>()?;
     passed.complain_of_the_rest();
     let plan = plan(&wishes, &wanted)?;
@@ -168,6 +172,17 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         control.map(|control| (control, state)),
         opener.1,
     )
+}
+
+/// An error of one disk; with a configuration file, it names the section.
+fn in_section(error: Error, config: Option<&Path>, index: usize) -> Error {
+    match config {
+        None => error,
+        Some(file) => {
+            let (file, number) = (file.display(), index + 1);
+            format!("{file}: [[disk]] number {number}: {}", chain(&*error)).into()
+        }
+    }
 }
 
 /// What the sandbox is to leave.
@@ -253,5 +268,18 @@ impl Serving {
         ending.close();
         watching.join().map_err(|_| "the signal thread panicked")?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_disk_names_its_section() {
+        let told = |config| in_section("--serial is too long".into(), config, 1).to_string();
+        assert_eq!(told(None), "--serial is too long");
+        let named = "a.toml: [[disk]] number 2: --serial is too long";
+        assert_eq!(told(Some(Path::new("a.toml"))), named);
     }
 }

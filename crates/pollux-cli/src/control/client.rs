@@ -78,7 +78,11 @@ pub fn each<T>(
 
 /// What a daemon did not do, and which.
 pub fn named(control: &Path, error: &NoAnswer) -> String {
-    format!("--control {}: {}", control.display(), chain(error))
+    let at = match error {
+        NoAnswer::Problem(_) => "the daemon at",
+        _ => "--control",
+    };
+    format!("{at} {}: {}", control.display(), chain(error))
 }
 
 /// As [`get`], of what is no JSON.
@@ -170,4 +174,22 @@ async fn ask(
     let body = body.await.map_err(NoAnswer::Speech)?.to_bytes();
     driven.abort();
     Ok((is_ok, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+
+    use super::*;
+    use crate::model::Problem;
+
+    #[test]
+    fn a_refusal_names_the_daemon_and_a_missing_daemon_the_option() {
+        let control = Path::new("/run/a.control");
+        let refused = Problem::new(StatusCode::CONFLICT, "it is in use", "end that");
+        let told = named(control, &NoAnswer::Problem(refused.into()));
+        assert_eq!(told, "the daemon at /run/a.control: it is in use; end that");
+        let told = named(control, &NoAnswer::Silence);
+        assert!(told.starts_with("--control /run/a.control: "), "{told}");
+    }
 }
