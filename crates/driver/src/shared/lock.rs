@@ -21,8 +21,8 @@ pub struct Lock<T> {
 /// How long a queue's lock was held and waited for, in nanoseconds.
 ///
 /// Recording reads the clock three times and asks the kernel twice how often the thread was preempted;
-/// of that, the clock is read twice while the lock is held, where `hold` begins and ends. DESIGN.md says what
-/// it costs.
+/// of that, the clock is read twice while the lock is held, where `hold` begins and ends. What that costs is in
+/// `docs/notes/0004-kicks-after-the-lock.md`.
 #[derive(Clone, Debug)]
 pub struct LockTimes {
     /// From taking it to releasing it.
