@@ -153,8 +153,8 @@ impl Results {
         format!(
             "# Results\n\
              Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
-             client (crate `blkio`), server and client on a processor each; for each cell {pairs} sittings of {seconds} s a server,\n\
-             each with both started afresh and in slices of a tenth of a second, A B A B.\n\n\
+             client (crate `blkio`), server and client on a processor each; for each cell {pairs} runs of {seconds} s\n\
+             a server, each with both started afresh and in slices of a tenth of a second, A B A B.\n\n\
              - machine: {}, {}\n- kernel: {}\n- files: tmpfs; `cached` and `direct` on {}\n- commit: {}\n\
              {servers}- command: `{}`\n\n",
             setting.processor,
@@ -170,29 +170,30 @@ impl Results {
 const HOW_TO_READ: &str = "
 ## How to read this
 
-A cell is disk/client/requests/depth, with the server before it where two clients are compared on one. IOPS are medians
-with the least and the greatest. The ratio is the median over the sittings, of each the median of its pairs, with its
-95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1.
+A cell is disk/client/requests/depth, with the server before it where two clients are compared on one. IOPS are
+medians with the least and the greatest. The ratio is the median over the runs, of each the median of its pairs, with
+its 95 % bootstrap interval. `LOST` marks a row whose whole interval is below 1, `even` one whose interval holds 1.
 
 The host has states of its own, and only what was measured in the same one is a pair (*host*). It moves the two
-processors: a cache line goes from one to the other and back in some 95 ns (*near*) or some 560 (*far*), for seconds or
-minutes. That is measured around each sample; one during which it changed is dropped, and so is a pair with one side near
-and the other far. Where the speeds of one server lie in two heaps, as they do where the host sometimes polls before it
-halts a processor, there is a row for either (*fast*, *slow*), and a mean over none. `dropped` are pairs that were in no
-one state; `redone` measurements were disturbed by other load, or had no pair, and were made again; `noisy` ones were
-disturbed each time, and count.
+processors: a cache line goes from one to the other and back in some 95 ns (*near*) or some 560 (*far*), for seconds
+or minutes. That is measured around each sample; one during which it changed is dropped, and so is a pair with one
+side near and the other far. Where the speeds of one server lie in two heaps, as they do where the host sometimes
+polls before it halts a processor, there is a row for either (*fast*, *slow*), and a mean over none. `dropped` are
+pairs that were in no one state; `redone` measurements were disturbed by other load, or had no pair, and were made
+again; `noisy` ones were disturbed each time, and count.
 
-p50 and p99 are what the client sees, from a phase of its own after the one that counts IOPS: each request is timed from
-the poll that found its buffer free to the poll that found it back, by one reading of the clock for a batch. Processor
-time is that of all threads of the server, and of the client's one thread. A sleep is a voluntary context switch. System
-calls are counted from outside (`perf stat`), in a third phase. A kick is the client's write to an eventfd that it shares
-with the server, a call the server's. `-` is what could not be counted.
+p50 and p99 are what the client sees, from a phase of its own after the one that counts IOPS: each request is timed
+from the poll that found its buffer free to the poll that found it back, by one reading of the clock for a batch.
+Processor time is that of all threads of the server, and of the client's one thread. A sleep is a voluntary context
+switch. System calls are counted from outside (`perf stat`), in a third phase. A kick is the client's write to an
+eventfd that it shares with the server, a call the server's. `-` is what could not be counted.
 
-The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone: beside
-it stands a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there, *cached* one of
-a disk that lies in the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O on files by
-`aio=io_uring`, which is as fast as its threads or faster, and level with `native` past the page cache. `qsd-iothread`
-serves from an iothread, which polls before it sleeps, and is as fast as its main loop (`qsd`) or faster.
+The disks: *null* touches no data (the storage daemon's `null-co` with `read-zeroes=off`). *memory* is ours alone:
+beside it stands a file on tmpfs through the page cache; both are written once before. *tmpfs* is a file there,
+*cached* one of a disk that lies in the page cache, *direct* one past it (`cache=none`). The storage daemon does I/O
+on files by `aio=io_uring`, which is as fast as its threads or faster, and level with `native` past the page cache.
+`qsd-iothread` serves from an iothread, which polls before it sleeps, and is as fast as its main loop (`qsd`) or
+faster.
 
 *rbd* is an image of 256 MiB, all of it written, in a Ceph cluster of one node: a monitor, and an OSD that keeps
 everything in memory. The run starts it. Each server has an image of its own and reaches it by the same librbd without
@@ -203,8 +204,8 @@ sleeps there, as one that polls would keep a processor from them.
 A *polling* client spins on the used index and asks for no calls. A *blocking* one asks for a call and sleeps whenever
 its poll is empty. Depth 1 with a blocking client measures wake-ups, and little else.
 
-Two clients on one server: *driver* is crate `pollux-driver` with a queue of its own, which waits `polled` where `blkio`
-polls, and by `call` where it blocks. In the rows named `adaptive`, whose `blkio` blocks as well, it polls for as long as
-that has paid lately, then sleeps: that buys speed with processor time. Both run the same loop. The client's processor
-time is also told as a ratio within a pair.
+Two clients on one server: *driver* is crate `pollux-driver` with a queue of its own, which waits `polled` where
+`blkio` polls, and by `call` where it blocks. In the rows named `adaptive`, whose `blkio` blocks as well, it polls for
+as long as that has paid lately, then sleeps: that buys speed with processor time. Both run the same loop. The
+client's processor time is also told as a ratio within a pair.
 ";
