@@ -12,13 +12,7 @@ use utoipa::OpenApi;
 use super::metrics;
 use super::state::State;
 use crate::disks::Served;
-use crate::limits::DiskLimits;
-use crate::model::{
-    Bucket, Count, Counters, Disk, DiskChange, DiskStats, Disks, Event, Frontend, Health, Latency,
-    NewDisk, Outcomes, Problem, QueueCounters, Requests, Resize, Status, TraceOrder, TraceState,
-    TracedRequest, Worker, Workers,
-};
-use crate::news::Happening;
+use crate::model::{Disk, DiskStats, Disks, Event, Health, Problem, Workers};
 use answers::{JSON, json, named, refuse, respond, with_headers, written, wrong_method};
 
 mod answers;
@@ -55,34 +49,7 @@ pub use answers::{Answer, too_large, too_many};
         health,
         metrics,
         description
-    ),
-    components(schemas(
-        Bucket,
-        Count,
-        Counters,
-        Disk,
-        DiskChange,
-        DiskLimits,
-        DiskStats,
-        Disks,
-        Event,
-        Frontend,
-        Happening,
-        Health,
-        Latency,
-        NewDisk,
-        Outcomes,
-        Problem,
-        QueueCounters,
-        Requests,
-        Resize,
-        Status,
-        TraceOrder,
-        TraceState,
-        TracedRequest,
-        Worker,
-        Workers
-    ))
+    )
 )]
 struct Description;
 

@@ -16,7 +16,9 @@ mod problem;
 
 pub use name::{is_name, name, unique};
 pub use new_disk::NewDisk;
-pub use observed::{Bucket, Latency, TraceOrder, TraceState, TracedRequest, op};
+#[cfg(test)]
+pub use observed::Bucket;
+pub use observed::{Latency, TraceOrder, TraceState, TracedRequest, op};
 pub use problem::{Problem, Refused};
 
 /// All disks of a daemon.
