@@ -1,7 +1,7 @@
 //! Counters at one moment: plain numbers to subtract, add up, print and send on.
 
 use std::iter::Sum;
-use std::ops::{Add, AddAssign};
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
@@ -171,12 +171,6 @@ impl Add for Snapshot {
 
     fn add(self, other: Self) -> Self {
         self.combine(other, u64::wrapping_add)
-    }
-}
-
-impl AddAssign for Snapshot {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
     }
 }
 
