@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pollux_memory::Loan;
 use rustix::io::Errno;
+use slab::Slab;
 use tracing::warn;
 
 use super::held::Held;
@@ -38,8 +39,7 @@ struct Below {
 pub struct FaultChannel {
     channel: Box<dyn Channel>,
     /// By ticket, as the disk below is told it.
-    below: Vec<Option<Below>>,
-    free: Vec<usize>,
+    below: Slab<Below>,
     answers: Answers,
     disk: Arc<dyn Disk>,
 }
@@ -58,8 +58,7 @@ impl FaultChannel {
         let timer = state.delays().then(|| Timer::new(wait)).transpose()?;
         Ok(Self {
             channel,
-            below: Vec::new(),
-            free: Vec::new(),
+            below: Slab::new(),
             answers: Answers {
                 state,
                 held: Held::default(),
@@ -74,20 +73,14 @@ impl FaultChannel {
         if let Err(failure) = self.answers.state.log(&op) {
             return queued(self.answers.ended(below, Err(failure)));
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.below.push(None);
-            self.below.len() - 1
-        });
-        let ticket = Ticket(slot as u64);
+        let slot = self.below.vacant_entry();
+        let ticket = Ticket(slot.key() as u64);
         match self.channel.queue(Request { ticket, op }) {
             Queued::Pending => {
-                self.below[slot] = Some(below);
+                slot.insert(below);
                 Queued::Pending
             }
-            Queued::Done(result) => {
-                self.free.push(slot);
-                queued(self.answers.ended(below, result))
-            }
+            Queued::Done(result) => queued(self.answers.ended(below, result)),
         }
     }
 
@@ -232,15 +225,12 @@ unsafe impl Channel for FaultChannel {
         let Self {
             channel,
             below,
-            free,
             answers,
             ..
         } = self;
         channel.reap(&mut |ended| {
             let slot = usize::try_from(ended.ticket.0).expect("a ticket of ours is a slot");
-            let request = below[slot].take().expect("a request ends once");
-            free.push(slot);
-            if let Some(answer) = answers.ended(request, ended.result) {
+            if let Some(answer) = answers.ended(below.remove(slot), ended.result) {
                 done(answer);
             }
         });
@@ -265,7 +255,7 @@ unsafe impl Channel for FaultChannel {
 /// works on do end: what they use must not go before.
 impl Drop for FaultChannel {
     fn drop(&mut self) {
-        while self.answers.state.hung() && self.free.len() < self.below.len() {
+        while self.answers.state.hung() && !self.below.is_empty() {
             self.submit();
             self.reap(&mut |_| ());
             thread::sleep(Duration::from_millis(1));

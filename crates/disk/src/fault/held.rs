@@ -1,89 +1,48 @@
 //! Completions that are held back until they are due.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::{Completion, Failure, Ticket};
+use crate::Completion;
 
 /// The earliest first; of two that are due at once, the one that came first.
 #[derive(Debug, Default)]
 pub struct Held {
-    heap: BinaryHeap<Reverse<Entry>>,
+    /// By when each is due, and its number.
+    all: BTreeMap<(Instant, u64), Completion>,
     count: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    due: Instant,
-    number: u64,
-    ticket: Ticket,
-    result: Result<(), Failure>,
 }
 
 impl Held {
     /// Holds `completion` back until `due`.
     pub fn push(&mut self, due: Instant, completion: Completion) {
         self.count += 1;
-        self.heap.push(Reverse(Entry {
-            due,
-            number: self.count,
-            ticket: completion.ticket,
-            result: completion.result,
-        }));
+        self.all.insert((due, self.count), completion);
     }
 
     /// When the first is due.
     pub fn first_due(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse(entry)| entry.due)
+        self.all.first_key_value().map(|((due, _), _)| *due)
     }
 
     /// The first, if it is due at `now`.
     pub fn pop(&mut self, now: Instant) -> Option<Completion> {
-        if self.first_due()? > now {
-            return None;
-        }
-        let Reverse(Entry { ticket, result, .. }) = self.heap.pop()?;
-        Some(Completion { ticket, result })
+        let first = self.all.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.heap.clear();
+        self.all.clear();
     }
 }
-
-impl Entry {
-    fn order(&self) -> (Instant, u64) {
-        (self.due, self.number)
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for Entry {}
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::Ticket;
 
     #[test]
     fn what_is_held_comes_when_it_is_due_and_in_that_order() {
@@ -91,14 +50,8 @@ mod tests {
         let after = |ms| start + Duration::from_millis(ms);
         let mut held = Held::default();
         for (ticket, ms) in [(0, 30), (1, 10), (2, 20), (3, 10)] {
-            let ticket = Ticket(ticket);
-            held.push(
-                after(ms),
-                Completion {
-                    ticket,
-                    result: Ok(()),
-                },
-            );
+            let (ticket, result) = (Ticket(ticket), Ok(()));
+            held.push(after(ms), Completion { ticket, result });
         }
         let mut popped = |ms| {
             let next = || held.pop(after(ms)).map(|done| done.ticket.0);
