@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pollux_memory::io::Flow;
 use pollux_memory::{Span, Spans};
 use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use tracing::error;
 
 use super::bounce::{Buffer, PIECE};
-use super::calls::{some, uninterrupted, whole};
-use super::complaints::{Complaint, Complaints};
+use super::calls::{some, whole};
 use super::format;
 use super::hold::Hold;
 use super::nowait::NoWait;
@@ -23,7 +22,7 @@ use super::settings::{Cache, Format, Settings};
 use super::size::{size, whole_blocks};
 use super::sync::{Joined, Settle, Syncer, Waiter};
 use super::system::{Kind, Residence};
-use crate::{Access, Durability, Failure, Geometry, Op, OpenError, Unmap};
+use crate::{Access, Admitted, Durability, Failure, Geometry, Op, OpenError, Quota, Unmap};
 
 /// An open file and what there is to know of it.
 #[derive(Debug)]
@@ -41,7 +40,8 @@ pub struct Backing {
     pub alignment: Option<usize>,
     pub sync: Syncer,
     pub nowait: NoWait,
-    pub complaints: Complaints,
+    /// How much is said of what fails: a guest that goes on writing to a full disk must not fill the log's disk as well.
+    pub complaints: Quota,
     pub hold: Hold,
 }
 
@@ -89,13 +89,10 @@ impl Backing {
         result: Result<(), Errno>,
     ) -> Result<(), Failure> {
         result.map_err(|error| {
-            self.complaints.tell(Complaint {
-                doing,
-                path: &self.path,
-                at,
-                len,
-                error,
-            });
+            if let Some(Admitted { withheld }) = self.complaints.admits() {
+                let path = self.path.display();
+                error!(%path, at, len, %error, withheld, "cannot {doing}");
+            }
             Failure::Io(error)
         })
     }
@@ -134,7 +131,7 @@ impl Backing {
     }
 
     fn put_on_storage(&self) -> Result<(), Errno> {
-        uninterrupted(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
+        retry_on_intr(|| rustix::fs::fdatasync(&self.file)).inspect_err(|error| {
             let path = self.path.display();
             error!(%path, %error, "cannot put data on stable storage: some of what was written \
                 may be lost. Every flush fails until the disk is opened anew");
@@ -262,7 +259,7 @@ impl Backing {
             _ if len == 0 => Ok(()),
             Kind::Regular => self.punch(at, len),
             Kind::BlockDevice => {
-                uninterrupted(|| pollux_memory::file::discard_blocks(&self.file, at, len))
+                retry_on_intr(|| pollux_memory::file::discard_blocks(&self.file, at, len))
             }
         }
     }
@@ -270,7 +267,7 @@ impl Backing {
     /// What lies in a hole reads as zeroes, on a block device too, which may give its blocks back.
     fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        uninterrupted(|| rustix::fs::fallocate(&self.file, mode, at, len))
+        retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, at, len))
     }
 
     /// Zeroes in the best way there is: a hole where that is allowed, zeroes that the file system
@@ -286,7 +283,7 @@ impl Backing {
             }
         }
         let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        match uninterrupted(|| rustix::fs::fallocate(&self.file, mode, at, len)) {
+        match retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, at, len)) {
             Err(Errno::OPNOTSUPP) => self.write_zeroes(at, len),
             result => result,
         }

@@ -2,28 +2,20 @@
 
 use std::fs;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 /// Repeats `call`, which is told how much it has moved so far, until that is `len`.
 pub fn whole(len: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Errno> {
     let mut moved = 0;
     while moved < len {
-        match call(moved) {
-            Err(Errno::INTR) => {}
-            more => moved += some(more?)?,
-        }
+        moved += some(retry_on_intr(|| call(moved))?)?;
     }
     Ok(())
 }
 
 /// Reads what there is at `at` of `file` into `bytes`, and says how much that is.
 pub fn fill(file: &fs::File, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
-    loop {
-        match rustix::io::pread(file, &mut *bytes, at) {
-            Err(Errno::INTR) => {}
-            read => return read,
-        }
-    }
+    retry_on_intr(|| rustix::io::pread(file, &mut *bytes, at))
 }
 
 /// Nothing moved, although the disk should hold more: the file has been cut shorter meanwhile.
@@ -32,14 +24,4 @@ pub fn some(moved: usize) -> Result<usize, Errno> {
         return Err(Errno::NODATA);
     }
     Ok(moved)
-}
-
-/// Repeats `call` until no signal interrupts it.
-pub fn uninterrupted(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
 }

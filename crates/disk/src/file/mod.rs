@@ -9,7 +9,6 @@ mod backing;
 mod bounce;
 mod calls;
 mod channel;
-mod complaints;
 mod counts;
 mod format;
 mod hold;

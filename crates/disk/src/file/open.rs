@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use super::backing::Backing;
-use super::complaints::Complaints;
 use super::hold::Hold;
 use super::limits::{self, Limits, refuses_writes};
 use super::lock;
@@ -21,11 +20,13 @@ use super::size::{size, whole_blocks};
 use super::sync::Syncer;
 use super::system::{self, Kind, Sight};
 use super::{format, loops};
-use crate::{Access, Geometry, OpenError, Options, RangeLimits};
+use crate::{Access, Geometry, OpenError, Options, Quota, RangeLimits};
 
 /// One request over a range, long as it may take, holds up one thread of the pool and nothing else.
 const MAX_DISCARD: u64 = 1 << 30;
 const MAX_WRITE_ZEROES: u64 = 128 << 20;
+/// As many lines are told at once of what fails.
+const COMPLAINTS: u32 = 10;
 
 /// Opens what lies at `path`.
 pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing, OpenError> {
@@ -161,7 +162,7 @@ fn backing(
         alignment,
         sync: Syncer::default(),
         nowait: NoWait::default(),
-        complaints: Complaints::default(),
+        complaints: Quota::new(COMPLAINTS),
         hold,
     })
 }
