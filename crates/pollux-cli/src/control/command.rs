@@ -121,11 +121,8 @@ struct Counted {
 /// Does what the arguments say.
 pub fn run(args: &DiskArgs) -> Result<(), Error> {
     if let Action::Add(what) = &args.action {
-        let added = add::add(what, args.control.as_deref())?;
-        return print(&match args.output {
-            Output::Json => json(&added)?,
-            Output::Table => list(&[added]),
-        });
+        let added = [add::add(what, args.control.as_deref())?];
+        return print(&args.output.shown(&added[0], || list(&added))?);
     }
     let (disks, failed) = ask_all(args.control.as_deref())?;
     print(&act(args, &disks)?)?;
@@ -142,54 +139,36 @@ fn print(text: &str) -> Result<(), Error> {
 
 /// Does that with one of the `disks`, or with all, and says what has come of it.
 fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
-    Ok(match &args.action {
+    let changed = match &args.action {
         Action::Add(_) => unreachable!("it is not among them"),
-        Action::List => match args.output {
-            Output::Json => json(&disks)?,
-            Output::Table => list(disks),
-        },
+        Action::List => return args.output.shown(&disks, || list(disks)),
         Action::Remove { name, force } => {
             let removed = one(disks, name)?;
             add::remove(removed, *force)?;
-            match args.output {
-                Output::Json => json(removed)?,
-                Output::Table => list(std::slice::from_ref(removed)),
-            }
+            removed.clone()
         }
         Action::Resize { name, size } => {
-            let resized = resize::resize(one(disks, name)?, size.map(|size| size.0))?;
-            match args.output {
-                Output::Json => json(&resized)?,
-                Output::Table => list(&[resized]),
-            }
+            resize::resize(one(disks, name)?, size.map(|size| size.0))?
         }
         Action::Limit { name, limits } => {
             let limited = limit::change(one(disks, name)?, limits)?;
-            match args.output {
-                Output::Json => json(&limited)?,
-                Output::Table => limit::show(&limited.disk),
-            }
+            return args.output.shown(&limited, || limit::show(&limited.disk));
         }
         Action::Latencies { name, wanted } => {
-            let changed = limit::latencies(one(disks, name)?, *wanted == Switch::On)?;
-            match args.output {
-                Output::Json => json(&changed)?,
-                Output::Table => list(&[changed]),
-            }
+            limit::latencies(one(disks, name)?, *wanted == Switch::On)?
         }
         Action::Trace { name, order } => {
             let text = trace::trace(one(disks, name)?, order, args.output == Output::Json)?;
             io::stdout().write_all(&text)?;
-            String::new()
+            return Ok(String::new());
         }
         Action::Stats { name } => {
             let counted = count(disks, name.as_deref())?;
-            match args.output {
-                Output::Json => json(&counted)?,
-                Output::Table => counters(&counted),
-            }
+            return args.output.shown(&counted, || counters(&counted));
         }
-    })
+    };
+    let table = || list(std::slice::from_ref(&changed));
+    args.output.shown(&changed, table)
 }
 
 /// What the disks have counted, or the one called `name`.
@@ -198,24 +177,23 @@ fn count(disks: &[Listed], name: Option<&str>) -> Result<Vec<Counted>, Error> {
         Some(name) => vec![one(disks, name)?],
         None => disks.iter().collect(),
     };
-    let mut counted = Vec::new();
-    for listed in wanted {
+    let count = |listed: &Listed| {
         let path = format!("/v1/disks/{}/stats", listed.disk.name);
-        match get(&listed.control, &path) {
-            Ok(stats) => counted.push(Counted {
-                control: listed.control.clone(),
-                stats,
-            }),
-            Err(error) => return Err(named(&listed.control, &error).into()),
-        }
-    }
-    Ok(counted)
+        let stats = get(&listed.control, &path).map_err(|error| named(&listed.control, &error))?;
+        let control = listed.control.clone();
+        Ok(Counted { control, stats })
+    };
+    wanted.into_iter().map(count).collect()
 }
 
-fn json(of: &impl Serialize) -> Result<String, Error> {
-    let mut text = serde_json::to_string_pretty(of)?;
-    text.push('\n');
-    Ok(text)
+impl Output {
+    /// A value in JSON, or the `table` of it.
+    fn shown(self, of: &impl Serialize, table: impl FnOnce() -> String) -> Result<String, Error> {
+        Ok(match self {
+            Self::Json => serde_json::to_string_pretty(of)? + "\n",
+            Self::Table => table(),
+        })
+    }
 }
 
 fn list(disks: &[Listed]) -> String {

@@ -3,48 +3,36 @@
 use serde_json::{Map, Value, json};
 
 use super::listed::{Error, Listed};
-use crate::control::client::{NoAnswer, get, named, patch};
+use crate::control::client::{get, patch};
 use crate::control::table::{Align, bytes, table};
 use crate::limits::change as read;
 use crate::model::Disk;
 
 /// Changes the limits of a disk as `words` say; without any, tells what they are.
 pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
-    let path = format!("/v1/disks/{}", listed.disk.name);
     let limits = match words {
-        [] => None,
-        [word] if word == "none" => Some(Value::Null),
-        words => {
-            let mut changes = Map::new();
-            for word in words {
-                let (field, number) = read(word)?;
-                changes.insert(field, number.into());
-            }
-            Some(changes.into())
+        [] => {
+            let path = format!("/v1/disks/{}", listed.disk.name);
+            return listed.told(get(&listed.control, &path));
         }
+        [word] if word == "none" => Value::Null,
+        words => words
+            .iter()
+            .map(|word| read(word).map(|(field, number)| (field, number.into())))
+            .collect::<Result<Map<_, _>, _>>()?
+            .into(),
     };
-    match limits {
-        None => told(listed, get(&listed.control, &path)),
-        Some(limits) => {
-            let change = json!({ "limits": limits });
-            told(listed, patch(&listed.control, &path, &change))
-        }
-    }
+    patched(listed, &json!({ "limits": limits }))
 }
 
 /// Has the times of requests counted, or not.
 pub fn latencies(listed: &Listed, wanted: bool) -> Result<Listed, Error> {
-    let path = format!("/v1/disks/{}", listed.disk.name);
-    let change = json!({ "latencies": wanted });
-    told(listed, patch(&listed.control, &path, &change))
+    patched(listed, &json!({ "latencies": wanted }))
 }
 
-fn told(listed: &Listed, answer: Result<Disk, NoAnswer>) -> Result<Listed, Error> {
-    let disk = answer.map_err(|error| named(&listed.control, &error))?;
-    Ok(Listed {
-        control: listed.control.clone(),
-        disk,
-    })
+fn patched(listed: &Listed, change: &Value) -> Result<Listed, Error> {
+    let path = format!("/v1/disks/{}", listed.disk.name);
+    listed.told(patch(&listed.control, &path, change))
 }
 
 /// The limits of a disk, for people.

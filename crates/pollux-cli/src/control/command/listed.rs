@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::control::client::{each, get};
+use crate::control::client::{NoAnswer, each, get, named};
 use crate::model::{Disk, Disks};
 
 pub type Error = Box<dyn std::error::Error>;
@@ -15,6 +15,15 @@ pub struct Listed {
     pub control: PathBuf,
     #[serde(flatten)]
     pub disk: Disk,
+}
+
+impl Listed {
+    /// What its daemon has answered of it.
+    pub fn told(&self, answer: Result<Disk, NoAnswer>) -> Result<Self, Error> {
+        let control = self.control.clone();
+        let disk = answer.map_err(|error| named(&control, &error))?;
+        Ok(Self { control, disk })
+    }
 }
 
 /// The disks of all daemons that were asked, and how many of these did not answer.
