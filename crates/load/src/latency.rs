@@ -42,15 +42,18 @@ pub struct Split {
     pub late: Histogram,
 }
 
-impl Split {
-    fn new() -> Self {
+impl Default for Split {
+    /// None so far.
+    fn default() -> Self {
         Self {
             polled: histogram(),
             called: histogram(),
             late: histogram(),
         }
     }
+}
 
+impl Split {
     /// Of both.
     pub fn all(&self) -> Histogram {
         let mut all = self.polled.clone();
@@ -71,22 +74,12 @@ impl Split {
 }
 
 /// The latencies of all requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Of reads.
     pub read: Split,
     /// Of writes.
     pub write: Split,
-}
-
-impl Default for Latencies {
-    /// None so far.
-    fn default() -> Self {
-        Self {
-            read: Split::new(),
-            write: Split::new(),
-        }
-    }
 }
 
 impl Latencies {

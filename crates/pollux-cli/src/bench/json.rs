@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_run_without_requests_is_json_all_the_same() {
-        let report = given(&crate::bench::run::Outcome::nothing(), report);
+        let report = given(&crate::bench::run::Outcome::default(), report);
         assert_eq!(report["jobs"][0]["read"]["iops"], 0.0);
         assert_eq!(report["pollux"]["kicks_per_io"], 0.0);
     }

@@ -298,4 +298,4 @@ fn rate(text: &str) -> Result<NonZeroU32, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -143,20 +143,11 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::bench::options::tests::parse;
 
     fn args(line: &str) -> BenchArgs {
-        let words = "pollux bench --socket s".split(' ');
-        let words = words.chain(line.split_whitespace());
-        match Cli::parse_from(words).command {
-            Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Disk(_) | Command::Top(_) | Command::Generate(_) => {
-                unreachable!("the second word is `bench`")
-            }
-        }
+        parse(&format!("--socket s {line}")).unwrap()
     }
 
     fn plan(line: &str) -> Result<Plan, String> {

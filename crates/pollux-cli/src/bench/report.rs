@@ -89,16 +89,15 @@ pub const PERCENTILES: [f64; 17] = [
 
 #[cfg(test)]
 pub mod tests {
-    use clap::Parser;
     use pollux::disk::Geometry;
     use pollux::driver::CompletionMode;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::bench::options::tests::parse;
 
     /// A thousand reads in two seconds.
     pub fn of_a_run() -> Outcome {
-        let mut outcome = Outcome::nothing();
+        let mut outcome = Outcome::default();
         for _ in 0..1000 {
             outcome
                 .latencies
@@ -132,10 +131,7 @@ pub mod tests {
             0 => "--rw randread",
             _ => "--rw randrw --hipri-percent 50",
         };
-        let line = format!("pollux bench --disk null:size=1M --iodepth 16 {load}");
-        let Command::Bench(args) = Cli::parse_from(line.split(' ')).command else {
-            unreachable!("the second word is `bench`")
-        };
+        let args = parse(&format!("--disk null:size=1M --iodepth 16 {load}")).unwrap();
         let plan = Plan::new(&args, &Geometry::plain(1 << 20)).unwrap();
         print(&Report {
             args: &args,

@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::progress::Progress;
 
 /// What one job, or all of them together, have come to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     pub latencies: Latencies,
     pub counters: Counters,
@@ -36,21 +36,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of no job.
-    pub fn nothing() -> Self {
-        Self {
-            latencies: Latencies::default(),
-            counters: Counters::default(),
-            lock: None,
-            client: Usage::default(),
-            server: None,
-            elapsed: Duration::ZERO,
-            unstarted: 0,
-            checked: 0,
-            error: None,
-        }
-    }
-
     /// Adds another job.
     fn add(&mut self, job: Self) {
         self.latencies.add(&job.latencies);
@@ -183,7 +168,7 @@ fn direct(
     gate.open(Phase::ReadBack);
     until_ended(Phase::ReadBack);
     progress.finish();
-    let mut all = Outcome::nothing();
+    let mut all = Outcome::default();
     for thread in threads {
         all.add(thread.join().expect("a job does not panic"));
     }
@@ -250,12 +235,11 @@ fn one<C: Hybrid>(
     Outcome {
         latencies,
         counters,
-        lock: None,
         client,
-        server: None,
         elapsed,
         unstarted,
         checked,
         error,
+        ..Outcome::default()
     }
 }

@@ -312,7 +312,7 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
 
     #[test]
     fn a_run_without_requests_is_no_fault() {
-        let text = given(&Outcome::nothing(), report);
+        let text = given(&Outcome::default(), report);
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 }

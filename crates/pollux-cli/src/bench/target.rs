@@ -170,23 +170,13 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
 mod tests {
     use std::sync::Arc;
 
-    use clap::Parser;
-
     use super::*;
+    use crate::bench::options::tests::parse;
     use crate::bench::plan::Plan;
-    use crate::cli::{Cli, Command};
-
-    fn parse(line: &str) -> BenchArgs {
-        let words = ["pollux", "bench"].into_iter().chain(line.split(' '));
-        let Command::Bench(args) = Cli::parse_from(words).command else {
-            unreachable!("the second word is `bench`")
-        };
-        *args
-    }
 
     /// What `pollux bench` measures with these options.
     fn measured(line: &str) -> Outcome {
-        let args = parse(&format!("--disk memory:size=8M --runtime 100ms {line}"));
+        let args = parse(&format!("--disk memory:size=8M --runtime 100ms {line}")).unwrap();
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
         let counts: Vec<_> = (0..plan.jobs).map(|_| Arc::default()).collect();
@@ -230,7 +220,7 @@ mod tests {
             "--kicks per-turn",
             "--calls at-once",
         ] {
-            let args = parse(&format!("--socket nowhere {option}"));
+            let args = parse(&format!("--socket nowhere {option}")).unwrap();
             let error = Target::open(&args, &[]).err().expect("it is refused");
             let error = error.to_string();
             let (name, _) = option.split_once(' ').unwrap();

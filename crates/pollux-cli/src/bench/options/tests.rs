@@ -3,16 +3,16 @@ use clap::Parser;
 use super::*;
 use crate::cli::{Cli, Command};
 
-fn parse(line: &str) -> Result<BenchArgs, String> {
-    let words = ["pollux", "bench"].into_iter().chain(line.split(' '));
-    match Cli::try_parse_from(words)
-        .map_err(|error| error.to_string())?
-        .command
-    {
-        Command::Bench(args) => Ok(*args),
-        Command::Serve(_) | Command::Disk(_) | Command::Top(_) | Command::Generate(_) => {
-            unreachable!("the second word is `bench`")
-        }
+/// What `pollux bench` is asked by these options.
+pub fn parse(line: &str) -> Result<BenchArgs, String> {
+    let words = ["pollux", "bench"].into_iter();
+    match Cli::try_parse_from(words.chain(line.split_whitespace())) {
+        Ok(Cli {
+            command: Command::Bench(args),
+            ..
+        }) => Ok(*args),
+        Ok(_) => unreachable!("the second word is `bench`"),
+        Err(error) => Err(error.to_string()),
     }
 }
 
