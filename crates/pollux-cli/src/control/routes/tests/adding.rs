@@ -76,86 +76,45 @@ fn a_disk_that_is_not_added_is_refused_with_the_field_and_the_remedy() {
     let put =
         |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
     assert_eq!(put("new", r#"{"disk": "memory:size=1M"}"#).0, 201);
-    for (name, body, status, field) in [
-        ("new", r#"{"disk": "memory:size=2M"}"#, 409, Some("disk")),
-        (
-            "new",
-            r#"{"disk": "memory:size=1M", "serial": "s"}"#,
-            409,
-            Some("serial"),
-        ),
-        ("root", r#"{"disk": "memory:size=1M"}"#, 409, Some("name")),
-        (".x", r#"{"disk": "memory:size=1M"}"#, 400, Some("name")),
-        ("x", r#"{"disk": "nonsense"}"#, 400, Some("disk")),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "num_queues": 0}"#,
-            400,
-            Some("num_queues"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "serial": "123456789012345678901"}"#,
-            400,
-            Some("serial"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "socket_mode": "9"}"#,
-            400,
-            Some("socket_mode"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "limits": {"iops_total": 0}}"#,
-            400,
-            Some("limits.iops_total"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "socket_path": "x.sock"}"#,
-            400,
-            Some("socket_path"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "socket_path": "/x.sock"}"#,
-            403,
-            Some("socket_path"),
-        ),
-        (
-            "x",
-            r#"{"disk": "file:path=/etc/passwd"}"#,
-            403,
-            Some("disk"),
-        ),
-        (
-            "x",
-            r#"{"disk": "linear:memory:size=1M+/etc/passwd"}"#,
-            403,
-            Some("disk"),
-        ),
-        (
-            "x",
-            r#"{"disk": "vhost-user:path=/run/x.sock"}"#,
-            403,
-            Some("disk"),
-        ),
-        (
-            "x",
-            r#"{"disk": "memory:size=1M", "passed": true}"#,
-            400,
-            Some("passed"),
-        ),
-        ("x", r#"{"size": 5}"#, 400, None),
-        ("x", "[]", 400, None),
-        ("x", "", 400, None),
-    ] {
+    let refused = |name: &str, body: &str, status, field| {
         let (told, problem) = put(name, body);
         assert_eq!(told, status, "{body}: {problem}");
         assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
         assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
         fits(&problem, &all["components"]["schemas"]["Problem"], &all);
+    };
+    for (name, disk, status, field) in [
+        ("new", "memory:size=2M", 409, "disk"),
+        ("root", "memory:size=1M", 409, "name"),
+        (".x", "memory:size=1M", 400, "name"),
+        ("x", "nonsense", 400, "disk"),
+        ("x", "file:path=/etc/passwd", 403, "disk"),
+        ("x", "linear:memory:size=1M+/etc/passwd", 403, "disk"),
+        ("x", "vhost-user:path=/run/x.sock", 403, "disk"),
+    ] {
+        let body = format!(r#"{{"disk": "{disk}"}}"#);
+        refused(name, &body, status, Some(field));
+    }
+    for (name, more, status, field) in [
+        ("new", r#""serial": "s""#, 409, "serial"),
+        ("x", r#""num_queues": 0"#, 400, "num_queues"),
+        ("x", r#""serial": "123456789012345678901""#, 400, "serial"),
+        ("x", r#""socket_mode": "9""#, 400, "socket_mode"),
+        (
+            "x",
+            r#""limits": {"iops_total": 0}"#,
+            400,
+            "limits.iops_total",
+        ),
+        ("x", r#""socket_path": "x.sock""#, 400, "socket_path"),
+        ("x", r#""socket_path": "/x.sock""#, 403, "socket_path"),
+        ("x", r#""passed": true"#, 400, "passed"),
+    ] {
+        let body = format!(r#"{{"disk": "memory:size=1M", {more}}}"#);
+        refused(name, &body, status, Some(field));
+    }
+    for body in [r#"{"size": 5}"#, "[]", ""] {
+        refused("x", body, 400, None);
     }
     assert_eq!(daemon.state().disks().len(), 2);
 }

@@ -110,24 +110,15 @@ fn limits_are_changed_by_merging() {
     let all = described();
     let patch = |body: &str| change(&daemon, &Method::PATCH, "/v1/disks/root", body);
     let about = &all["paths"]["/v1/disks/{name}"]["patch"]["responses"];
+    let of = |limits: &str| format!(r#"{{"limits": {limits}}}"#);
+    let two = r#"{"iops_total": 5000, "iops_total_max": 9000}"#;
+    let three = r#"{"iops_total": 5000, "iops_total_max": 9000, "bps_read": 1048576}"#;
     for (body, limits) in [
-        (
-            r#"{"limits": {"iops_total": 5000, "iops_total_max": 9000}}"#,
-            r#"{"iops_total": 5000, "iops_total_max": 9000}"#,
-        ),
-        (
-            r#"{"limits": {"bps_read": 1048576}}"#,
-            r#"{"iops_total": 5000, "iops_total_max": 9000, "bps_read": 1048576}"#,
-        ),
-        (
-            "{}",
-            r#"{"iops_total": 5000, "iops_total_max": 9000, "bps_read": 1048576}"#,
-        ),
-        (
-            r#"{"limits": {"iops_total": null}}"#,
-            r#"{"bps_read": 1048576}"#,
-        ),
-        (r#"{"limits": null}"#, "{}"),
+        (&*of(two), two),
+        (&of(r#"{"bps_read": 1048576}"#), three),
+        ("{}", three),
+        (&of(r#"{"iops_total": null}"#), r#"{"bps_read": 1048576}"#),
+        (&of("null"), "{}"),
     ] {
         let (status, disk) = patch(body);
         assert_eq!(status, 200, "{body}: {disk}");
@@ -142,34 +133,25 @@ fn limits_are_changed_by_merging() {
             &all,
         );
     }
-    for (body, field) in [
-        ("", None),
-        ("[]", None),
-        (r#"{"limit": {}}"#, None),
-        (r#"{"limits": 5}"#, Some("limits")),
-        (r#"{"limits": {"iops": 5}}"#, Some("limits.iops")),
-        (
-            r#"{"limits": {"iops_total": "5"}}"#,
-            Some("limits.iops_total"),
-        ),
-        (
-            r#"{"limits": {"iops_total": -5}}"#,
-            Some("limits.iops_total"),
-        ),
-        (
-            r#"{"limits": {"iops_total": 0}}"#,
-            Some("limits.iops_total"),
-        ),
-        (
-            r#"{"limits": {"iops_total_max": 5}}"#,
-            Some("limits.iops_total_max"),
-        ),
-    ] {
+    let refused = |body: &str, field| {
         let (status, problem) = patch(body);
         assert_eq!(status, 400, "{body}");
         assert_eq!(problem["field"].as_str(), field, "{problem}");
         assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
         fits(&problem, &all["components"]["schemas"]["Problem"], &all);
+    };
+    for body in ["", "[]", r#"{"limit": {}}"#] {
+        refused(body, None);
+    }
+    for (limits, field) in [
+        ("5", "limits"),
+        (r#"{"iops": 5}"#, "limits.iops"),
+        (r#"{"iops_total": "5"}"#, "limits.iops_total"),
+        (r#"{"iops_total": -5}"#, "limits.iops_total"),
+        (r#"{"iops_total": 0}"#, "limits.iops_total"),
+        (r#"{"iops_total_max": 5}"#, "limits.iops_total_max"),
+    ] {
+        refused(&of(limits), Some(field));
     }
     let (_, disk) = patch("{}");
     assert_eq!(disk["limits"], serde_json::json!({}));
