@@ -6,7 +6,6 @@ use rustix::thread::CpuSet;
 
 /// `--cpus` cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum BadCpus {
     #[error(
         "--cpus {list:?}: {part:?} is neither a CPU nor a range of CPUs; write for example 0,2-3"

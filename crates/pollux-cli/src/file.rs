@@ -37,19 +37,15 @@ pub enum BadFile {
     /// It cannot be read.
     #[error("cannot read the configuration file {path}")]
     Read {
-        /// Its path.
         path: String,
-        /// Why.
         source: std::io::Error,
     },
     /// It is no configuration.
     #[error("cannot use the configuration file {path}{remedy}")]
     Parse {
-        /// Its path.
         path: String,
         /// What to write, where `source` does not tell.
         remedy: &'static str,
-        /// What is wrong, and where.
         #[source]
         source: Box<toml::de::Error>,
     },
@@ -58,13 +54,9 @@ pub enum BadFile {
         "{path}: `{first}` and `{second}` have the same socket-path {socket}; give each disk a socket of its own"
     )]
     SameSocket {
-        /// Its path.
         path: String,
-        /// One disk.
         first: String,
-        /// The other.
         second: String,
-        /// Where both are to be served.
         socket: PathBuf,
     },
     /// It names no disk.
@@ -72,10 +64,7 @@ pub enum BadFile {
         "{path} describes no disk; add a [[disk]] section (see dist/pollux.toml), or a disk-folder for disks that \
          are added later"
     )]
-    NoDisk {
-        /// Its path.
-        path: String,
-    },
+    NoDisk { path: String },
 }
 
 /// Reads the file at `path`.

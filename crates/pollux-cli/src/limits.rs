@@ -64,11 +64,8 @@ pub enum BadLimit {
     /// It has no number.
     #[error("{word}={text}: write a number from 1 on, such as {word}={example}")]
     Number {
-        /// The limit.
         word: String,
-        /// What was written.
         text: String,
-        /// What can be.
         example: &'static str,
     },
     /// It would stop the disk.
@@ -82,11 +79,8 @@ pub enum BadLimit {
         "{word}-max={burst} is less than {word}={rate}; it is how many may come at once after a pause, at least {rate}"
     )]
     SmallBurst {
-        /// The limit.
         word: &'static str,
-        /// The burst.
         burst: u64,
-        /// The rate.
         rate: u64,
     },
     /// Disks that share limits do not agree.

@@ -34,7 +34,6 @@ pub struct Kept {
 
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum BadState {
     #[error("--state {path}: another daemon keeps its disks there; give each a file of its own")]
     Taken { path: PathBuf },

@@ -6,7 +6,7 @@
 //! stays open, as in the sandbox no file can be opened any more, and goes with the socket.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -24,25 +24,13 @@ use super::error::SocketError;
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A file, whatever its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Inode {
-    device: u64,
-    number: u64,
-}
-
-impl From<Metadata> for Inode {
-    fn from(there: Metadata) -> Self {
-        Self {
-            device: there.dev(),
-            number: there.ino(),
-        }
-    }
-}
+/// A file, whatever its name: its device, and its number there.
+type Inode = (u64, u64);
 
 /// What lies at `path`, if anything does.
 fn inode(path: &Path) -> Option<Inode> {
-    fs::symlink_metadata(path).ok().map(Inode::from)
+    let there = fs::symlink_metadata(path).ok()?;
+    Some((there.dev(), there.ino()))
 }
 
 /// A path that is free for a socket. Nobody else takes it while this lives.
@@ -169,11 +157,8 @@ impl Lock {
 
     /// Is this the file that others find?
     fn is_there(&self) -> bool {
-        let ours = fstat(&self.file).map(|there| Inode {
-            device: there.st_dev,
-            number: there.st_ino,
-        });
-        ours.is_ok_and(|ours| inode(&self.path) == Some(ours))
+        let ours = fstat(&self.file);
+        ours.is_ok_and(|ours| inode(&self.path) == Some((ours.st_dev, ours.st_ino)))
     }
 }
 

@@ -30,23 +30,15 @@ pub enum SocketError {
         "{path}: another process is starting or ending on this path, and holds {lock}; try again \
          once it is done"
     )]
-    Busy {
-        /// The path.
-        path: PathBuf,
-        /// The file that is locked meanwhile.
-        lock: PathBuf,
-    },
+    Busy { path: PathBuf, lock: PathBuf },
     /// It cannot be known whether another process is.
     #[error(
         "{path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
          another user's"
     )]
     Lock {
-        /// The path.
         path: PathBuf,
-        /// The file beside it.
         lock: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// Nobody could connect to it.
@@ -55,42 +47,26 @@ pub enum SocketError {
          shorter one",
         .path.as_os_str().len(), LONGEST_PATH
     )]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// There is no such directory.
     #[error("{0}: its directory does not exist; make it first, or choose another path")]
     NoDirectory(PathBuf),
     /// The system refused.
     #[error("{path}: cannot listen there")]
-    Listen {
-        /// The path.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Listen { path: PathBuf, source: io::Error },
     /// Its rights cannot be set.
     #[error(
         "{path}: cannot give it {to}; only root gives sockets to others, and others only to \
          groups that they are in"
     )]
     Rights {
-        /// The path.
         path: PathBuf,
-        /// What was asked for.
         to: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The descriptor is nothing to serve on.
     #[error("--fd {fd}: {why}")]
-    Fd {
-        /// Its number.
-        fd: i32,
-        /// What it is instead.
-        why: String,
-    },
+    Fd { fd: i32, why: String },
 }
 
 impl SocketError {

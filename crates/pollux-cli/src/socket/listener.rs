@@ -54,15 +54,6 @@ impl AsFd for Listener {
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Listening(listener) => listener.as_fd(),
-            Self::Connected(stream) => stream.as_fd(),
-        }
-    }
-}
-
 /// Makes a socket at `path`. Nobody can connect before `listen`, and by then the rights are as they shall be:
 /// whatever the umask, they are never wider.
 pub fn listen_at(path: &Path, rights: &Rights) -> Result<Listener, SocketError> {

@@ -13,7 +13,6 @@ pub struct Passed(Vec<(String, i32)>);
 
 /// There is no such socket.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum NotPassed {
     #[error("LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES do not say which sockets were passed")]
     Nonsense(#[source] io::Error),

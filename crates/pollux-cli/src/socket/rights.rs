@@ -26,7 +26,6 @@ impl Default for Rights {
 
 /// Nobody can be given such rights.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum BadRights {
     #[error("--socket-mode {0:?}: write permissions in octal, for example 0660")]
     Mode(String),
@@ -88,54 +87,41 @@ fn parse_mode(text: &str) -> Result<Mode, BadRights> {
         .ok_or_else(|| BadRights::Mode(text.to_owned()))
 }
 
-/// The id that `name` is, or stands for.
 fn find_user(name: &str, option: &str) -> Result<Uid, BadRights> {
-    let nobody = || BadRights::NoUser {
+    let named = |name: &str| User::from_name(name).map(|user| Some(user?.uid.as_raw()));
+    let id = id(name, option, named)?;
+    id.map(Uid::from_raw).ok_or_else(|| BadRights::NoUser {
         option: option.to_owned(),
         name: name.to_owned(),
-    };
-    if is_number(name) {
-        return number(name).map(Uid::from_raw).ok_or_else(nobody);
-    }
-    match User::from_name(name) {
-        Ok(Some(user)) => Ok(Uid::from_raw(user.uid.as_raw())),
-        Ok(None) => Err(nobody()),
-        Err(error) => Err(lookup(name, option, error)),
-    }
+    })
 }
 
-/// The same for a group.
 fn find_group(name: &str, option: &str) -> Result<Gid, BadRights> {
-    let nobody = || BadRights::NoGroup {
+    let named = |name: &str| Group::from_name(name).map(|group| Some(group?.gid.as_raw()));
+    let id = id(name, option, named)?;
+    id.map(Gid::from_raw).ok_or_else(|| BadRights::NoGroup {
         option: option.to_owned(),
         name: name.to_owned(),
-    };
-    if is_number(name) {
-        return number(name).map(Gid::from_raw).ok_or_else(nobody);
-    }
-    match Group::from_name(name) {
-        Ok(Some(group)) => Ok(Gid::from_raw(group.gid.as_raw())),
-        Ok(None) => Err(nobody()),
-        Err(error) => Err(lookup(name, option, error)),
-    }
+    })
 }
 
-/// The largest number means "leave it" to the kernel, and is no user's. It is not looked up either: in the sandbox
+/// The id that `name` is, or stands for.
+///
+/// The largest number means "leave it" to the kernel, and is no user's. A number is not looked up either: in the sandbox
 /// nothing can be.
-fn number(name: &str) -> Option<u32> {
-    name.parse().ok().filter(|id| *id != u32::MAX)
-}
-
-fn is_number(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn lookup(name: &str, option: &str, error: nix::errno::Errno) -> BadRights {
-    BadRights::Lookup {
+fn id(
+    name: &str,
+    option: &str,
+    named: impl Fn(&str) -> nix::Result<Option<u32>>,
+) -> Result<Option<u32>, BadRights> {
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(name.parse().ok().filter(|id| *id != u32::MAX));
+    }
+    named(name).map_err(|error| BadRights::Lookup {
         option: option.to_owned(),
         name: name.to_owned(),
         source: error.into(),
-    }
+    })
 }
 
 #[cfg(test)]
