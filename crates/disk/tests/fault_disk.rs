@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::fs;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -239,8 +238,7 @@ fn geometry_memory_and_events_are_those_of_the_disk_below() {
 #[test]
 fn a_resize_meets_the_rules_that_are_about_it() {
     let folder = tempfile::TempDir::new().unwrap();
-    let path = folder.path().join("disk.img");
-    fs::File::create(&path).unwrap().set_len(4096).unwrap();
+    let path = common::sparse(&folder, 4096);
     let rules =
         "error=EIO,op=resize,times=1,delay=20ms,op=resize,hang=request,op=flush+resize,after=2";
     let spec = format!("fault:{rules},on=file:path={}", path.display());

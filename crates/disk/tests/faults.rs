@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::loops::Loop;
 use common::tiny::Tiny;
-use common::{engines, skip};
+use common::{engines, set_len, skip, sparse};
 use pollux_disk::file::{Cache, Engine, Settings};
 use pollux_disk::{Disk, Durability, Failure, File, Op, OpenError, Options, Unmap};
 use pollux_disk_conformance::{Buffer, Client, keeps_its_contents, pattern, read, write, zeroes};
@@ -235,12 +235,7 @@ fn a_file_that_was_cut_short_fails_the_read_instead_of_inventing_data() {
         fs::write(&path, pattern(1, 1 << 20)).unwrap();
         let disk = open(&path, Cache::Writeback, engine);
         let mut client = Client::new(&disk);
-        fs::File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(1 << 19)
-            .unwrap();
+        set_len(&path, 1 << 19);
         let buffer = Buffer::new(4096);
         let lost = Err(Failure::Io(Errno::NODATA));
         assert_eq!(client.run(read(1 << 19, &buffer)), lost);
@@ -276,8 +271,7 @@ fn a_file_that_refuses_writes_can_still_be_read() {
 fn a_spanning_request_of_more_spans_than_the_kernel_takes_is_whole() {
     on_every_engine(|engine| {
         let folder = TempDir::new().unwrap();
-        let path = folder.path().join("disk.img");
-        fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let path = sparse(&folder, 4 << 20);
         let disk = open(&path, Cache::Writeback, engine);
         let mut client = Client::new(&disk);
         let cuts: Vec<_> = (1..3000).map(|n| n * 512).collect();
@@ -294,8 +288,7 @@ fn a_spanning_request_of_more_spans_than_the_kernel_takes_is_whole() {
 #[test]
 fn a_device_of_larger_blocks_is_refused_as_one_of_smaller_when_it_is_opened() {
     let folder = TempDir::new().unwrap();
-    let path = folder.path().join("disk.img");
-    fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    let path = sparse(&folder, 8 << 20);
     let options = ["--find", "--show", "--sector-size", "4096"];
     let Some(device) = Loop::with(&options, &path) else {
         return;

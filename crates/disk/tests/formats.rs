@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::loops::Loop;
-use common::{engines, skip};
+use common::{engines, skip, sparse};
 use pollux_disk::file::{Cache, Engine, Format, Settings};
 use pollux_disk::{Failure, File, Op, OpenError, Options, Spec, Unmap};
 use pollux_disk_conformance::{Buffer, Client, pattern, write, zeroes};
@@ -130,8 +130,7 @@ fn a_guest_cannot_make_another_image_of_its_disk() {
     for engine in engines() {
         for cache in [Cache::Writeback, Cache::None] {
             let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-            let path = folder.path().join("disk.img");
-            fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
+            let path = sparse(&folder, SIZE);
             let settings = Settings {
                 engine,
                 ..cache.into()
@@ -143,9 +142,7 @@ fn a_guest_cannot_make_another_image_of_its_disk() {
     let Some(folder) = common::tmpfs() else {
         return;
     };
-    let path = folder.path().join("disk.img");
-    fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
-    the_guest_is_stopped(&path, Settings::default());
+    the_guest_is_stopped(&sparse(&folder, SIZE), Settings::default());
 }
 
 fn the_guest_is_stopped(path: &Path, settings: Settings) {
@@ -225,9 +222,7 @@ fn what_a_guest_can_write_keeps_no_disk_from_being_opened_whatever_its_size() {
     // What is no whole block at the end is out of reach.
     for beyond in [1, 100, 511] {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let path = folder.path().join("disk.img");
-        let file = fs::File::create(&path).unwrap();
-        file.set_len(SIZE + 512 + beyond).unwrap();
+        let path = sparse(&folder, SIZE + 512 + beyond);
         let disk = open(&path, Settings::default()).unwrap();
         let mut client = Client::new(&disk);
         let mut footer = pattern(5, 512);

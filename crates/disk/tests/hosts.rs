@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::loops::Loop;
+use common::set_len;
 use pollux_disk::file::{Cache, Locked, Settings};
 use pollux_disk::{Disk, Event, File, Op, OpenError, Options, Spec};
 use pollux_disk_conformance::{Client, pattern};
@@ -91,12 +92,7 @@ fn an_image_that_grew_elsewhere_is_as_large_here() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let acquired = |size: u64| {
-        fs::File::options()
-            .write(true)
-            .open(&image)
-            .unwrap()
-            .set_len(size)
-            .unwrap();
+        set_len(&image, size);
         disk.acquire().unwrap();
         let seen = (disk.geometry().bytes, told.load(Ordering::Relaxed));
         let mut client = Client::new(&disk);
@@ -114,12 +110,7 @@ fn an_image_that_grew_elsewhere_is_as_large_here() {
     // What holds nothing any more is refused, and left to others.
     fs::File::create(&image).unwrap();
     disk.acquire().unwrap_err();
-    fs::File::options()
-        .write(true)
-        .open(&image)
-        .unwrap()
-        .set_len(SIZE)
-        .unwrap();
+    set_len(&image, SIZE);
     let other = open(&image, Cache::Writeback).unwrap();
     other.acquire().unwrap();
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::{set_len, sparse};
 use pollux_disk::{Disk, Event, Failure, Options, ResizeError, Spec};
 use pollux_disk_conformance::{Client, pattern};
 use tempfile::TempDir;
@@ -15,31 +16,26 @@ use tempfile::TempDir;
 const SIZE: u64 = 1 << 20;
 
 struct Image {
-    folder: TempDir,
+    /// Goes with it.
+    _folder: TempDir,
+    path: PathBuf,
 }
 
 impl Image {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        let image = Self { folder };
-        fs::File::create(image.path())
-            .unwrap()
-            .set_len(SIZE)
-            .unwrap();
-        image
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("disk.img")
+        Self {
+            path: sparse(&folder, SIZE),
+            _folder: folder,
+        }
     }
 
     fn truncate(&self, bytes: u64) {
-        let file = fs::File::options().write(true).open(self.path()).unwrap();
-        file.set_len(bytes).unwrap();
+        set_len(&self.path, bytes);
     }
 
     fn len(&self) -> u64 {
-        fs::metadata(self.path()).unwrap().len()
+        fs::metadata(&self.path).unwrap().len()
     }
 }
 
@@ -56,7 +52,7 @@ fn a_file_grows_under_its_channels_and_says_so() {
         "fault:delay=1us,on=file:path=PATH",
     ] {
         let image = Image::new();
-        let disk = open(spec, &image.path(), &Options::default());
+        let disk = open(spec, &image.path, &Options::default());
         let told = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&told);
         let _subscription = disk.events().subscribe(move |event| {
@@ -86,7 +82,7 @@ fn a_file_grows_under_its_channels_and_says_so() {
 #[test]
 fn what_a_guest_may_use_is_never_taken_away() {
     let image = Image::new();
-    let disk = open("file:path=PATH", &image.path(), &Options::default());
+    let disk = open("file:path=PATH", &image.path, &Options::default());
     let refused = disk.resize(Some(SIZE - 512)).unwrap_err();
     assert!(
         matches!(refused, ResizeError::Smaller { .. }),
@@ -109,7 +105,7 @@ fn what_a_guest_may_use_is_never_taken_away() {
 fn what_cannot_grow_says_what_to_do() {
     let image = Image::new();
     let read_only = Options::default().read_only(true);
-    let path = image.path();
+    let path = &image.path;
     for (spec, options, asked, words) in [
         ("memory:size=1M", Options::default(), None, "use a file, an"),
         ("null:size=1M", Options::default(), None, "use a file, an"),
@@ -127,12 +123,12 @@ fn what_cannot_grow_says_what_to_do() {
             "read anew when one starts",
         ),
     ] {
-        let disk = open(spec, &path, &options);
+        let disk = open(spec, path, &options);
         let refused = disk.resize(asked).unwrap_err().to_string();
         assert!(refused.contains(words), "{spec}: {refused}");
         assert_eq!(image.len(), SIZE, "{spec}");
     }
-    let running = open("file:path=PATH,lock=running", &path, &Options::default());
+    let running = open("file:path=PATH,lock=running", path, &Options::default());
     running.acquire().unwrap();
     running.resize(Some(2 * SIZE)).unwrap();
     assert_eq!(running.geometry().bytes, 2 * SIZE);
@@ -143,7 +139,7 @@ fn a_stack_looks_at_its_legs() {
     let image = Image::new();
     let stack = open(
         "linear:memory:size=1M+PATH",
-        &image.path(),
+        &image.path,
         &Options::default(),
     );
     image.truncate(2 * SIZE);

@@ -79,10 +79,8 @@ fn over_files_it_behaves() {
             let legs = (0..3).map(|_| {
                 number += 1;
                 let path = folder.path().join(format!("leg{number}"));
-                std::fs::File::create(&path)
-                    .unwrap()
-                    .set_len(bytes)
-                    .unwrap();
+                let leg = std::fs::File::create(&path).unwrap();
+                leg.set_len(bytes).unwrap();
                 open(&format!(
                     "file:path={},engine={engine},inline=off",
                     path.display()
@@ -100,10 +98,8 @@ fn a_request_may_have_thousands_of_chunks() {
     let folder = tempfile::TempDir::new().unwrap();
     let leg = |name: &str| {
         let path = folder.path().join(name);
-        std::fs::File::create(&path)
-            .unwrap()
-            .set_len(4 << 20)
-            .unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(4 << 20).unwrap();
         open(&format!("file:path={}", path.display()))
     };
     let disk = striped(512, vec![leg("a"), leg("b")], PollScope::default()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::skip;
+use super::{skip, sparse};
 
 /// A block device over a file. One test at a time on the whole machine has some: `losetup` claims a device for a moment
 /// even when somebody else has just taken it, and then nobody else can open it.
@@ -26,9 +26,7 @@ impl Loop {
     }
 
     pub fn in_folder(folder: &TempDir) -> Option<Self> {
-        let path = folder.path().join("disk.img");
-        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-        Self::over(&path)
+        Self::over(&sparse(folder, 8 << 20))
     }
 
     /// One LUN as two hosts see it: each device has a page cache of its own.

@@ -7,9 +7,25 @@ pub mod loops;
 pub mod owner;
 pub mod tiny;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use pollux_disk::file::{Engine, Settings};
 use pollux_disk::{File, Options};
 use tempfile::TempDir;
+
+/// A file of so many zeroes; what was there before is gone.
+pub fn sparse(folder: &TempDir, bytes: u64) -> PathBuf {
+    let path = folder.path().join("disk.img");
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+/// Makes a file that long.
+pub fn set_len(path: &Path, bytes: u64) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
 
 /// The engines of a file disk that there are here.
 pub fn engines() -> Vec<Engine> {

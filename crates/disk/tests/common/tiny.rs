@@ -1,12 +1,12 @@
 //! A file system with little room, where the test may mount it.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::loops::succeeds;
+use super::sparse;
 
 /// A file system that is nearly full from the start; `None`, with a word, where it cannot be mounted.
 pub struct Tiny {
@@ -26,9 +26,7 @@ impl Tiny {
 
     /// A sparse disk, larger than there is room for.
     pub fn file(&self) -> PathBuf {
-        let path = self.path("disk.img");
-        fs::File::create(&path).unwrap().set_len(8 << 20).unwrap();
-        path
+        sparse(&self.folder, 8 << 20)
     }
 }
 

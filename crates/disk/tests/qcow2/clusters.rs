@@ -11,6 +11,7 @@ use pollux_disk_conformance::{Buffer, Client, pattern, read, write, zeroes};
 use rustix::io::Errno;
 
 use super::common::loops::Loop;
+use super::common::set_len;
 use super::common::tiny::Tiny;
 use super::images::{Lab, open};
 
@@ -146,17 +147,11 @@ fn a_write_that_finds_no_room_leaves_nothing_behind() {
 fn a_cluster_behind_the_end_of_the_file_is_kept_when_it_is_closed() {
     let Some(lab) = Lab::new() else { return };
     let path = lab.create("cut.qcow2", "preallocation=metadata", 4 << 20);
-    let file = fs::File::options().write(true).open(&path).unwrap();
-    file.set_len(6 * CLUSTER as u64).unwrap();
+    set_len(&path, 6 * CLUSTER as u64);
     let last = (4 << 20) - CLUSTER as u64;
     let image = open(&path);
     let mut client = Client::new(&image);
-    assert!(
-        client
-            .read_bytes(last, CLUSTER)
-            .iter()
-            .all(|byte| *byte == 0)
-    );
+    assert!(client.read_bytes(last, CLUSTER) == vec![0; CLUSTER]);
     client.write_bytes(last, &pattern(1, 4096)).unwrap();
     client.write_bytes(last + 8192, &pattern(2, 8192)).unwrap();
     client
@@ -182,11 +177,7 @@ fn a_data_file_that_is_too_short_reads_as_zeroes() {
     let Some(lab) = Lab::new() else { return };
     let options = "data_file=data.raw,preallocation=metadata";
     let path = lab.create("image.qcow2", options, 4 << 20);
-    let data = fs::File::options()
-        .write(true)
-        .open(lab.path("data.raw"))
-        .unwrap();
-    data.set_len(1 << 20).unwrap();
+    set_len(&lab.path("data.raw"), 1 << 20);
     let image = open(&path);
     let mut client = Client::new(&image);
     for _ in 0..2 {
@@ -208,9 +199,7 @@ fn an_image_on_a_block_device_is_written_until_that_is_full() {
     };
     for cluster in ["4k", "64k"] {
         let options = format!("cluster_size={cluster}");
-        lab.img(&[
-            "create", "-q", "-f", "qcow2", "-o", &options, &device.0, "16M",
-        ]);
+        lab.img(&format!("create -q -f qcow2 -o {options} {} 16M", device.0));
         let path = std::path::Path::new(&device.0);
         let image = Image::open(path, Settings::default(), &Options::default()).unwrap();
         let mut client = Client::new(&image);

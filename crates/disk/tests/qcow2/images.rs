@@ -40,24 +40,21 @@ impl Lab {
     /// An empty image; with `options` as `-o` takes them.
     pub fn create(&self, name: &str, options: &str, size: u64) -> PathBuf {
         let path = self.path(name);
-        let mut arguments = vec!["create", "-q", "-f", "qcow2"];
-        if !options.is_empty() {
-            arguments.extend(["-o", options]);
-        }
-        let size = size.to_string();
-        let name = path.to_str().unwrap().to_owned();
-        arguments.extend([name.as_str(), &size]);
-        self.img(&arguments);
+        let options = match options {
+            "" => String::new(),
+            options => format!("-o {options}"),
+        };
+        self.img(&format!(
+            "create -q -f qcow2 {options} {} {size}",
+            path.display()
+        ));
         path
     }
 
-    /// `qemu-img` in the folder.
-    pub fn img(&self, arguments: &[&str]) {
-        let output = self.tool("qemu-img", arguments);
-        assert!(
-            output.status.success(),
-            "qemu-img {arguments:?}: {output:?}"
-        );
+    /// `qemu-img` in the folder, with these words.
+    pub fn img(&self, words: &str) {
+        let output = self.tool("qemu-img", &words.split_whitespace().collect::<Vec<_>>());
+        assert!(output.status.success(), "qemu-img {words}: {output:?}");
     }
 
     pub fn tool(&self, tool: &str, arguments: &[&str]) -> Output {
@@ -106,10 +103,8 @@ impl Lab {
     /// The disk in an image, as QEMU sees it.
     pub fn raw(&self, path: &Path) -> Vec<u8> {
         let raw = self.path("converted.raw");
-        let names = (path.to_str().unwrap(), raw.to_str().unwrap());
-        self.img(&[
-            "convert", "-U", "-f", "qcow2", "-O", "raw", names.0, names.1,
-        ]);
+        let names = format!("{} {}", path.display(), raw.display());
+        self.img(&format!("convert -U -f qcow2 -O raw {names}"));
         let bytes = fs::read(&raw).unwrap();
         fs::remove_file(&raw).unwrap();
         bytes

@@ -218,18 +218,9 @@ fn made(lab: &Lab, random: &mut Rng) -> PathBuf {
     }
     match below {
         1 => options += ",backing_file=base.raw,backing_fmt=raw",
-        2 => {
-            lab.img(&[
-                "convert",
-                "-c",
-                "-O",
-                "qcow2",
-                "-o",
-                &options,
-                "base.raw",
-                "image.qcow2",
-            ]);
-        }
+        2 => lab.img(&format!(
+            "convert -c -O qcow2 -o {options} base.raw image.qcow2"
+        )),
         _ => {}
     }
     let path = lab.path("image.qcow2");
@@ -251,7 +242,7 @@ fn made(lab: &Lab, random: &mut Rng) -> PathBuf {
     };
     lab.io(&path, &commands(random));
     if random.u8(..3) == 0 {
-        lab.img(&["snapshot", "-c", "one", path.to_str().unwrap()]);
+        lab.img("snapshot -c one image.qcow2");
         lab.io(&path, &commands(random));
     }
     path

@@ -96,16 +96,8 @@ impl<'lab> Sequence<'lab> {
             self.model[at..at + len].fill(byte);
         }
         fs::write(self.lab.path("base.raw"), &self.model).unwrap();
-        self.lab.img(&[
-            "convert",
-            "-c",
-            "-f",
-            "raw",
-            "-O",
-            "qcow2",
-            "base.raw",
-            "base.qcow2",
-        ]);
+        self.lab
+            .img("convert -c -f raw -O qcow2 base.raw base.qcow2");
         *options += ",backing_file=base.qcow2,backing_fmt=qcow2";
     }
 
@@ -114,10 +106,7 @@ impl<'lab> Sequence<'lab> {
             match self.random.u8(..8) {
                 0..2 => self.by_qemu(),
                 2 => self.compressed(),
-                3 if self.can_snapshot() => {
-                    let image = self.image.to_str().unwrap().to_owned();
-                    self.lab.img(&["snapshot", "-c", "one", &image]);
-                }
+                3 if self.can_snapshot() => self.lab.img("snapshot -c one image.qcow2"),
                 _ => self.by_pollux(),
             }
         }

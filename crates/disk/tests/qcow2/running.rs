@@ -69,7 +69,7 @@ fn an_image_that_is_not_in_use_is_neither_read_nor_written() {
     image.release().unwrap();
     client.write_bytes(0, &pattern(2, 4096)).unwrap_err();
     // Others may do what they like with it.
-    lab.img(&["resize", "idle.qcow2", "3M"]);
+    lab.img("resize idle.qcow2 3M");
     let (told, heard) = std::sync::mpsc::channel();
     let _subscription = image
         .events()
@@ -80,16 +80,7 @@ fn an_image_that_is_not_in_use_is_neither_read_nor_written() {
     assert!(client.read_bytes(0, 4096) == pattern(1, 4096));
     client.write_bytes(2 << 20, &pattern(3, 4096)).unwrap();
     image.release().unwrap();
-    lab.img(&[
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-o",
-        "cluster_size=4k",
-        "idle.qcow2",
-        "1M",
-    ]);
+    lab.create("idle.qcow2", "cluster_size=4k", 1 << 20);
     let refused = image.acquire().unwrap_err().to_string();
     assert!(refused.contains("another image"), "{refused}");
     lab.io(&path, &["write 0 4k".to_owned()]);
