@@ -12,7 +12,7 @@ mod observer;
 mod trace;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pollux_stats::{Kind, Latencies, Times};
@@ -57,7 +57,7 @@ impl Observation {
 
     /// Counts the times of requests from now on, from zero, or does not. As it was, it goes on.
     pub fn set_latencies(&self, wanted: bool) {
-        let mut current = self.wanted();
+        let mut current = lock(&self.wanted);
         if current.latencies.is_some() != wanted {
             current.latencies =
                 wanted.then(|| (0..self.queues).map(|_| Latencies::default()).collect());
@@ -68,13 +68,13 @@ impl Observation {
     /// Are the times of requests counted?
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        self.wanted().latencies.is_some()
+        lock(&self.wanted).latencies.is_some()
     }
 
     /// The times of requests of all queues, by kind. `None`: they are not counted.
     #[must_use]
     pub fn latencies(&self) -> Option<Vec<(Kind, Times)>> {
-        let latencies = self.wanted().latencies.clone()?;
+        let latencies = lock(&self.wanted).latencies.clone()?;
         let of = |kind| {
             let mut sum = Times::default();
             for queue in &*latencies {
@@ -97,7 +97,7 @@ impl Observation {
     #[must_use]
     pub fn trace(&self) -> Option<Arc<Trace>> {
         self.forget(None);
-        self.wanted().trace.clone()
+        lock(&self.wanted).trace.clone()
     }
 
     /// Ends the trace and throws it away. Its memory is given back at once, or, as a queue holds it until its next
@@ -107,7 +107,7 @@ impl Observation {
     }
 
     fn set_trace(&self, trace: Option<Arc<Trace>>) {
-        let last = std::mem::replace(&mut self.wanted().trace, trace);
+        let last = std::mem::replace(&mut lock(&self.wanted).trace, trace);
         self.generation.fetch_add(1, Ordering::Release);
         self.forget(last);
     }
@@ -117,10 +117,6 @@ impl Observation {
         let mut thrown_away = lock(&self.thrown_away);
         thrown_away.extend(trace);
         thrown_away.retain(|trace| Arc::strong_count(trace) > 1);
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        lock(&self.wanted)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pollux_threads::lock;
+
 use super::ended::{Ended, now_ns};
 use super::{Observation, Wanted};
 
@@ -52,7 +54,7 @@ impl Observer {
 
     #[cold]
     fn reload(&mut self) {
-        let wanted = self.observation.wanted();
+        let wanted = lock(&self.observation.wanted);
         // Under the lock: the generation of what is wanted.
         self.generation = self.observation.generation.load(Ordering::Relaxed);
         self.wanted.clone_from(&wanted);

@@ -4,7 +4,7 @@
 //! The only message is a header alone, and no answer is asked for, so nothing waits for a frontend.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use pollux_threads::lock;
 
@@ -30,27 +30,23 @@ struct State {
 }
 
 impl BackendChannel {
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     pub fn offer(&self, channel: OwnedFd) {
-        self.state().offered = Some(channel);
+        lock(&self.state).offered = Some(channel);
     }
 
     /// What was offered is a stream socket, and is the channel from now on.
     pub fn take_offer(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.socket = state.offered.take();
     }
 
     pub fn wants_config_changes(&self, config: bool) {
-        self.state().config = config;
+        lock(&self.state).config = config;
     }
 
     /// Has the frontend read the configuration space of `disk` anew.
     pub fn config_has_changed(&self, disk: &str) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let told = state.config.then_some(state.socket.as_ref()).flatten();
         let Some(socket) = told else {
             tracing::info!(
@@ -113,9 +109,9 @@ mod tests {
         for _ in 0..10_000 {
             channel.config_has_changed("disk");
         }
-        assert!(channel.state().socket.is_some());
+        assert!(lock(&channel.state).socket.is_some());
         drop(ours);
         channel.config_has_changed("disk");
-        assert!(channel.state().socket.is_none());
+        assert!(lock(&channel.state).socket.is_none());
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use pollux_threads::{Kind, lock, spawn};
@@ -57,7 +57,7 @@ impl<J: Send + 'static> Pool<J> {
     ///
     /// When it cannot be started.
     pub fn ensure_thread(&self) -> io::Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         if state.threads.is_empty() {
             let first = self.start()?;
             state.threads.push(first);
@@ -67,7 +67,7 @@ impl<J: Send + 'static> Pool<J> {
 
     /// Hands over all of `jobs`, after [`Pool::ensure_thread`].
     pub fn submit(&self, jobs: &mut Vec<J>) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.jobs.extend(jobs.drain(..));
         let waiting = state.jobs.len();
         let wake = waiting.min(state.idle);
@@ -99,13 +99,9 @@ impl<J: Send + 'static> Pool<J> {
 }
 
 impl<J> Shared<J> {
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
-        lock(&self.state)
-    }
-
     /// Sleeps until there is a job; `None` when there is none and will be none.
     fn next(&self) -> Option<J> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
@@ -126,7 +122,7 @@ impl<J> Shared<J> {
 /// Does what was handed over, then ends the threads and waits for them.
 impl<J: Send + 'static> Drop for Pool<J> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.closing = true;
         let threads = std::mem::take(&mut state.threads);
         drop(state);
@@ -140,7 +136,7 @@ impl<J: Send + 'static> Drop for Pool<J> {
 
 impl<J: Send + 'static> fmt::Debug for Pool<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
+        let state = lock(&self.shared.state);
         f.debug_struct("Pool")
             .field("threads", &state.threads.len())
             .field("idle", &state.idle)
@@ -164,13 +160,13 @@ mod tests {
             meet.wait();
         });
         pool.ensure_thread().unwrap();
-        assert_eq!(pool.shared.lock().threads.len(), 1);
+        assert_eq!(lock(&pool.shared.state).threads.len(), 1);
         // Each job blocks until three of them run and we are there.
         pool.submit(&mut vec![(); 3]);
         together.wait();
         pool.submit(&mut vec![(); 3]);
         together.wait();
-        assert_eq!(pool.shared.lock().threads.len(), 3);
+        assert_eq!(lock(&pool.shared.state).threads.len(), 3);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pollux_memory::uring::{Buffers, Ring};
 use pollux_memory::{Region, Span};
@@ -69,7 +69,7 @@ pub struct View {
 impl Registered {
     /// Registers `region` with every ring.
     pub fn map(&self, region: &Arc<Region>) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.regions.push(Arc::clone(region));
         #[expect(unsafe_code, reason = "memory is registered by its address")]
         // SAFETY: the region is kept until its pieces have been taken out (`unmap`). They lie in `pieces`, in the
@@ -97,7 +97,7 @@ impl Registered {
     /// Takes [`Registered::map`] back. Its places are not asked for any more.
     pub fn unmap(&self, region: &Arc<Region>) {
         let whole = region.addresses();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let State {
             regions,
             pieces,
@@ -115,10 +115,6 @@ impl Registered {
         });
         regions.retain(|kept| !Arc::ptr_eq(kept, region));
         self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }
 
@@ -144,7 +140,7 @@ impl View {
     /// Registers all memory with `ring` as well, and all that comes.
     pub fn new(registered: &Arc<Registered>, ring: &Ring) -> io::Result<Self> {
         let buffers = ring.buffers()?;
-        let mut state = registered.lock();
+        let mut state = lock(&registered.state);
         for piece in &state.pieces {
             buffers.set(piece.place, Some(piece.span))?;
         }
@@ -163,7 +159,7 @@ impl View {
     pub fn find(&mut self, span: Span) -> Option<u16> {
         let generation = self.registered.generation.load(Ordering::Acquire);
         if generation != self.generation {
-            self.pieces.clone_from(&self.registered.lock().pieces);
+            self.pieces.clone_from(&lock(&self.registered.state).pieces);
             self.generation = generation;
         }
         let at = span.as_ptr().addr();
@@ -175,7 +171,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let mut state = self.registered.lock();
+        let mut state = lock(&self.registered.state);
         state.rings.retain(|ring| !ring.is(&self.buffers));
         for piece in &state.pieces {
             // The pages are let go of now, not when the kernel has taken the ring apart.

@@ -9,7 +9,7 @@
 //! One at a time costs little: all that arrive meanwhile share the next, however many they are. No thread
 //! blocks for it: they leave their address, and the one thread that syncs tells them.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use pollux_threads::lock;
 
@@ -73,7 +73,7 @@ pub enum Joined {
 impl Syncer {
     /// Tells `waiter` once a sync has ended that began after this was called.
     pub fn join(&self, waiter: Waiter) -> Joined {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(error) = state.failed {
             return Joined::Failed(error);
         }
@@ -89,7 +89,7 @@ impl Syncer {
     /// for them, or for any before.
     pub fn lead(&self, mut sync: impl FnMut() -> Result<(), Errno>) {
         loop {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             let waiters = std::mem::take(&mut state.waiting);
             if waiters.is_empty() {
                 state.led = false;
@@ -100,7 +100,7 @@ impl Syncer {
             let result = failed.map_or_else(&mut sync, Err);
             if let Err(error) = result {
                 // Before any is told: one that knows of it and asks again shall hear it again.
-                self.lock().failed = Some(error);
+                lock(&self.state).failed = Some(error);
             }
             for waiter in waiters {
                 waiter.end(result);
@@ -110,14 +110,10 @@ impl Syncer {
 
     /// Calls `sync` while none waits for one, and says how it went, or how one went before.
     pub fn alone(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let result = state.failed.map_or_else(sync, Err);
         state.failed = result.err();
         result
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Who has which queue of a device.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use pollux_threads::lock;
 
 /// Who has a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +36,13 @@ impl Holders {
 
     /// Is any queue in use?
     pub fn have_any(&self) -> bool {
-        let holders = self.lock();
+        let holders = lock(&self.by_queue);
         holders.iter().any(|holder| *holder != Holder::Nobody)
     }
 
     /// Takes the first free queue, for a channel.
     pub fn take(&self, within: impl Iterator<Item = u16>) -> Option<u16> {
-        let mut holders = self.lock();
+        let mut holders = lock(&self.by_queue);
         let free = within
             .into_iter()
             .find(|index| holders[usize::from(*index)] == Holder::Nobody)?;
@@ -57,7 +59,7 @@ impl Holders {
     pub fn take_shared(&self, index: u16) -> Result<(), Holder> {
         let index = usize::from(index);
         let stops = |holders: &mut Box<[Holder]>| holders[index] == Holder::Everybody;
-        let holders = self.stopped.wait_while(self.lock(), stops);
+        let holders = self.stopped.wait_while(lock(&self.by_queue), stops);
         let mut holders = holders.unwrap_or_else(PoisonError::into_inner);
         match holders[index] {
             Holder::Nobody => {
@@ -70,12 +72,7 @@ impl Holders {
 
     /// Takes [`Holders::take`] back, or [`Holders::take_shared`]: `to` have queue `index` now.
     pub fn give_back(&self, index: u16, to: Holder) {
-        self.lock()[usize::from(index)] = to;
+        lock(&self.by_queue)[usize::from(index)] = to;
         self.stopped.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Box<[Holder]>> {
-        let holders = self.by_queue.lock();
-        holders.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::ops;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pollux_memory::Span;
+use pollux_threads::lock;
 
 /// The addresses of one region: from the first up to, not including, the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl RegionView {
 
     #[cold]
     fn renew(&mut self, known: &KnownRegions) {
-        let current = known.lock();
+        let current = lock(&known.current);
         self.table = Arc::clone(&current);
         self.last = Range::default();
         self.generation = known.generation.load(Ordering::Relaxed);
@@ -120,16 +121,10 @@ impl KnownRegions {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Range>)) {
-        let mut current = self.lock();
+        let mut current = lock(&self.current);
         change(&mut Arc::make_mut(&mut current).ranges);
         let next = self.generation.load(Ordering::Relaxed) + 1;
         self.generation.store(next, Ordering::Release);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<RegionTable>> {
-        self.current
-            .lock()
-            .expect("nothing panics while changing the table")
     }
 }
 

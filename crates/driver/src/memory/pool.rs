@@ -6,9 +6,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pollux_memory::Region;
+use pollux_threads::lock;
 
 use crate::memory::arena::{Arena, Retired};
 use crate::memory::buffer::Buffer;
@@ -57,7 +58,7 @@ impl Pool {
         });
         let mut pool = Self::with_arenas_of(SOLE_ARENA_BYTES, register);
         let first = pool.grow(1)?;
-        pool.lock().push(first);
+        lock(&pool.arenas).push(first);
         pool.register = refuse;
         Ok(pool)
     }
@@ -80,7 +81,7 @@ impl Pool {
     /// machine lacks address space or file descriptors.
     pub(crate) fn allocate(&self, len: usize) -> io::Result<Buffer> {
         let pages = pages(len)?;
-        let mut arenas = self.lock();
+        let mut arenas = lock(&self.arenas);
         // The newest first: it has the most room.
         let found = arenas
             .iter()
@@ -129,12 +130,6 @@ impl Pool {
             Arc::clone(&self.retired),
         )))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Arena>>> {
-        self.arenas
-            .lock()
-            .expect("nothing panics while searching for room")
-    }
 }
 
 /// How many pages hold `len` bytes. An empty buffer has one too, so that no two are at the same place.
@@ -150,7 +145,7 @@ fn pages(len: usize) -> io::Result<u32> {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("arenas", &self.lock().len())
+            .field("arenas", &lock(&self.arenas).len())
             .field("retired", &self.retired())
             .finish_non_exhaustive()
     }

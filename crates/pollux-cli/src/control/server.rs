@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -194,12 +194,8 @@ struct Open {
 struct AllOpen(Arc<Mutex<VecDeque<Open>>>);
 
 impl AllOpen {
-    fn all(&self) -> MutexGuard<'_, VecDeque<Open>> {
-        lock(&self.0)
-    }
-
     fn add(&self, connection: Open) {
-        let mut all = self.all();
+        let mut all = lock(&self.0);
         all.retain(|connection| !connection.task.is_finished());
         all.push_back(connection);
         close_oldest(&mut all, None, MOST_CONNECTIONS);
@@ -209,7 +205,7 @@ impl AllOpen {
     fn sort(&self, connection: &OnceLock<Sort>, sort: Sort) {
         // It has one answer.
         let _ = connection.set(sort);
-        let mut all = self.all();
+        let mut all = lock(&self.0);
         all.retain(|connection| !connection.task.is_finished());
         // It is the newest of its sort, whenever it connected.
         let own = all

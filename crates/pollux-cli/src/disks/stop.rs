@@ -4,8 +4,8 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use pollux_threads::lock;
 
@@ -35,10 +35,6 @@ impl Stop {
         })
     }
 
-    fn connection(&self) -> MutexGuard<'_, Option<UnixStream>> {
-        lock(&self.connection)
-    }
-
     fn tell(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         // It can fail only when it is signalled already.
@@ -47,7 +43,7 @@ impl Stop {
 
     /// Ends the disk if no frontend is connected. One that connects at this moment is disconnected.
     pub fn stop_unused(&self) -> Result<(), InUse> {
-        let connection = self.connection();
+        let connection = lock(&self.connection);
         if connection.is_some() {
             return Err(InUse);
         }
@@ -57,7 +53,7 @@ impl Stop {
 
     pub fn stop(&self) {
         self.tell();
-        if let Some(stream) = &*self.connection() {
+        if let Some(stream) = &*lock(&self.connection) {
             // The session sees the end of it, lets everything end that it has taken, and only then does the
             // frontend see it: one that came back before would hand the same requests to the next process.
             // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
@@ -76,7 +72,7 @@ impl Stop {
 
     /// The process at the other end of the connection, if there is one.
     pub fn frontend(&self) -> Option<UCred> {
-        let connection = self.connection();
+        let connection = lock(&self.connection);
         connection
             .as_ref()
             .and_then(|stream| socket_peercred(stream).ok())
@@ -84,7 +80,7 @@ impl Stop {
 
     /// Remembers the connection that `stop` is to end.
     pub fn set(&self, stream: Option<UnixStream>) {
-        *self.connection() = stream;
+        *lock(&self.connection) = stream;
         if self.stopping() {
             self.stop();
         }
