@@ -10,62 +10,40 @@ use pollux_ring::PeerFault;
 /// Why there is no connection to a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ConnectError {
     /// There is nothing at the path.
     #[error("there is no socket at {path}: start the server first, or correct the path")]
-    Missing {
-        /// Where the socket should be.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// There is something, but no socket.
     #[error("{path} is not a socket: give the path on which the vhost-user server listens")]
-    NotASocket {
-        /// What was taken for the socket.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// No server listens.
     #[error(
         "no server listens on {path}: the one that made this socket has ended, or serves another client \
          already; start it again, or wait until it is free"
     )]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-    },
+    Refused { path: PathBuf },
     /// The socket is not ours to use.
     #[error(
         "no permission to connect to {path}: run as the user or in the group that may write to the \
          socket and enter its folders"
     )]
-    Permission {
-        /// The socket.
-        path: PathBuf,
-    },
+    Permission { path: PathBuf },
     /// No socket has such a path.
     #[error(
         "{path} is too long for the path of a unix socket, which has 107 bytes at most: choose a shorter one, for \
          example a relative one"
     )]
-    TooLong {
-        /// The socket.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// Connecting failed otherwise.
     #[error("cannot connect to {path}")]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Connect { path: PathBuf, source: io::Error },
     /// The server lacks something without which there is no disk.
     #[error("the server at {path} does not offer {what}: {remedy}")]
     Lacks {
-        /// The socket.
         path: PathBuf,
-        /// The feature.
         what: &'static str,
-        /// What to do.
         remedy: &'static str,
     },
     /// The options ask for queues that cannot be.
@@ -73,42 +51,22 @@ pub enum ConnectError {
         "a queue cannot have {size} entries: give a power of two from {least} to {most}",
         least = QUEUE_SIZES.start(), most = QUEUE_SIZES.end()
     )]
-    QueueSize {
-        /// What was asked for.
-        size: u16,
-    },
+    QueueSize { size: u16 },
     /// What the device says of itself cannot be.
     #[error("the disk at {path} cannot be used: {fault}; report this to the makers of the server")]
-    Nonsense {
-        /// The socket.
-        path: PathBuf,
-        /// What it says.
-        fault: Nonsense,
-    },
+    Nonsense { path: PathBuf, fault: Nonsense },
     /// The server refused one of our messages, but is still there.
     #[error("the server at {path} refuses {message}: its log should tell why")]
     Refusal {
-        /// The socket.
         path: PathBuf,
-        /// What it was to do.
         message: &'static str,
     },
     /// The server went away, fell silent or broke the protocol while the device was brought up.
     #[error("the server at {path} was lost before the disk was up")]
-    Lost {
-        /// The socket.
-        path: PathBuf,
-        /// What happened.
-        source: Lost,
-    },
+    Lost { path: PathBuf, source: Lost },
     /// This machine lacks something: file descriptors, threads, memory.
     #[error("cannot set up the connection to {path}")]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
 /// How many entries a queue may have. A chain is never longer than its queue, and a discard is a chain of
@@ -118,49 +76,30 @@ pub(crate) const QUEUE_SIZES: RangeInclusive<u16> = 4..=pollux_ring::MAX_SIZE;
 /// What a device says of itself and cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Nonsense {
     /// `blk_size`.
     #[error("its blocks have {bytes} bytes, which is no power of two from 512 on")]
-    BlockSize {
-        /// The size of a block.
-        bytes: u32,
-    },
+    BlockSize { bytes: u32 },
     /// `capacity`.
     #[error("it has {sectors} sectors of 512 bytes, which makes more than 2^64 bytes")]
-    Capacity {
-        /// The number of sectors.
-        sectors: u64,
-    },
+    Capacity { sectors: u64 },
     /// `size_max` and `seg_max`, or the queue's size.
     #[error("a request may hold {most} bytes at most, and a block has {block}")]
-    Requests {
-        /// The most bytes in a request.
-        most: u64,
-        /// The size of a block.
-        block: u32,
-    },
+    Requests { most: u64, block: u32 },
 }
 
 /// What makes a disk another one than it was before its server was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Difference {
     /// It is smaller.
     #[error("it has {now} bytes, and had {before}")]
-    Smaller {
-        /// The size before.
-        before: u64,
-        /// The size now.
-        now: u64,
-    },
+    Smaller { before: u64, now: u64 },
     /// Its blocks are of another size.
     #[error("its blocks have {now} bytes, and had {before}")]
-    Block {
-        /// The size before.
-        before: u32,
-        /// The size now.
-        now: u32,
-    },
+    Block { before: u32, now: u32 },
     /// It cannot be written to.
     #[error("it is read-only now")]
     ReadOnly,
@@ -172,18 +111,10 @@ pub enum Difference {
     Cache,
     /// It lacks features of virtio.
     #[error("it does not offer features {missing:#x} of virtio any more")]
-    Features {
-        /// Those, as bits.
-        missing: u64,
-    },
+    Features { missing: u64 },
     /// It has fewer queues.
     #[error("it has {now} queues, and had {before}")]
-    Queues {
-        /// How many it had.
-        before: u16,
-        /// How many it has.
-        now: u16,
-    },
+    Queues { before: u16, now: u16 },
     /// It takes less memory, or in another way.
     #[error("it cannot take the memory that is in use")]
     Memory,
@@ -195,6 +126,7 @@ pub enum Difference {
 /// Why a device is gone. Every request in flight ends with this, and every later one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Lost {
     /// The socket is closed.
     #[error(
@@ -208,30 +140,20 @@ pub enum Lost {
         "the server closed the connection, and was not back within {within:?} ({reason}): start it again and \
          connect anew, or allow it more time"
     )]
-    Away {
-        /// How long it was waited for.
-        within: Duration,
-        /// Why the last attempt failed.
-        reason: String,
-    },
+    Away { within: Duration, reason: String },
     /// The server came back with a disk that cannot take the place of the one before.
     #[error(
         "the server was restarted with another disk: {difference}; restart it with the disk it had, or \
          connect anew"
     )]
-    Changed {
-        /// What is different.
-        difference: Difference,
-    },
+    Changed { difference: Difference },
     /// It does not answer.
     #[error(
         "the server has not answered {message} for {patience:?}: it is stopped, overloaded or serves \
          another client; free or restart it and connect anew, with more patience if it is only slow"
     )]
     Silent {
-        /// What it was asked.
         message: &'static str,
-        /// How long it was waited for.
         patience: Duration,
     },
     /// It answers, but not what the specification says.
@@ -240,9 +162,7 @@ pub enum Lost {
          its makers"
     )]
     Protocol {
-        /// What it was asked.
         message: &'static str,
-        /// What was wrong.
         fault: String,
     },
     /// It wrote nonsense into a used ring. Memory it may still write to is never used again.
@@ -250,12 +170,7 @@ pub enum Lost {
         "the server corrupted the used ring of queue {queue}: {fault}; report this to its makers, \
          restart it and connect anew"
     )]
-    Ring {
-        /// The queue.
-        queue: u16,
-        /// What was wrong.
-        fault: PeerFault,
-    },
+    Ring { queue: u16, fault: PeerFault },
 }
 
 /// Why a message to the server had no effect.

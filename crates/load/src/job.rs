@@ -25,17 +25,14 @@ const LONGEST_WAIT: Duration = Duration::from_millis(10);
 
 /// Why a job ended before its time.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum JobError {
     /// A request failed.
     #[error("a {what} of {bytes} bytes at offset {offset} failed")]
     Request {
-        /// A read or a write.
         what: &'static str,
-        /// Of how many bytes.
         bytes: usize,
-        /// Where.
         offset: u64,
-        /// Why.
         source: io::Error,
     },
     /// A block does not hold what was written there.

@@ -9,6 +9,7 @@ pub const ALIGNMENT: u64 = 64;
 
 /// Why an in-flight record is refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RecordError {
     /// It is for a device that this one is not.
     #[error(
@@ -16,25 +17,17 @@ pub enum RecordError {
          of at most {most_entries} (--queue-size)"
     )]
     Shape {
-        /// Queues that it is for.
         queues: u16,
-        /// Entries of each.
         entries: u16,
-        /// Queues that there are.
         most_queues: u16,
-        /// Entries that one may have.
         most_entries: u16,
     },
     /// Its area is too small.
     #[error("its area has {len} bytes; {queues} queues of {entries} entries take {needed}")]
     Short {
-        /// Bytes that there are.
         len: u64,
-        /// Bytes that it takes.
         needed: u64,
-        /// Queues that it is for.
         queues: u16,
-        /// Entries of each.
         entries: u16,
     },
     /// Its area starts where its words cannot be.
@@ -48,13 +41,9 @@ pub enum RecordError {
         "queue {queue} has {size} entries; it has room for {queues} queues of at most {entries}"
     )]
     Room {
-        /// The queue's number.
         queue: u16,
-        /// Entries of the queue.
         size: u16,
-        /// Queues that it is for.
         queues: u16,
-        /// Entries of each.
         entries: u16,
     },
     /// Written by rules that are not known here.
@@ -63,29 +52,17 @@ pub enum RecordError {
          known is version 1 without features, and it was said to have {entries}"
     )]
     Foreign {
-        /// The queue's number.
         queue: u16,
-        /// What it says of its version.
         version: u16,
-        /// What it says of its features.
         features: u64,
-        /// The entries that it says it has.
         found: u16,
-        /// The entries that its message said it has.
         entries: u16,
     },
     /// A chain in flight that no ring of this size has.
     #[error(
         "it says that chain {head} of queue {queue} is in flight, whose ring has {size} entries"
     )]
-    Head {
-        /// The queue's number.
-        queue: u16,
-        /// Where the chain is said to start.
-        head: u16,
-        /// Entries of the queue.
-        size: u16,
-    },
+    Head { queue: u16, head: u16, size: u16 },
     /// The machine lacks memory for a new one.
     #[error("a new one cannot be made")]
     Unmade(#[source] io::Error),

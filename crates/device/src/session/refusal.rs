@@ -8,66 +8,38 @@ use crate::inflight::RecordError;
 /// The frontend asked for something that cannot be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum Refusal {
     /// A queue that was never offered.
     #[error(
         "there is no queue {index}: the device has {queues}; start pollux with a larger --num-queues"
     )]
-    NoQueue {
-        /// The queue's number.
-        index: u32,
-        /// How many there are.
-        queues: u16,
-    },
+    NoQueue { index: u32, queues: u16 },
     /// A ring size that no ring can have, or that this device does not take.
     #[error(
         "queue {index} cannot have {size} entries; it takes a power of two up to {most} (--queue-size)"
     )]
-    RingSize {
-        /// The queue's number.
-        index: u16,
-        /// The size asked for.
-        size: u32,
-        /// The largest one.
-        most: u16,
-    },
+    RingSize { index: u16, size: u32, most: u16 },
     /// A running queue must be stopped first.
     #[error("queue {index} runs; its {what} cannot change before GET_VRING_BASE stops it")]
-    Running {
-        /// The queue's number.
-        index: u16,
-        /// What was to change.
-        what: &'static str,
-    },
+    Running { index: u16, what: &'static str },
     /// A queue is started before it is described.
     #[error("queue {index} is started, but {what} is missing")]
-    Incomplete {
-        /// The queue's number.
-        index: u16,
-        /// What is missing.
-        what: &'static str,
-    },
+    Incomplete { index: u16, what: &'static str },
     /// A part of a ring is not in the shared memory.
     #[error(
         "the {area} area of queue {index} at {address:#x} is not in the shared memory; share the memory of the virtual \
          machine, in QEMU by a memory backend with share=on"
     )]
     RingOutside {
-        /// The queue's number.
         index: u16,
-        /// Which part.
         area: &'static str,
         /// Where it was said to be, in the frontend's address space.
         address: u64,
     },
     /// The parts of a ring do not fit its size.
     #[error("queue {index} has no valid ring")]
-    Ring {
-        /// The queue's number.
-        index: u16,
-        /// What is wrong.
-        source: AreaError,
-    },
+    Ring { index: u16, source: AreaError },
     /// A feature that was not offered.
     #[error("the frontend accepts features {0:#x}, which were not offered")]
     Features(u64),
@@ -75,12 +47,7 @@ pub enum Refusal {
     #[error(
         "the frontend writes {bytes:?} at offset {offset} of the configuration; only the cache byte can be written"
     )]
-    Config {
-        /// Where.
-        offset: u32,
-        /// What.
-        bytes: Vec<u8>,
-    },
+    Config { offset: u32, bytes: Vec<u8> },
     /// A region that cannot be mapped.
     #[error("a memory region is refused")]
     Map(#[from] MapError),
@@ -121,37 +88,22 @@ pub enum Refusal {
     /// A descriptor through which no call can be made.
     #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd or a pipe")]
     NotifierKind {
-        /// The queue's number.
         index: u8,
-        /// What it was to be used for.
         what: &'static str,
-        /// What it is.
         kind: &'static str,
     },
     /// A pipe is read by the queue that is kicked, so others would miss what was for them.
     #[error(
         "queues {other} and {index} are kicked through the same pipe; give each its own, or an eventfd"
     )]
-    SharedPipe {
-        /// The queue's number.
-        index: u8,
-        /// The other one's.
-        other: u8,
-    },
+    SharedPipe { index: u8, other: u8 },
     /// A descriptor whose kicks cannot be waited for.
     #[error("the kicks of queue {index} cannot be waited for")]
-    Kicks {
-        /// The queue's number.
-        index: u16,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
+    Kicks { index: u16, source: std::io::Error },
     /// The machine failed.
     #[error("cannot {doing}")]
     Machine {
-        /// What we were doing.
         doing: &'static str,
-        /// What the kernel said.
         source: std::io::Error,
     },
     /// What no message told.
