@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::options::name;
 use super::report::{PERCENTILES, Report};
-use super::units::{float, per, rate, us_per};
+use super::units::{float, per, rate, ratio, us_per};
 use pollux_load::{Direction, Split};
 
 /// The report of a run. Other than with fio, `jobs` has one entry, for all jobs together.
@@ -17,11 +17,7 @@ pub fn report(report: &Report<'_>) -> Value {
     let (client, elapsed) = (outcome.client, report.elapsed());
     let percent = |time: Duration| {
         let all = elapsed.as_secs_f64() * f64::from(report.plan.jobs);
-        if all > 0.0 {
-            100.0 * time.as_secs_f64() / all
-        } else {
-            0.0
-        }
+        ratio(100.0 * time.as_secs_f64(), all)
     };
     let error = outcome.error.as_ref();
     json!({
@@ -86,9 +82,6 @@ fn options(report: &Report<'_>) -> Value {
 fn side(report: &Report<'_>, direction: Direction) -> Value {
     let (side, elapsed) = (report.side(direction), report.elapsed());
     let bandwidth = whole(rate(side.bytes, elapsed));
-    let latency = distribution(&side.latency);
-    let mut with_percentiles = latency.clone();
-    with_percentiles["percentile"] = percentiles(&side.latency);
     json!({
         "io_bytes": side.bytes,
         "io_kbytes": side.bytes >> 10,
@@ -101,8 +94,8 @@ fn side(report: &Report<'_>, direction: Direction) -> Value {
         "drop_ios": 0,
         // How late a request was started, where it was due at a time; a part of its latency.
         "slat_ns": distribution(&side.late),
-        "clat_ns": with_percentiles,
-        "lat_ns": latency,
+        "clat_ns": with_percentiles(&side.latency),
+        "lat_ns": distribution(&side.latency),
     })
 }
 
@@ -125,12 +118,14 @@ fn distribution(times: &Histogram) -> Value {
     })
 }
 
-fn percentiles(times: &Histogram) -> Value {
+fn with_percentiles(times: &Histogram) -> Value {
     let entry = |percentile: &f64| {
         let time = times.value_at_percentile(*percentile);
         (format!("{percentile:.6}"), Value::from(time))
     };
-    Value::Object(PERCENTILES.iter().map(entry).collect())
+    let mut object = distribution(times);
+    object["percentile"] = Value::Object(PERCENTILES.iter().map(entry).collect());
+    object
 }
 
 /// What fio cannot know.
@@ -168,24 +163,16 @@ fn pollux(report: &Report<'_>) -> Value {
 
 /// Polled requests and the others.
 fn split(times: &Split) -> Value {
-    let kind = |times: &Histogram| {
-        let mut object = distribution(times);
-        object["percentile"] = percentiles(times);
-        json!({ "total_ios": times.len(), "clat_ns": object })
-    };
+    let kind =
+        |times: &Histogram| json!({ "total_ios": times.len(), "clat_ns": with_percentiles(times) });
     json!({ "polled": kind(&times.polled), "call": kind(&times.called) })
 }
 
 fn lock(times: &LockTimes, counters: &Counters, requests: u64) -> Value {
     let kind = |times: &Histogram| {
         let sum = times.mean() * float(times.len());
-        let mut object = distribution(times);
-        object["percentile"] = percentiles(times);
-        object["ns_per_io"] = json!(if requests == 0 {
-            0.0
-        } else {
-            sum / float(requests)
-        });
+        let mut object = with_percentiles(times);
+        object["ns_per_io"] = json!(ratio(sum, float(requests)));
         object
     };
     json!({

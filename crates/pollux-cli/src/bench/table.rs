@@ -6,7 +6,7 @@ use pollux::driver::{Counters, LockTimes};
 use pollux_load::Histogram;
 
 use super::report::Report;
-use super::units::{bandwidth, count, float, per, rate, time, us_per};
+use super::units::{bandwidth, count, float, per, rate, ratio, time, us_per};
 use pollux_load::{Direction, Split};
 
 /// The headings of the table, each at the right edge of its column.
@@ -133,12 +133,7 @@ fn lock(text: &mut String, lock: &LockTimes, report: &Report<'_>) {
     row(text, "the queue's lock", &headings.map(str::to_owned));
     for (label, times) in [("held", &lock.hold), ("waited for", &lock.wait)] {
         let sum = times.mean() * float(times.len());
-        let each = if requests == 0 {
-            0.0
-        } else {
-            sum / float(requests)
-        };
-        let mut cells = vec![time(each)];
+        let mut cells = vec![time(ratio(sum, float(requests)))];
         cells.extend(latencies(times));
         row(text, label, &cells);
     }

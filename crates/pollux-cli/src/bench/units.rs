@@ -8,31 +8,24 @@ pub fn float(count: u64) -> f64 {
     count as f64
 }
 
+/// A part of nothing is nothing.
+pub fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
 /// `count` for each of `of`; 0 of none.
 pub fn per(count: u64, of: u64) -> f64 {
-    if of == 0 {
-        0.0
-    } else {
-        float(count) / float(of)
-    }
+    ratio(float(count), float(of))
 }
 
 /// `count` a second.
 pub fn rate(count: u64, time: Duration) -> f64 {
-    if time.is_zero() {
-        0.0
-    } else {
-        float(count) / time.as_secs_f64()
-    }
+    ratio(float(count), time.as_secs_f64())
 }
 
 /// Microseconds of `time` for each of `of`.
 pub fn us_per(time: Duration, of: u64) -> f64 {
-    if of == 0 {
-        0.0
-    } else {
-        time.as_secs_f64() * 1e6 / float(of)
-    }
+    ratio(time.as_secs_f64() * 1e6, float(of))
 }
 
 /// Three digits at least, and a unit.
