@@ -7,27 +7,17 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use common::Served;
+use common::{Served, Woken};
 use pollux_disk::Failure;
 use pollux_driver::{CompletionMode, Options, Pending, Queue};
 
 /// Longer than any wake-up takes: what is not there by then does not come.
 const HUNG: Duration = Duration::from_secs(20);
-
-/// Has a task been woken?
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Panics when the last of it is dropped.
 struct Brittle;

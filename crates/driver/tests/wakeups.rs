@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use common::Served;
+use common::{Served, Woken};
 use pollux_device::{Polling, Tuning};
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel, Op, Queued, Request, Ticket};
@@ -119,16 +119,6 @@ fn counting_takes_no_wake_up_from_an_owner_who_has_armed() {
     wakes(&mut channel, &mut sleeper);
     drop((channel, queue, driver));
     served.join();
-}
-
-/// Has a task been woken?
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

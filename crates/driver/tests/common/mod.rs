@@ -5,12 +5,24 @@
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Wake;
 use std::thread::JoinHandle;
 
 use pollux_device::{Device, Tuning, Workers};
 use pollux_disk::{Options as DiskOptions, Spec};
 use pollux_driver::{Driver, Options};
+
+/// Has a task been woken?
+#[derive(Default)]
+pub struct Woken(pub AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A disk that is served to one frontend after the other.
 pub struct Served {
