@@ -231,6 +231,11 @@ mod tests {
         Arc::new(Region::map(file(len), 0, guest, user, len).unwrap())
     }
 
+    /// A table with one region.
+    fn table(guest: u64, user: u64, len: u64) -> Memory {
+        Memory::default().with(region(guest, user, len)).unwrap()
+    }
+
     fn span(memory: &Memory, address: u64, len: u64) -> Option<Span> {
         // SAFETY: the tests keep the table until after the last use of the span.
         unsafe { memory.span(address, len) }
@@ -243,9 +248,7 @@ mod tests {
 
     #[test]
     fn an_address_is_found_in_its_region_only() {
-        let memory = Memory::default()
-            .with(region(0x10_0000, 0x7000_0000, 0x4000))
-            .unwrap();
+        let memory = table(0x10_0000, 0x7000_0000, 0x4000);
         let memory = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
         assert!(span(&memory, 0x1000, 0x2000).is_some());
         assert!(span(&memory, 0x0fff, 1).is_none());
@@ -260,9 +263,7 @@ mod tests {
 
     #[test]
     fn a_span_tells_where_the_guest_sees_it() {
-        let memory = Memory::default()
-            .with(region(0x10_0000, 0x7000_0000, 0x4000))
-            .unwrap();
+        let memory = table(0x10_0000, 0x7000_0000, 0x4000);
         let more = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
         for (address, len) in [
             (0x1000, 1),
@@ -282,9 +283,7 @@ mod tests {
 
     #[test]
     fn a_buffer_may_cross_into_a_region_that_touches() {
-        let memory = Memory::default()
-            .with(region(0x1000, 0x1000, 0x1000))
-            .unwrap();
+        let memory = table(0x1000, 0x1000, 0x1000);
         let memory = memory.with(region(0x2000, 0x9000, 0x1000)).unwrap();
         let mut lens = Vec::new();
         // SAFETY: no span is kept.
@@ -309,17 +308,11 @@ mod tests {
 
     #[test]
     fn regions_that_overlap_are_refused_and_absent_ones_not_removed() {
-        let memory = Memory::default()
-            .with(region(0x1000, 0x8000, 0x1000))
-            .unwrap();
-        assert!(matches!(
-            memory.with(region(0x1fff, 0x20000, 0x10)),
-            Err(TableError::Overlap { .. })
-        ));
-        assert!(matches!(
-            memory.with(region(0x9000, 0x7fff, 0x10)),
-            Err(TableError::Overlap { .. })
-        ));
+        let memory = table(0x1000, 0x8000, 0x1000);
+        for (guest, user) in [(0x1fff, 0x20000), (0x9000, 0x7fff)] {
+            let refused = memory.with(region(guest, user, 0x10));
+            assert!(matches!(refused, Err(TableError::Overlap { .. })));
+        }
         assert!(matches!(
             memory.without(0x1000, 0x8000, 0x800),
             Err(TableError::Absent { .. })
@@ -352,18 +345,10 @@ mod tests {
 
     #[test]
     fn a_region_that_wraps_is_empty_or_exceeds_its_file_is_refused() {
-        assert!(matches!(
-            Region::map(file(4096), 0, 0, 0, 0),
-            Err(MapError::Extent { .. })
-        ));
-        assert!(matches!(
-            Region::map(file(4096), 0, u64::MAX - 10, 0, 4096),
-            Err(MapError::Extent { .. })
-        ));
-        assert!(matches!(
-            Region::map(file(4096), u64::MAX, 0, 0, 4096),
-            Err(MapError::Extent { .. })
-        ));
+        for (offset, guest, len) in [(0, 0, 0), (0, u64::MAX - 10, 4096), (u64::MAX, 0, 4096)] {
+            let refused = Region::map(file(4096), offset, guest, 0, len);
+            assert!(matches!(refused, Err(MapError::Extent { .. })));
+        }
         assert!(matches!(
             Region::map(file(4096), 0, 0, 0, 8192),
             Err(MapError::Map { .. })
