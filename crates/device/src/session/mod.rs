@@ -154,10 +154,7 @@ impl Session {
             .device
             .disk()
             .open_channel(worker.point())
-            .map_err(|source| Refusal::Machine {
-                doing: "open a channel into the disk",
-                source,
-            })?;
+            .map_err(Refusal::machine("open a channel into the disk"))?;
         worker.send(Command::Open {
             session: self.id,
             channel,
@@ -186,10 +183,7 @@ impl Session {
         if self.vrings.iter().any(Vring::running) {
             return Ok(());
         }
-        let failed = |source| Refusal::Machine {
-            doing: "let go of the disk",
-            source,
-        };
+        let failed = Refusal::machine("let go of the disk");
         self.device.disk().release().map_err(failed)
     }
 
@@ -231,10 +225,7 @@ impl Session {
         let region = Arc::new(region.with_alarm(Arc::clone(&self.alarm)));
         let memory = memory.with(Arc::clone(&region))?;
         self.log.wanted(self.features, &memory)?;
-        let failed = |source| Refusal::Machine {
-            doing: "announce a memory region to the disk",
-            source,
-        };
+        let failed = Refusal::machine("announce a memory region to the disk");
         self.device.disk().map(&region).map_err(failed)?;
         Ok(memory)
     }

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use rustix::fs::{FileType, fstat, readlink};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketType, getpeername, getsockname, sockopt};
 
 use super::refusal::Refusal;
@@ -27,11 +26,8 @@ pub enum Use {
 /// Refuses what is not fit for its use.
 pub fn check(index: u8, what: Use, file: Option<&File>) -> Result<(), Refusal> {
     let Some(file) = file else { return Ok(()) };
-    let machine = |error: Errno| Refusal::Machine {
-        doing: "tell what kind of descriptor this is",
-        source: error.into(),
-    };
-    let kind = match FileType::from_raw_mode(fstat(file).map_err(machine)?.st_mode) {
+    let failed = Refusal::machine("tell what kind of descriptor this is");
+    let kind = match FileType::from_raw_mode(fstat(file).map_err(failed)?.st_mode) {
         FileType::Fifo => return Ok(()),
         FileType::RegularFile => "a file",
         FileType::Directory => "a directory",

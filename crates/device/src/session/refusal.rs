@@ -125,6 +125,16 @@ fn told(misdeed: Misdeed) -> &'static str {
     }
 }
 
+impl Refusal {
+    /// What `doing` failed with.
+    pub(super) fn machine<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> Self {
+        move |error| Self::Machine {
+            doing,
+            source: error.into(),
+        }
+    }
+}
+
 impl From<Refusal> for vhost::vhost_user::Error {
     fn from(refusal: Refusal) -> Self {
         Self::ReqHandlerError(std::io::Error::other(refusal))

@@ -51,10 +51,8 @@ impl Kick {
         let Some(file) = file else {
             return Ok(Self::Poll);
         };
-        let kick = KickFd::new(file.into(), alarm).map_err(|source| Refusal::Machine {
-            doing: "use the kick descriptor",
-            source,
-        })?;
+        let failed = Refusal::machine("use the kick descriptor");
+        let kick = KickFd::new(file.into(), alarm).map_err(failed)?;
         Ok(Self::Fd(Arc::new(kick)))
     }
 }
@@ -214,13 +212,9 @@ impl Vring {
     }
 
     fn call_through(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
-        let failed = |source| Refusal::Machine {
-            doing: "use the call descriptor",
-            source,
-        };
         file.map(|file| Call::new(file.try_clone()?, &self.alarm))
             .transpose()
-            .map_err(failed)
+            .map_err(Refusal::machine("use the call descriptor"))
     }
 
     fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {
