@@ -70,9 +70,7 @@ impl Regions {
             match self.sending {
                 Sending::Each { .. } => line.frontend.add_mem_region(&describe(region)).map(drop),
                 Sending::Whole { .. } => {
-                    let with_it = self.described().chain([describe(region)]);
-                    let table: Vec<_> = with_it.collect();
-                    line.frontend.set_mem_table(&table).map(drop)
+                    tell_whole(line, self.described().chain([describe(region)]))
                 }
             }?;
             // Requests that point there may reach the server sooner than a message does.
@@ -111,11 +109,7 @@ impl Regions {
                 Sending::Each { .. } => {
                     all.try_for_each(|region| line.frontend.add_mem_region(&region).map(drop))
                 }
-                Sending::Whole { .. } if self.list.is_empty() => Ok(()),
-                Sending::Whole { .. } => {
-                    let table: Vec<_> = all.collect();
-                    line.frontend.set_mem_table(&table).map(drop)
-                }
+                Sending::Whole { .. } => tell_whole(line, all),
             }?;
             line.settle()
         })?;
@@ -144,13 +138,7 @@ impl Regions {
         wire.exchange("to unmap memory", || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.remove_mem_region(&describe(region)),
-                // There is no empty table: the server keeps the last region until another comes, or
-                // the session ends.
-                Sending::Whole { .. } if self.list.is_empty() => Ok(()),
-                Sending::Whole { .. } => {
-                    let table: Vec<_> = self.described().collect();
-                    line.frontend.set_mem_table(&table).map(drop)
-                }
+                Sending::Whole { .. } => tell_whole(line, self.described()),
             }?;
             line.settle()
         })
@@ -165,6 +153,18 @@ impl Regions {
     fn described(&self) -> impl Iterator<Item = VhostUserMemoryRegionInfo> {
         self.list.iter().map(|added| describe(&added.region))
     }
+}
+
+fn tell_whole(
+    line: &Line,
+    table: impl Iterator<Item = VhostUserMemoryRegionInfo>,
+) -> vhost::Result<()> {
+    let table: Vec<_> = table.collect();
+    // There is no empty table: the server keeps the last region until another comes, or the session ends.
+    if table.is_empty() {
+        return Ok(());
+    }
+    line.frontend.set_mem_table(&table).map(drop)
 }
 
 /// A region as the server is to see it: where it lies in this process.
