@@ -8,7 +8,9 @@ use syn::{
     parse_quote,
 };
 
-use crate::tree::{Crate, Module, Place, attributes, is_public, is_there, name_of, segments};
+use crate::tree::{
+    Crate, Module, Place, attributes, is_public, is_there, name_of, named, segments,
+};
 
 /// The list of a crate.
 pub fn of(all: &Crate) -> String {
@@ -142,18 +144,7 @@ fn below(place: &[String], name: &str) -> Place {
 }
 
 fn is_shown(item: &Item) -> bool {
-    let visibility = match item {
-        Item::Const(item) => &item.vis,
-        Item::Enum(item) => &item.vis,
-        Item::Fn(item) => &item.vis,
-        Item::Static(item) => &item.vis,
-        Item::Struct(item) => &item.vis,
-        Item::Trait(item) => &item.vis,
-        Item::Type(item) => &item.vis,
-        Item::Union(item) => &item.vis,
-        _ => return false,
-    };
-    is_public(visibility) && is_there(attributes(item))
+    named(item).is_some_and(|(_, visibility)| is_public(visibility)) && is_there(attributes(item))
 }
 
 fn printed(item: Item) -> String {

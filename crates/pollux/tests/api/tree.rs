@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use syn::{Attribute, Item, Meta, Path as Name, UseTree, Visibility};
+use syn::{Attribute, Ident, Item, Meta, Path as Name, UseTree, Visibility};
 
 /// The names of modules, from the root of the crate on.
 pub type Place = Vec<String>;
@@ -186,18 +186,22 @@ pub fn is_public(visibility: &Visibility) -> bool {
 
 /// What an item is called, if it has a name that can be used.
 pub fn name_of(item: &Item) -> Option<String> {
-    let ident = match item {
-        Item::Const(item) => &item.ident,
-        Item::Enum(item) => &item.ident,
-        Item::Fn(item) => &item.sig.ident,
-        Item::Static(item) => &item.ident,
-        Item::Struct(item) => &item.ident,
-        Item::Trait(item) => &item.ident,
-        Item::Type(item) => &item.ident,
-        Item::Union(item) => &item.ident,
+    named(item).map(|(ident, _)| ident.to_string())
+}
+
+/// The name and the visibility of an item that has them.
+pub fn named(item: &Item) -> Option<(&Ident, &Visibility)> {
+    Some(match item {
+        Item::Const(item) => (&item.ident, &item.vis),
+        Item::Enum(item) => (&item.ident, &item.vis),
+        Item::Fn(item) => (&item.sig.ident, &item.vis),
+        Item::Static(item) => (&item.ident, &item.vis),
+        Item::Struct(item) => (&item.ident, &item.vis),
+        Item::Trait(item) => (&item.ident, &item.vis),
+        Item::Type(item) => (&item.ident, &item.vis),
+        Item::Union(item) => (&item.ident, &item.vis),
         _ => return None,
-    };
-    Some(ident.to_string())
+    })
 }
 
 pub fn attributes(item: &Item) -> &[Attribute] {
