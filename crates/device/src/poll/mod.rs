@@ -288,7 +288,11 @@ impl Policy {
             } else {
                 Duration::ZERO
             };
-            let until = if open.is_zero() { open } else { now + open };
+            let until = if open.is_zero() {
+                open
+            } else {
+                now.saturating_add(open)
+            };
             Awaited { is_due, until }
         };
         let driver_is_due = in_flight == 0 || brought.chains < brought.completions;

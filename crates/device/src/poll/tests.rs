@@ -326,6 +326,16 @@ fn no_poll_is_longer_than_the_bound() {
 }
 
 #[test]
+fn polls_may_be_unbounded() {
+    let max = Duration::MAX;
+    let mut worker = Worker::new(Bounds { max, cpu: 100 });
+    // Three fail, as each gap is longer than eight times the last.
+    for pause in [100, 2000, 50_000, 100, 100] {
+        worker.load(1, us(pause), us(0));
+    }
+}
+
+#[test]
 fn never_and_always_mean_it() {
     let ask = |policy: &mut Policy, progress| {
         policy.after_turn(progress, || panic!("the clock was asked"), || 0)
