@@ -143,6 +143,8 @@ pub struct Policy {
     disk: Window,
     /// How long a disk takes for a request: a mean of the last few.
     service: Duration,
+    /// How long the disk has been waited for since a completion, in gaps that chains have ended.
+    waited: Duration,
     /// What was found since the last gap began.
     brought: Progress,
     /// Turns in a row that found nothing.
@@ -175,6 +177,7 @@ impl Policy {
             driver: Window::new(),
             disk: Window::new(),
             service: Duration::ZERO,
+            waited: Duration::ZERO,
             brought: Progress::NONE,
             empty: 0,
             crowd: Crowd::new(),
@@ -275,6 +278,9 @@ impl Policy {
             // meanwhile.
             self.served(Duration::ZERO);
         }
+        if in_flight == 0 || brought.completions > 0 {
+            self.waited = Duration::ZERO;
+        }
         let max = self.bounds.max;
         let most = if self.service > SLOW {
             CHEAP.min(max)
@@ -321,10 +327,14 @@ impl Policy {
         } else if is_polled(gap.driver) && progress.completions > 0 {
             self.driver.failed();
         }
+        if gap.disk.is_due {
+            self.waited = self.waited.saturating_add(long);
+        }
         if gap.disk.is_due && progress.completions > 0 {
             came(&mut self.disk, &gap, is_polled(gap.disk));
             // As many are in flight as come in the time that one takes.
-            self.served(long.saturating_mul(gap.in_flight) / progress.completions.into());
+            let waited = self.waited.saturating_mul(gap.in_flight);
+            self.served(waited / progress.completions.into());
         }
         if gap.is_owed {
             self.spent(long, gap.last);

@@ -189,6 +189,28 @@ fn many_in_flight_on_a_slow_disk_are_slept_through() {
 }
 
 #[test]
+fn chains_between_completions_make_a_slow_disk_no_faster() {
+    // Requests in flight, what the disk takes for one, and when the driver answers a completion, in µs.
+    for (in_flight, service, answer) in [(8, 250, 2), (8, 250, 15), (16, 400, 23), (32, 1000, 29)] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.in_flight = in_flight;
+        let every = us(service) / in_flight;
+        let mut polls = 0;
+        for n in 0..4000 {
+            if n == 2000 {
+                polls = worker.polls;
+            }
+            let due = worker.now + every;
+            worker.serve(worker.now + us(answer), CHAIN);
+            worker.serve(due, COMPLETION);
+        }
+        let polled = TURN * (worker.polls - polls) / 2000;
+        let case = format!("{in_flight} in flight, {service} µs: {polled:?} of {every:?}");
+        assert!(polled < every / 4, "{case}");
+    }
+}
+
+#[test]
 fn a_sparse_driver_makes_no_busy_disk_sleep() {
     let mut worker = Worker::new(Bounds::default());
     worker.in_flight = 4;
