@@ -130,8 +130,8 @@ struct Gap {
     in_flight: u32,
     /// It is, or was, polled for, and that is not counted yet.
     is_owed: bool,
-    /// Did others run in it?
-    crowded: bool,
+    /// Does its length say nothing? Others ran in it, or the budget had it slept through.
+    is_void: bool,
 }
 
 /// The machine.
@@ -313,7 +313,7 @@ impl Policy {
             most,
             in_flight,
             is_owed: !self.is_closed,
-            crowded: false,
+            is_void: now < self.resumes,
         }
     }
 
@@ -329,12 +329,12 @@ impl Policy {
         }
         if gap.disk.is_due {
             self.waited = self.waited.saturating_add(long);
-        }
-        if gap.disk.is_due && progress.completions > 0 {
-            came(&mut self.disk, &gap, is_polled(gap.disk));
-            // As many are in flight as come in the time that one takes.
-            let waited = self.waited.saturating_mul(gap.in_flight);
-            self.served(waited / progress.completions.into());
+            if progress.completions > 0 {
+                came(&mut self.disk, &gap, is_polled(gap.disk));
+                // As many are in flight as come in the time that one takes.
+                let waited = self.waited.saturating_mul(gap.in_flight);
+                self.served(waited / progress.completions.into());
+            }
         }
         if gap.is_owed {
             self.spent(long, gap.last);
@@ -360,7 +360,7 @@ impl Policy {
         if self.crowd.gave_way(now, yielded)
             && let Some(gap) = &mut self.gap
         {
-            gap.crowded = true;
+            gap.is_void = true;
             gap.last = now;
             gap.driver.until = Duration::ZERO;
             gap.disk.until = Duration::ZERO;
@@ -381,7 +381,7 @@ fn came(window: &mut Window, gap: &Gap, is_polled: bool) {
     if is_polled {
         window.paid();
     }
-    if !gap.crowded {
+    if !gap.is_void {
         window.came_after(gap.last.saturating_sub(gap.since), gap.most);
     }
 }

@@ -23,12 +23,11 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use pollux_blk::{Config, feature};
 use pollux_memory::Region;
-use pollux_threads::lock;
 use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VringConfigData};
 
@@ -125,20 +124,20 @@ impl Connection {
         // No more than requests and rings are made for; but a disk that is read-only now says so.
         options.experiment.without = !(self.features | feature::RO);
         let opened = Session::open(&self.path, &options, patience, |socket| {
-            let mut attempt = lock(&self.attempt);
+            let mut attempt = self.lock_attempt();
             if attempt.is_over {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             attempt.socket = Some(socket.try_clone()?);
             Ok(())
         });
-        lock(&self.attempt).socket = None;
+        self.lock_attempt().socket = None;
         opened
     }
 
     /// There are to be no more attempts to connect. One that is under way fails at once.
     pub(crate) fn give_up(&self) {
-        let mut attempt = lock(&self.attempt);
+        let mut attempt = self.lock_attempt();
         attempt.is_over = true;
         if let Some(socket) = &attempt.socket {
             let _ = socket.shutdown(Shutdown::Both);
@@ -156,14 +155,14 @@ impl Connection {
             mut line,
             config,
         } = opened;
-        let mut exchange = lock(&self.exchange);
+        let mut exchange = self.lock();
         let memory = session.agreed.memory;
         exchange
             .regions
             .tell_all(&session.wire, &mut line, memory)?;
         exchange.session = Arc::clone(&session);
         (exchange.line, exchange.config) = (line, config);
-        *lock(&self.session) = Arc::clone(&session);
+        *self.lock_session() = Arc::clone(&session);
         drop(exchange);
         // Whoever has lost the device meanwhile has closed the session of before.
         if let Some(over) = self.over.get() {
@@ -200,12 +199,12 @@ impl Connection {
 
     /// What the device told of itself when it was last asked.
     pub(crate) fn config(&self) -> Config {
-        lock(&self.exchange).config
+        self.lock().config
     }
 
     /// Asks the device again what it tells of itself.
     pub(crate) fn reread_config(&self) -> Result<Config, Refusal> {
-        let mut exchange = lock(&self.exchange);
+        let mut exchange = self.lock();
         let session = Arc::clone(&exchange.session);
         let config = negotiate::read_config(&session.wire, &mut exchange.line.frontend)?;
         exchange.config = config;
@@ -224,7 +223,7 @@ impl Connection {
 
     /// The session that is current.
     pub(crate) fn session(&self) -> Arc<Session> {
-        Arc::clone(&lock(&self.session))
+        Arc::clone(&self.lock_session())
     }
 
     /// Why the device is gone for good, once it is.
@@ -247,7 +246,7 @@ impl Connection {
     /// Does the server replace all of its memory whenever a region comes or goes? Then no request may be
     /// in flight meanwhile, unless it is known to stop its queues over it.
     pub(crate) fn replaces_memory(&self) -> bool {
-        lock(&self.exchange).regions.are_sent_whole()
+        self.lock().regions.are_sent_whole()
     }
 
     /// Starts a queue of `size` entries, from its beginning. The memory that it lies in was added before.
@@ -278,7 +277,7 @@ impl Connection {
             log_addr: None,
         };
         let index = usize::from(index);
-        let mut exchange = lock(&self.exchange);
+        let mut exchange = self.lock();
         let Exchange { session, line, .. } = &mut *exchange;
         session.wire.exchange(message, || {
             let frontend = &mut line.frontend;
@@ -301,7 +300,7 @@ impl Connection {
     /// When the device is gone or refuses.
     pub(crate) fn stop_queue(&self, index: u16) -> Result<u16, Refusal> {
         let message = "to stop a queue";
-        let exchange = lock(&self.exchange);
+        let exchange = self.lock();
         let wire = &exchange.session.wire;
         let stopped = wire.exchange(message, || {
             exchange.line.frontend.get_vring_base(usize::from(index))
@@ -323,7 +322,7 @@ impl Connection {
     /// [`Refusal::NoSlot`] when the server takes no more: what is in it has to be copied then. Else when
     /// the device is gone or refuses.
     pub(crate) fn add_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let mut exchange = lock(&self.exchange);
+        let mut exchange = self.lock();
         let Exchange {
             session,
             line,
@@ -343,7 +342,7 @@ impl Connection {
     ///
     /// When the device is gone or refuses. The region is let go of all the same.
     pub(crate) fn remove_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
-        let mut exchange = lock(&self.exchange);
+        let mut exchange = self.lock();
         let Exchange {
             session,
             line,
@@ -359,6 +358,22 @@ impl Connection {
             Err(refusal) if self.is_away(&refusal) => Ok(()),
             removed => removed,
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange
+            .lock()
+            .expect("nothing panics while asking the server")
+    }
+
+    fn lock_attempt(&self) -> MutexGuard<'_, Attempt> {
+        self.attempt
+            .lock()
+            .expect("nothing panics while reading it")
+    }
+
+    fn lock_session(&self) -> MutexGuard<'_, Arc<Session>> {
+        self.session.lock().expect("it is only copied and replaced")
     }
 }
 

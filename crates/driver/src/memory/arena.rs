@@ -4,11 +4,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use offset_allocator::{Allocation, Allocator};
 use pollux_memory::{Region, Span};
-use pollux_threads::lock;
 
 /// The most pieces of an arena: bounds what the allocator's own table takes, for huge arenas.
 const MAX_PIECES: u32 = 128 << 10;
@@ -54,7 +53,7 @@ impl Arena {
 
     /// So many pages in a row, if there are some.
     pub(crate) fn take(&self, pages: u32) -> Option<Allocation> {
-        lock(&self.pages).allocate(pages)
+        self.lock().allocate(pages)
     }
 
     /// The `len` bytes that start with the first page of `pages`.
@@ -77,13 +76,19 @@ impl Arena {
         if self.retired.all.load(Ordering::Acquire) {
             self.retire(len);
         } else {
-            lock(&self.pages).free(pages);
+            self.lock().free(pages);
         }
     }
 
     /// Counts `len` bytes that are never freed.
     pub(crate) fn retire(&self, len: usize) {
         self.retired.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Allocator> {
+        self.pages
+            .lock()
+            .expect("the allocator does not panic over its own pieces")
     }
 }
 

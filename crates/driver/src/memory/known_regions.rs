@@ -2,10 +2,9 @@
 
 use std::ops;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pollux_memory::Span;
-use pollux_threads::lock;
 
 /// The addresses of one region: from the first up to, not including, the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl RegionView {
 
     #[cold]
     fn renew(&mut self, known: &KnownRegions) {
-        let current = lock(&known.current);
+        let current = known.lock();
         self.table = Arc::clone(&current);
         self.last = Range::default();
         self.generation = known.generation.load(Ordering::Relaxed);
@@ -121,10 +120,16 @@ impl KnownRegions {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Range>)) {
-        let mut current = lock(&self.current);
+        let mut current = self.lock();
         change(&mut Arc::make_mut(&mut current).ranges);
         let next = self.generation.load(Ordering::Relaxed) + 1;
         self.generation.store(next, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<RegionTable>> {
+        self.current
+            .lock()
+            .expect("nothing panics while changing the table")
     }
 }
 

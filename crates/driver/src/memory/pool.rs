@@ -6,10 +6,9 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pollux_memory::Region;
-use pollux_threads::lock;
 
 use crate::memory::arena::{Arena, Retired};
 use crate::memory::buffer::Buffer;
@@ -58,7 +57,7 @@ impl Pool {
         });
         let mut pool = Self::with_arenas_of(SOLE_ARENA_BYTES, register);
         let first = pool.grow(1)?;
-        lock(&pool.arenas).push(first);
+        pool.lock().push(first);
         pool.register = refuse;
         Ok(pool)
     }
@@ -81,7 +80,7 @@ impl Pool {
     /// machine lacks address space or file descriptors.
     pub(crate) fn allocate(&self, len: usize) -> io::Result<Buffer> {
         let pages = pages(len)?;
-        let mut arenas = lock(&self.arenas);
+        let mut arenas = self.lock();
         // The newest first: it has the most room.
         let found = arenas
             .iter()
@@ -130,6 +129,12 @@ impl Pool {
             Arc::clone(&self.retired),
         )))
     }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Arena>>> {
+        self.arenas
+            .lock()
+            .expect("nothing panics while searching for room")
+    }
 }
 
 /// How many pages hold `len` bytes. An empty buffer has one too, so that no two are at the same place.
@@ -145,7 +150,7 @@ fn pages(len: usize) -> io::Result<u32> {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("arenas", &lock(&self.arenas).len())
+            .field("arenas", &self.lock().len())
             .field("retired", &self.retired())
             .finish_non_exhaustive()
     }
