@@ -65,7 +65,10 @@ impl Comparison<'_> {
         let (mut repeated, mut disturbed) = (0, 0);
         for pair in 1..=pairs {
             let name = format!("{cell} {pair}/{pairs}");
-            let taken = self.undisturbed(&name, || self.sitting(cell), measure::has_pairs)?;
+            // Where its file lies makes a disk faster or slower than another: each server has either file in turn.
+            let files = if pair % 2 == 1 { [0, 1] } else { [1, 0] };
+            let sitting = || self.sitting(cell, files);
+            let taken = self.undisturbed(&name, sitting, measure::has_pairs)?;
             repeated += taken.again;
             disturbed += usize::from(taken.disturbed);
             for (side, samples) in cell.contest.sides().into_iter().zip(&taken.found) {
@@ -117,13 +120,13 @@ impl Comparison<'_> {
         }
     }
 
-    /// Starts both servers, measures them in turn, and ends them.
-    fn sitting(&self, cell: Cell) -> io::Result<Sitting> {
+    /// Starts both servers on those copies of the disk's file, measures them in turn, and ends them.
+    fn sitting(&self, cell: Cell, files: [usize; 2]) -> io::Result<Sitting> {
         let folder = tempfile::tempdir_in(TMPFS)?;
         let [one, other] = cell.contest.sides();
         let servers = [
-            self.start(one, cell.disk, 0)?,
-            self.start(other, cell.disk, 1)?,
+            self.start(one, cell.disk, files[0])?,
+            self.start(other, cell.disk, files[1])?,
         ];
         let running = servers.each_ref().map(|(server, _)| server);
         let found = measure::sitting(running, folder.path(), cell, self.plan, self.interrupt);

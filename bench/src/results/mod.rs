@@ -154,7 +154,7 @@ impl Results {
             "# Results\n\
              Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
              client (crate `blkio`), server and client on a processor each; for each cell {pairs} runs of {seconds} s\n\
-             a server, each with both started afresh and in slices of a tenth of a second, A B A B.\n\n\
+             a server, each with both started afresh, their files exchanged, and in slices of a tenth of a second, A B A B.\n\n\
              - machine: {}, {}\n- kernel: {}\n- files: tmpfs; `cached` and `direct` on {}\n- commit: {}\n\
              {servers}- command: `{}`\n\n",
             setting.processor,
