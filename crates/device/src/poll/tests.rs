@@ -224,6 +224,26 @@ fn a_sparse_driver_makes_no_busy_disk_sleep() {
     assert!(slept < 20, "{slept} of 5000");
 }
 
+/// A thread that comes for a moment every few milliseconds, one of the kernel's perhaps, makes no busy worker sleep. It
+/// comes between most of that worker's yields, which are as rare as its polls.
+#[test]
+fn one_who_comes_between_the_yields_of_a_busy_worker_does_not_stop_its_polls() {
+    for gap_every in [10, 300, 3000, 10_000] {
+        let mut worker = Worker::new(Bounds::default());
+        let mut next = us(0);
+        for chain in 0..2_000_000 {
+            let polls = if chain % gap_every == 0 { 10 } else { 2 };
+            worker.serve(worker.now + polls * TURN, CHAIN);
+            if worker.now >= next {
+                worker.preemptions += 1;
+                next = worker.now + us(4000);
+            }
+        }
+        let slept = (LATE * worker.sleeps).div_duration_f64(worker.now);
+        assert!(slept < 0.05, "a gap in {gap_every} chains: {slept}");
+    }
+}
+
 /// The driver shares this processor and answers its call at once, or others wait for it.
 #[test]
 fn a_worker_whose_processor_others_want_stops_polling() {

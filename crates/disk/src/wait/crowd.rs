@@ -53,8 +53,8 @@ impl Preemptions {
 pub struct Crowd {
     /// Empty polls since others might run.
     polls: u32,
-    /// The preemptions by then, unless there was a pause since.
-    seen: Option<u64>,
+    /// When that was, and the preemptions by then, unless there was a pause since.
+    seen: Option<(Duration, u64)>,
     /// They were those of another thread.
     moved: bool,
     /// So long others ran last.
@@ -114,22 +114,30 @@ impl Crowd {
     ///
     /// A yield from which the kernel comes back at once does not mean that there are none. The kernel owes time to a
     /// thread that has slept, and lets it go on although others wait; later they have a turn of milliseconds, in which
-    /// nothing is served. So others have gone only when none was seen for as long as such a turn took.
+    /// nothing is served. So others have gone only when none was seen for as long as such a turn took. A busy thread
+    /// yields as seldom: then there was such a time if those that came in between leave room for it.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
         let [before, after] = yielded.preemptions;
         let seen = self.seen.take();
         let moved = std::mem::take(&mut self.moved);
-        if after > seen.filter(|_| !moved).unwrap_or(before) {
+        let counted = seen.filter(|_| !moved).map_or(before, |(_, seen)| seen);
+        let came = after.saturating_sub(counted);
+        if let Some((at, _)) = seen {
+            let gone = self.pause.max(self.took);
+            let quiet = now.saturating_sub(at + yielded.took);
+            let had_room = came == 0 || quiet.as_nanos() / u128::from(came + 1) >= gone.as_nanos();
+            if had_room && now >= self.end + gone {
+                (self.times, self.pause) = (0, Duration::ZERO);
+            }
+        }
+        if came > 0 {
             self.took = yielded.took;
             self.pause = (Window::MOST * (1 << self.times.min(31))).min(LONGEST);
             self.times = self.times.saturating_add(1);
             self.end = now + self.pause;
             return true;
         }
-        if seen.is_some() && now >= self.end + self.pause.max(self.took) {
-            (self.times, self.pause) = (0, Duration::ZERO);
-        }
-        self.seen = Some(after);
+        self.seen = Some((now, after));
         false
     }
 }
