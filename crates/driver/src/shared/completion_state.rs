@@ -9,23 +9,35 @@ use crate::notify::call_policy::CallPolicy;
 use crate::options::CompletionMode;
 use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, lock};
 
-/// What is known of a request.
+/// What is known of a request, and `L` that was lent with it.
 #[derive(Debug)]
-pub struct CompletionState {
+pub struct CompletionState<L> {
     result: OnceLock<Result<(), Failure>>,
     /// Changed under the queue's lock only.
     call_driven: AtomicBool,
-    /// The waker. It is changed under the queue's lock only, so that no thread ever waits for this lock.
-    waker: Mutex<Option<Waker>>,
+    /// The one lock of a request.
+    guarded: Mutex<Guarded<L>>,
 }
 
-impl CompletionState {
+#[derive(Debug)]
+struct Guarded<L> {
+    /// Changed under the queue's lock only, so it needs no lock of its own beside that of `lent`.
+    waker: Option<Waker>,
+    /// Taken once: by the owner after the end, or at the end if the device is gone.
+    lent: Option<L>,
+}
+
+impl<L> CompletionState<L> {
     /// Of a request that has not ended.
-    pub fn new(completion: CompletionMode) -> Self {
+    pub fn new(completion: CompletionMode, lent: L) -> Self {
+        let guarded = Guarded {
+            waker: None,
+            lent: Some(lent),
+        };
         Self {
             result: OnceLock::new(),
             call_driven: AtomicBool::new(completion == CompletionMode::Call),
-            waker: Mutex::new(None),
+            guarded: Mutex::new(guarded),
         }
     }
 
@@ -40,12 +52,19 @@ impl CompletionState {
         self.result.get().is_some()
     }
 
+    /// What was lent, unless it was taken.
+    pub fn take_lent(&self) -> Option<L> {
+        lock(&self.guarded).lent.take()
+    }
+
     /// Under the queue's lock: it has ended.
     pub fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups) {
+        // Before the end is seen: the owner takes the lock then.
+        let sleeper = self.set_waker(None);
         let set = self.result.set(result);
         debug_assert!(set.is_ok(), "a request ends once");
-        if let Some(waker) = self.set_waker(None) {
-            wakes.wake(waker);
+        if let Some(sleeper) = sleeper {
+            wakes.wake(sleeper);
         }
     }
 
@@ -62,7 +81,7 @@ impl CompletionState {
     /// released: wakers are others' code.
     #[must_use = "it is dropped without the lock"]
     pub fn set_waker(&self, waker: Option<Waker>) -> Option<Waker> {
-        std::mem::replace(&mut *lock(&self.waker), waker)
+        std::mem::replace(&mut lock(&self.guarded).waker, waker)
     }
 
     /// Under the queue's lock: its owner goes to sleep over it, to be woken by `waker`; what is to be dropped is as for

@@ -8,7 +8,6 @@ use pollux_ring::{Armed, Notify, RingIndex};
 
 use crate::options::CompletionMode;
 use crate::requests::core::Core;
-use crate::shared::completion_state::CompletionState;
 use crate::shared::parts::{Ends, Owner};
 use crate::shared::used_index::UsedIndex;
 use crate::shared::wakeups::Wakeups;
@@ -24,29 +23,25 @@ pub enum Waits {
 
 /// A request that a [`Pending`](crate::Pending) holds, with all that was lent with it.
 pub trait Held: Send + Sync + std::fmt::Debug {
-    /// What is known of it.
-    fn state(&self) -> &CompletionState;
+    /// What it is now, polled or call-driven.
+    fn completion(&self) -> CompletionMode;
 
-    /// It has ended because the device is gone, which may still write to its memory: that is retired.
-    fn retire(&self);
+    /// Under the queue's lock: it has ended. If that is because the device is gone, which may still write to its
+    /// memory, that is retired.
+    fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups);
 }
 
 impl Owner for Waits {
     fn completion(&self) -> CompletionMode {
         match self {
-            Self::Handle(held) => held.state().completion(),
+            Self::Handle(held) => held.completion(),
             Self::Channel(_, _, completion) => *completion,
         }
     }
 
     fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups) {
         match self {
-            Self::Handle(held) => {
-                if result == Err(Failure::Lost) {
-                    held.retire();
-                }
-                held.state().end(result, wakes);
-            }
+            Self::Handle(held) => held.end(result, wakes),
             Self::Channel(address, ticket, _) => {
                 wakes.deliver(address, Completion { ticket, result });
             }

@@ -20,7 +20,7 @@ use crate::shared::completion_state::CompletionState;
 use crate::shared::owner::{Held, Waits};
 use crate::shared::room::Turn;
 use crate::shared::state::Shared;
-use crate::sync::{Mutex, lock};
+use crate::shared::wakeups::Wakeups;
 
 /// A request that is on its way, with the memory that was lent with it.
 ///
@@ -86,24 +86,26 @@ enum Progress<D: Data> {
 
 /// A request and what was lent with it. The queue has one reference while it is in flight.
 struct Lent<D: Data> {
-    state: CompletionState,
+    state: CompletionState<D::Lent>,
     /// But for its memory, which is `spans`.
     command: Command,
     completion: CompletionMode,
-    data: Mutex<Option<D::Lent>>,
     /// Neither moves nor changes: it is lent in place.
     spans: D::Spans,
 }
 
 impl<D: Data> Held for Lent<D> {
-    fn state(&self) -> &CompletionState {
-        &self.state
+    fn completion(&self) -> CompletionMode {
+        self.state.completion()
     }
 
-    fn retire(&self) {
-        if let Some(lent) = lock(&self.data).take() {
+    fn end(&self, result: Result<(), Failure>, wakes: &mut Wakeups) {
+        if result == Err(Failure::Lost)
+            && let Some(lent) = self.state.take_lent()
+        {
             D::retire(lent);
         }
+        self.state.end(result, wakes);
     }
 }
 
@@ -123,8 +125,8 @@ impl<D: Data> Lent<D> {
 impl<D: Data> fmt::Debug for Lent<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent")
-            .field("ask", &self.command)
-            .field("fate", &self.state)
+            .field("command", &self.command)
+            .field("result", &self.state.result())
             .finish_non_exhaustive()
     }
 }
@@ -156,10 +158,9 @@ impl<D: Data> Pending<D> {
         // that has ended: `Pending::end`. Where it is retired, its owner has given the memory up.
         let spans = unsafe { D::spans(&lent) };
         let lent = Arc::new(Lent {
-            state: CompletionState::new(completion),
+            state: CompletionState::new(completion, lent),
             command,
             completion,
-            data: Mutex::new(Some(lent)),
             spans,
         });
         let mut pending = Self {
@@ -316,7 +317,7 @@ impl<D: Data> Pending<D> {
             Ok(()) => self.direction,
             Err(_) => Direction::Out,
         };
-        let data = lock(&lent.data).take();
+        let data = lent.state.take_lent();
         let data = data.map(|data| D::take_back(data, direction));
         match result {
             Ok(()) => Ok(data.expect("only a device that is gone keeps memory")),

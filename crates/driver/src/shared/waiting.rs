@@ -58,7 +58,11 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     }
 
     /// How the request has ended; else `waker` is woken once it has.
-    pub fn poll_end(&self, state: &CompletionState, waker: &Waker) -> Poll<Result<(), Failure>> {
+    pub fn poll_end<L>(
+        &self,
+        state: &CompletionState<L>,
+        waker: &Waker,
+    ) -> Poll<Result<(), Failure>> {
         // Cloned before the lock, and what it replaces is dropped after it, as above: a panic in either leaves all as
         // it was, or as it is to be.
         let waker = waker.clone();
@@ -68,7 +72,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     }
 
     /// Nobody waits for the request any more.
-    pub fn forsake(&self, state: &CompletionState) {
+    pub fn forsake<L>(&self, state: &CompletionState<L>) {
         let before = self.attend(|_, _| state.set_waker(None));
         drop(before);
     }

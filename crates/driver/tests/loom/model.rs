@@ -22,11 +22,11 @@ use self::ring::{Ring, Rings, SIZE, START};
 
 /// A request, as far as a shared queue knows it.
 #[derive(Clone, Debug)]
-pub struct Request(pub Arc<CompletionState>, Option<Arc<Point>>);
+pub struct Request(pub Arc<CompletionState<()>>, Option<Arc<Point>>);
 
 impl Request {
     pub fn new(completion: CompletionMode) -> Self {
-        Self(Arc::new(CompletionState::new(completion)), None)
+        Self(Arc::new(CompletionState::new(completion, ())), None)
     }
 }
 
