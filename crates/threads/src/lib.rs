@@ -20,7 +20,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-pub use processor::{preemptions, processor};
+pub use processor::{Usage, processor, usage};
 
 /// What a thread is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use nix::sched::sched_getcpu;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 /// The processor that this thread runs on, if the kernel tells.
 #[must_use]
@@ -8,9 +11,22 @@ pub fn processor() -> Option<usize> {
     sched_getcpu().ok()
 }
 
-/// How often the kernel has taken the processor from this thread while it wanted to go on. A system call.
+/// What a thread has had of its processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// How long it ran. While it is alone there, the kernel may be late with it by one of its ticks.
+    pub ran: Duration,
+    /// How often the kernel has taken the processor from it while it wanted to go on.
+    pub preemptions: u64,
+}
+
+/// What this thread has had. A system call.
 #[must_use]
-pub fn preemptions() -> u64 {
+pub fn usage() -> Usage {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("a thread may ask for its own usage");
-    u64::try_from(usage.involuntary_context_switches()).unwrap_or(0)
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Usage {
+        ran: Duration::from_micros(u64::try_from(micros).unwrap_or(0)),
+        preemptions: u64::try_from(usage.involuntary_context_switches()).unwrap_or(0),
+    }
 }

@@ -4,6 +4,8 @@
     reason = "the clock of these tests only goes on"
 )]
 
+use pollux_threads::Usage;
+
 use super::*;
 use Wait::{Block, Spin, Yield};
 
@@ -29,7 +31,7 @@ struct Worker {
     /// From so many yields it comes back at once: it was owed time when it slept.
     owed: u32,
     yields: u32,
-    preemptions: u64,
+    usage: Usage,
     /// Others run as soon as they are called.
     is_preempted: bool,
     in_flight: u32,
@@ -49,7 +51,7 @@ impl Worker {
             others: Duration::ZERO,
             owed: 0,
             yields: 0,
-            preemptions: 0,
+            usage: Usage::default(),
             is_preempted: false,
             in_flight: 0,
             sleeps: 0,
@@ -75,26 +77,40 @@ impl Worker {
                     self.policy.woke(self.now);
                 }
                 Yield => {
-                    let before = self.preemptions;
+                    let (before, started) = (self.usage, self.now);
                     self.yields += 1;
-                    let others = self.others > Duration::ZERO && self.yields > self.owed;
-                    let took = if others { self.others } else { TURN };
-                    self.preemptions += u64::from(others);
-                    self.now += took;
-                    let preemptions = [before, self.preemptions];
-                    self.policy
-                        .gave_way(self.now, Yielded { took, preemptions });
+                    if self.others > Duration::ZERO && self.yields > self.owed {
+                        self.is_preempted_for(self.others);
+                    } else {
+                        self.runs(TURN);
+                    }
+                    let yielded = Yielded {
+                        took: self.now - started,
+                        before,
+                        after: self.usage,
+                    };
+                    self.policy.gave_way(self.now, yielded);
                 }
                 Spin => {
-                    self.now += TURN;
+                    self.runs(TURN);
                     self.polls += 1;
                 }
             }
         }
-        self.preemptions += u64::from(self.is_preempted);
+        self.usage.preemptions += u64::from(self.is_preempted);
         assert_eq!(self.after_turn(progress), Spin);
-        self.now += TURN;
+        self.runs(TURN);
         awake
+    }
+
+    fn runs(&mut self, time: Duration) {
+        self.now += time;
+        self.usage.ran += time;
+    }
+
+    fn is_preempted_for(&mut self, time: Duration) {
+        self.now += time;
+        self.usage.preemptions += 1;
     }
 
     /// Serves requests that the disk answers after `service`, each sent `pause` after the completion of the last: how
@@ -235,13 +251,54 @@ fn one_who_comes_between_the_yields_of_a_busy_worker_does_not_stop_its_polls() {
             let polls = if chain % gap_every == 0 { 10 } else { 2 };
             worker.serve(worker.now + polls * TURN, CHAIN);
             if worker.now >= next {
-                worker.preemptions += 1;
-                next = worker.now + us(4000);
+                worker.is_preempted_for(us(5));
+                next = worker.now + us(4321);
             }
         }
         let slept = (LATE * worker.sleeps).div_duration_f64(worker.now);
         assert!(slept < 0.05, "a gap in {gap_every} chains: {slept}");
     }
+}
+
+/// Somebody computes on the processor of a worker that yields seldom, and has every other turn.
+#[test]
+fn a_busy_worker_beside_one_who_computes_stops_polling() {
+    let mut worker = Worker::new(Bounds::default());
+    worker.others = us(3000);
+    let mut next = us(3000);
+    for chain in 0..10_000_000 {
+        let polls = if chain % 3000 == 0 { 10 } else { 6 };
+        worker.serve(worker.now + polls * TURN, CHAIN);
+        if worker.usage.ran >= next {
+            worker.is_preempted_for(us(3000));
+            next = worker.usage.ran + us(3000);
+        }
+    }
+    let share = (TURN * worker.polls).div_duration_f64(worker.now);
+    assert!(share < 0.2, "{share}");
+}
+
+/// Somebody computed there for a while. A thread of the kernel that still comes for a moment does not keep the polls
+/// off.
+#[test]
+fn polls_come_back_though_somebody_still_comes_for_a_moment() {
+    let mut worker = Worker::new(Bounds::default());
+    worker.others = us(3000);
+    worker.load(20_000, us(20), us(0));
+    worker.others = us(0);
+    let (mut next, mut slept) = (worker.now, 0);
+    for request in 0..200_000 {
+        let polled = worker.serve(worker.now + us(20), CHAIN);
+        if worker.now >= next {
+            // A sleeper is not preempted. The pauses of the worker are no multiple of its times.
+            if polled {
+                worker.is_preempted_for(us(5));
+            }
+            next = worker.now + us(4321);
+        }
+        slept += u32::from(request >= 100_000 && !polled);
+    }
+    assert!(slept < 5000, "{slept} of 100 000");
 }
 
 /// The driver shares this processor and answers its call at once, or others wait for it.
@@ -272,9 +329,9 @@ fn others_are_noticed_though_they_do_not_run_at_each_yield() {
     let mut worker = Worker::new(Bounds::default());
     (worker.others, worker.owed) = (us(3000), 2);
     worker.load(1000, us(20), us(0));
-    let (now, preemptions) = (worker.now, worker.preemptions);
+    let (now, preemptions) = (worker.now, worker.usage.preemptions);
     worker.load(20_000, us(20), us(0));
-    let taken = (worker.preemptions - preemptions) * 3000;
+    let taken = (worker.usage.preemptions - preemptions) * 3000;
     assert!(us(taken) * 20 < worker.now - now, "{taken} µs");
 }
 
@@ -444,7 +501,8 @@ fn a_worker_that_gives_way_polls_and_one_that_sleeps_does_not() {
     now += us(300);
     let yielded = Yielded {
         took: us(300),
-        preemptions: [0, 0],
+        before: Usage::default(),
+        after: Usage::default(),
     };
     policy.gave_way(now, yielded);
     assert_eq!(policy.take_polled_ns(), 300_000);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pollux_threads::preemptions;
+use pollux_threads::{Usage, usage};
 
 use super::window::Window;
 
@@ -11,19 +11,22 @@ use super::window::Window;
 pub struct Yielded {
     /// For how long.
     pub took: Duration,
-    /// How often it was preempted before and after that.
-    pub preemptions: [u64; 2],
+    /// What it had of its processor before that.
+    pub before: Usage,
+    /// And after.
+    pub after: Usage,
 }
 
 /// Lets others run that want this processor.
 #[must_use]
 pub fn give_way() -> Yielded {
-    let before = preemptions();
+    let before = usage();
     let began = Instant::now();
     std::thread::yield_now();
     Yielded {
         took: began.elapsed(),
-        preemptions: [before, preemptions()],
+        before,
+        after: usage(),
     }
 }
 
@@ -47,22 +50,21 @@ impl Preemptions {
 }
 
 /// Whether others want the processor of a thread that polls: found out by letting them run now and then, and by how
-/// often the kernel has taken it ([`preemptions`](pollux_threads::preemptions)). A thread that is called may run here,
-/// and answer at once: such a poll has found what a sleep would have.
+/// often the kernel has taken it ([`usage`](pollux_threads::usage)). A thread that is called may run here, and answer at
+/// once: such a poll has found what a sleep would have.
 #[derive(Clone, Debug)]
 pub struct Crowd {
     /// Empty polls since others might run.
     polls: u32,
-    /// When that was, and the preemptions by then, unless there was a pause since.
-    seen: Option<(Duration, u64)>,
-    /// They were those of another thread.
-    moved: bool,
-    /// So long others ran last.
-    took: Duration,
+    /// What the thread had of its processor by then; not if another one polls now.
+    last: Option<Usage>,
+    /// For so long of its own time it ran since others were seen.
+    alone: Duration,
+    /// How long others ran when they were seen. Of a turn between two yields nothing tells that.
+    turn: Duration,
     /// So often in a row others were seen.
     times: u32,
-    /// So long there are no polls after that, until then.
-    pause: Duration,
+    /// There are no polls until then.
     end: Duration,
 }
 
@@ -73,16 +75,15 @@ const YIELD_EVERY: u32 = 256;
 const LONGEST: Duration = Duration::from_millis(200);
 
 impl Crowd {
-    /// One that is not known of.
+    /// One that nothing is known of.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             polls: 0,
-            seen: None,
-            moved: false,
-            took: Duration::ZERO,
+            last: None,
+            alone: Duration::ZERO,
+            turn: Duration::ZERO,
             times: 0,
-            pause: Duration::ZERO,
             end: Duration::ZERO,
         }
     }
@@ -94,12 +95,12 @@ impl Crowd {
         now >= self.end
     }
 
-    /// Another thread polls from now on, with preemptions of its own.
+    /// Another thread polls from now on, with preemptions and a time of its own.
     pub fn moved(&mut self) {
-        self.moved = true;
+        self.last = None;
     }
 
-    /// So many more polls were empty, in a row or with work between them: is it time to give way?
+    /// So many more polls were empty, one after the other or with work between them: is it time to give way?
     #[inline]
     pub fn is_due(&mut self, polls: u32) -> bool {
         self.polls += polls;
@@ -114,31 +115,34 @@ impl Crowd {
     ///
     /// A yield from which the kernel comes back at once does not mean that there are none. The kernel owes time to a
     /// thread that has slept, and lets it go on although others wait; later they have a turn of milliseconds, in which
-    /// nothing is served. So others have gone only when none was seen for as long as such a turn took. A busy thread
-    /// yields as seldom: then there was such a time if those that came in between leave room for it.
+    /// nothing is served. So others have gone only when the thread has run for as many such turns as they were seen times
+    /// in a row. Its own time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do
+    /// yields only every few milliseconds. If some came since the last yield, it has run between two of them for the
+    /// mean at least.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
-        let [before, after] = yielded.preemptions;
-        let seen = self.seen.take();
-        let moved = std::mem::take(&mut self.moved);
-        let counted = seen.filter(|_| !moved).map_or(before, |(_, seen)| seen);
-        let came = after.saturating_sub(counted);
-        if let Some((at, _)) = seen {
-            let gone = self.pause.max(self.took);
-            let quiet = now.saturating_sub(at + yielded.took);
-            let had_room = came == 0 || quiet.as_nanos() / u128::from(came + 1) >= gone.as_nanos();
-            if had_room && now >= self.end + gone {
-                (self.times, self.pause) = (0, Duration::ZERO);
-            }
+        let Yielded {
+            took,
+            before,
+            after,
+        } = yielded;
+        let last = self.last.replace(after);
+        let came = after
+            .preemptions
+            .saturating_sub(last.unwrap_or(before).preemptions);
+        self.alone += after.ran.saturating_sub(last.unwrap_or(after).ran);
+        let between = u32::try_from(came + 1).map_or(Duration::ZERO, |times| self.alone / times);
+        if between >= Window::MOST.max(self.turn) * self.times {
+            self.times = 0;
         }
-        if came > 0 {
-            self.took = yielded.took;
-            self.pause = (Window::MOST * (1 << self.times.min(31))).min(LONGEST);
-            self.times = self.times.saturating_add(1);
-            self.end = now + self.pause;
-            return true;
+        if came == 0 {
+            return false;
         }
-        self.seen = Some((now, after));
-        false
+        self.alone = Duration::ZERO;
+        self.turn = took;
+        let pause = (Window::MOST * (1 << self.times)).min(LONGEST);
+        self.times = (self.times + 1).min(31);
+        self.end = now + pause;
+        true
     }
 }
 

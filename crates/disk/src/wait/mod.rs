@@ -173,15 +173,16 @@ impl Sleeper {
         let point = &self.point.0;
         let has_helped = || point.has_helped.swap(false, Ordering::Relaxed);
         let before = has_helped();
-        let Yielded { took, preemptions } = give_way();
+        let mut yielded = give_way();
         let here = processor().unwrap_or(usize::MAX);
         point.processor.store(here, Ordering::Relaxed);
-        let helped = [before, has_helped()];
-        let by_others = |at| self.preemptions.by_others(preemptions[at], helped[at]);
-        Yielded {
-            took,
-            preemptions: [0, 1].map(by_others),
+        for (at, helped) in [
+            (&mut yielded.before, before),
+            (&mut yielded.after, has_helped()),
+        ] {
+            at.preemptions = self.preemptions.by_others(at.preemptions, helped);
         }
+        yielded
     }
 
     /// Sleeps until it is woken, a watched descriptor is readable, or `timeout` is over, and names to

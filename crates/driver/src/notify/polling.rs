@@ -179,6 +179,8 @@ impl SharedPolling {
 
 #[cfg(test)]
 mod tests {
+    use pollux_threads::Usage;
+
     use super::*;
 
     const fn us(us: u64) -> Duration {
@@ -268,15 +270,22 @@ mod tests {
         let mut slept = 0;
         for wait in 0..1000_usize {
             // Either was preempted at some time, and not since then.
-            let preemptions = [[3; 2], [500; 2]][wait % 2];
+            let usage = [(3, 900), (500, 7)].map(|(preemptions, ran)| Usage {
+                preemptions,
+                ran: us(ran),
+            })[wait % 2];
             polls.moved();
             let end = now + us(30);
             while now < end {
                 match polls.empty(now) {
                     Next::Poll => {}
                     Next::Yield => {
-                        let took = Duration::ZERO;
-                        polls.gave_way(now, Yielded { took, preemptions });
+                        let yielded = Yielded {
+                            took: Duration::ZERO,
+                            before: usage,
+                            after: usage,
+                        };
+                        polls.gave_way(now, yielded);
                     }
                     Next::Sleep => {
                         slept += 1;
@@ -302,8 +311,17 @@ mod tests {
                         yields += 1;
                         let took = us(100);
                         now += took;
-                        let preemptions = [2 * yields, 2 * yields + 1];
-                        polls.gave_way(now, Yielded { took, preemptions });
+                        let [before, after] =
+                            [2 * yields, 2 * yields + 1].map(|preemptions| Usage {
+                                preemptions,
+                                ran: us(0),
+                            });
+                        let yielded = Yielded {
+                            took,
+                            before,
+                            after,
+                        };
+                        polls.gave_way(now, yielded);
                     }
                     Next::Sleep => break,
                 }

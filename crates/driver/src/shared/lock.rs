@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use crate::notify::doorbell::Holding;
 use crate::sync::{Mutex, MutexGuard, lock};
-use pollux_threads::preemptions;
+use pollux_threads::usage;
 
 /// A mutex, recorded if that was asked for.
 pub struct Lock<T> {
@@ -82,7 +82,7 @@ impl<T> Lock<T> {
 
     #[cold]
     fn lock_recorded<'a>(&'a self, times: &'a Mutex<LockTimes>) -> Guard<'a, T> {
-        let (preemptions, asked) = (preemptions(), Instant::now());
+        let (preemptions, asked) = (usage().preemptions, Instant::now());
         let inside = lock(&self.inside);
         let at = Instant::now();
         Guard {
@@ -153,7 +153,7 @@ impl<T> Drop for Guard<'_, T> {
         };
         let held = started.at.elapsed();
         self.inside = None;
-        let preempted = preemptions() != started.preemptions;
+        let preempted = usage().preemptions != started.preemptions;
         let mut times = lock(started.times);
         if preempted {
             times.preempted += 1;
