@@ -19,6 +19,7 @@ use super::passing::Passing;
 use super::sockets::{Sockets, find};
 use crate::log::chain;
 use crate::model::Refused;
+use crate::paths::missing_right;
 
 /// How long a daemon may take: longer than it lets others take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,9 +30,9 @@ pub enum NoAnswer {
     /// Nobody is there.
     #[error("no server listens there; `pollux serve --control {0}` does")]
     Absent(String),
-    /// It cannot be reached.
-    #[error("cannot connect")]
-    Connect(#[source] std::io::Error),
+    /// It cannot be reached; the right that is missing, if one is.
+    #[error("cannot connect{0}")]
+    Connect(String, #[source] std::io::Error),
     /// It does not speak as it should.
     #[error("this is no control socket of Pollux, or the daemon has ended")]
     Speech(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -140,7 +141,7 @@ fn send(socket: &Path, request: Asked, passed: Option<OwnedFd>) -> Result<Bytes,
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(NoAnswer::Connect)?;
+        .map_err(|error| NoAnswer::Connect(String::new(), error))?;
     runtime.block_on(async {
         let asked = tokio::time::timeout(PATIENCE, ask(socket, request, passed));
         let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
@@ -162,7 +163,10 @@ async fn ask(
         .await
         .map_err(|error| match error.kind() {
             NotFound | ConnectionRefused => NoAnswer::Absent(socket.display().to_string()),
-            _ => NoAnswer::Connect(error),
+            _ => {
+                let right = "write to the socket, or ask as its owner or as root";
+                NoAnswer::Connect(missing_right(socket, &error, right), error)
+            }
         })?;
     let (mut sender, connection) = handshake(TokioIo::new(Passing::sending(stream, passed)))
         .await
