@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
+use crate::process::MECHANISMS;
 use crate::socket::{Endpoint, Passed, Rights};
 
 type Error = Box<dyn std::error::Error>;
@@ -58,7 +59,7 @@ pub struct ExportArgs {
 
     /// Which legs of a disk made of disks are polled: those with requests of the polling worker in flight, or all of
     /// them, to measure against [default: own-in-flight]
-    #[arg(long, value_enum, value_name = "SCOPE")]
+    #[arg(long, value_enum, value_name = "SCOPE", help_heading = MECHANISMS)]
     pub poll_scope: Option<Scope>,
 
     /// Refuse everything that would change the disk

@@ -14,6 +14,9 @@ use serde::{Deserialize, Deserializer};
 use crate::cpus::{self, BadCpus};
 use crate::log::chain;
 
+/// What programs call the options that switch a mechanism off, to measure against it.
+pub const MECHANISMS: &str = "Mechanisms, to measure with";
+
 /// What holds for the whole process, whichever disks it serves.
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -45,17 +48,17 @@ pub struct ProcessArgs {
 
     /// Show completions to the driver before new requests are taken, or after [default:
     /// completions-first]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub signal: Option<SignalWhen>,
 
     /// Let the driver kick only while the worker sleeps, or between any two turns [default:
     /// off-while-awake]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub kicks: Option<KicksWhen>,
 
     /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
     /// once [default: when-quiet]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub calls: Option<CallsWhen>,
 
     /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,

@@ -10,7 +10,7 @@ use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::export::Scope;
-use crate::process::{ProcessArgs, Sandbox, below_zero};
+use crate::process::{MECHANISMS, ProcessArgs, Sandbox, below_zero};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,16 +66,6 @@ pub struct BenchArgs {
         help_heading = "Which disk"
     )]
     pub direct: Option<bool>,
-
-    /// Which legs of a disk made of disks its server polls
-    #[arg(
-        long,
-        value_enum,
-        value_name = "SCOPE",
-        requires = "disk",
-        help_heading = "The server of --disk"
-    )]
-    pub poll_scope: Option<Scope>,
 
     /// What to do
     #[arg(long, alias = "readwrite", value_enum, default_value_t = Rw::Read)]
@@ -134,12 +124,6 @@ pub struct BenchArgs {
     #[arg(long)]
     pub share_queue: bool,
 
-    /// With --share-queue: kick the device after the lock of the queue is released, or while it is
-    /// held. With this option the times for which the lock was held and waited for are recorded, which
-    /// slows every request down [default: released, and nothing is recorded]
-    #[arg(long, value_enum, value_name = "WHEN", requires = "share_queue")]
-    pub kick_lock: Option<KickLock>,
-
     /// What is printed at the end
     #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
     pub output_format: Output,
@@ -150,6 +134,22 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     pub process: ProcessArgs,
+
+    /// Which legs of a disk made of disks the server of --disk polls [default: own-in-flight]
+    #[arg(long, value_enum, value_name = "SCOPE", requires = "disk", help_heading = MECHANISMS)]
+    pub poll_scope: Option<Scope>,
+
+    /// With --share-queue: kick the device after the lock of the queue is released, or while it is
+    /// held. With this option the times for which the lock was held and waited for are recorded, which
+    /// slows every request down [default: released, and nothing is recorded]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        requires = "share_queue",
+        help_heading = MECHANISMS
+    )]
+    pub kick_lock: Option<KickLock>,
 }
 
 impl BenchArgs {
@@ -245,7 +245,7 @@ fn of_the_server(option: Arg) -> Arg {
             "CPUs for the jobs and then, with --disk, for the server's workers, one each in turn and \
              round again: 0,2-3 [default: wherever the kernel puts them]",
         ),
-        "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" | "calls" => {
+        "threads" | "poll" | "poll_max_us" | "poll_cpu" => {
             option.help_heading("The server of --disk")
         }
         // What drives a disk is no daemon, and confines neither itself nor the server of --disk.

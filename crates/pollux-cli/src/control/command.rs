@@ -28,11 +28,22 @@ pub struct DiskArgs {
 
     /// The control socket of a daemon, or a folder with those of several, as NAME.control
     /// [default: $XDG_RUNTIME_DIR/pollux, or /run/pollux]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        help_heading = "Which daemon"
+    )]
     control: Option<PathBuf>,
 
     /// What is printed
-    #[arg(long, global = true, value_enum, default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        help_heading = "What it says"
+    )]
     output: Output,
 }
 

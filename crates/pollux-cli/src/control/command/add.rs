@@ -27,8 +27,10 @@ use crate::socket::Rights;
     reason = "each is an option of its own"
 )]
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Which disk")]
 pub struct AddArgs {
     /// What it is called
+    #[arg(help_heading = None)]
     name: String,
 
     /// Serve this file or block device: short for --disk file:path=PATH
