@@ -41,7 +41,10 @@ fn print_counters(served: &Served, format: Format) {
             continue;
         }
         match format {
-            Format::Text => tracing::info!(disk, queue, "counters\n{counted}"),
+            // They have many lines, so they come last.
+            Format::Text => {
+                tracing::info!(disk, queue, counters = %format_args!("\n{counted}"), "counters");
+            }
             Format::Json => {
                 let counters = serde_json::to_string(&counted).expect("they are plain numbers");
                 tracing::info!(disk, queue, counters, "counters");
