@@ -155,8 +155,8 @@ fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
         Action::List => return args.output.shown(&disks, || list(disks)),
         Action::Remove { name, force } => {
             let removed = one(disks, name)?;
-            add::remove(removed, *force)?;
-            removed.clone()
+            let told = add::remove(removed, *force)?;
+            return args.output.shown(removed, || told);
         }
         Action::Resize { name, size } => {
             resize::resize(one(disks, name)?, size.map(|size| size.0))?
