@@ -20,6 +20,20 @@ mod trace;
 use add::AddArgs;
 use listed::{Error, Listed, ask_all, one};
 
+const STATS_HELP: &str = "\
+Columns, of all queues of a disk together:
+  READS, WRITES    reads and writes that succeeded
+  FLUSHES          flushes that succeeded
+  OTHERS           discards, zeroed ranges and questions for the serial number that succeeded
+  FAILED           requests of any kind that failed, or that the disk does not know
+  READ, WRITTEN    bytes of the reads and writes that succeeded
+  KICKS            notifications from the driver that reached the worker; several at once are one
+  CALLS            notifications to the driver
+  SLEEPS           sleeps of the worker over the disk's queues; an idle queue does not count them
+
+KICKS or CALLS near one for each request: that end sleeps between requests. --output json has more
+counters; docs/src/measuring.md says what to conclude from them.";
+
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
 pub struct DiskArgs {
@@ -98,6 +112,7 @@ enum Action {
         order: trace::Order,
     },
     /// What disks have counted since their daemons were started
+    #[command(after_help = STATS_HELP)]
     Stats {
         /// The disk [default: all]
         name: Option<String>,

@@ -57,6 +57,10 @@ fn print_counters(served: &Served, format: Format) {
             .iter()
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
-        tracing::info!(disk, "ways that requests went: {}", ways.join(", "));
+        tracing::info!(
+            disk,
+            "ways that requests went: {} (docs/src/measuring.md says what these are)",
+            ways.join(", ")
+        );
     }
 }
