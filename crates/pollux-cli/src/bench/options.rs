@@ -10,7 +10,7 @@ use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::export::Scope;
-use crate::process::{MECHANISMS, ProcessArgs, Sandbox, below_zero};
+use crate::process::{MECHANISMS, ProcessArgs, Sandbox, below_zero, from_to};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,19 +72,19 @@ pub struct BenchArgs {
     pub rw: Rw,
 
     /// Percent of the requests of --rw rw or randrw that read [default: 50]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "N", value_parser = from_to(0_u8..=100))]
     pub rwmixread: Option<u8>,
 
-    /// Bytes of a request; k and m are powers of 1024
+    /// Bytes of a request; k, m and g are powers of 1024
     #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k")]
     pub bs: Size,
 
     /// Requests that a job has in flight at most
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=1024))]
     pub iodepth: u16,
 
     /// Jobs: a thread each, with a queue of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=256))]
     pub numjobs: u16,
 
     /// For how long: 500ms, 5s, 2m; seconds where no unit is given
@@ -112,7 +112,7 @@ pub struct BenchArgs {
     /// So many percent of the requests are polled and the others call-driven, on the same queue;
     /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
-    #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = from_to(0_u8..=100))]
     pub hipri_percent: Option<u8>,
 
     /// Check what is read: each block written says where it belongs and which write it is. Jobs that
@@ -291,10 +291,8 @@ fn runtime(text: &str) -> Result<Duration, &'static str> {
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let number = text.parse::<u32>().map_err(|error| error.to_string())?;
-    NonZeroU32::new(number).ok_or_else(|| {
-        "no request would ever be due; leave it out for as many as the server completes".to_owned()
-    })
+    let told = |wanted| format!("{wanted}; leave it out for as many as the server completes");
+    from_to(NonZeroU32::MIN..=NonZeroU32::MAX)(text).map_err(told)
 }
 
 #[cfg(test)]

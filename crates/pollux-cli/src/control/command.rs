@@ -31,8 +31,8 @@ Columns, of all queues of a disk together:
   CALLS            notifications to the driver
   SLEEPS           sleeps of the worker over the disk's queues; an idle queue does not count them
 
-KICKS or CALLS near one for each request: that end sleeps between requests. --output json has more
-counters; docs/src/measuring.md says what to conclude from them.";
+As many KICKS as requests: the worker sleeps between them; as many CALLS: the driver does.
+--output json has more counters, and docs/src/measuring.md says what to conclude from them.";
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
