@@ -197,6 +197,8 @@ fn what_lies_outside_of_the_folders_is_refused_and_only_a_descriptor_passes() {
         (&added["read_only"], &added["name"]),
         (&true.into(), &"x".into())
     );
+    let said = hot.command(&["remove", "x"]).unwrap();
+    assert_eq!(said, "removed x\n");
     hot.ends_well();
 }
 

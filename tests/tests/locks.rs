@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use pollux_tests::client::{Access, Client, Shape};
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
-use pollux_tests::server::Server;
+use pollux_tests::server::{Server, pollux_binary};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -302,4 +302,33 @@ fn a_daemon_that_is_refused_an_image_leaves_it_to_others() {
     drop(guest);
     let (status, log) = second.terminate().unwrap();
     assert!(status.success(), "{status}: {log}");
+}
+
+/// The text names the section to correct, and no process: it would be the one that is being started.
+#[test]
+fn two_disks_of_one_daemon_have_an_image_each() {
+    let folder = TempDir::new().unwrap();
+    let image = image(&folder);
+    let config = folder.path().join("pollux.toml");
+    let image = image.display();
+    for second in [
+        format!("file:path={image}"),
+        format!("linear:{image}+memory:size=1M"),
+        format!("striped:chunk=64K:{image},{image}.copy"),
+    ] {
+        let disk = |name: &str, spec: &str| {
+            let socket = folder.path().join(name);
+            format!("[[disk]]\nsocket-path = {socket:?}\ndisk = {spec:?}\n")
+        };
+        let first = disk("a.sock", &format!("file:path={image}"));
+        std::fs::copy(image.to_string(), format!("{image}.copy")).unwrap();
+        std::fs::write(&config, first + &disk("b.sock", &second)).unwrap();
+        let mut command = Command::new(pollux_binary());
+        let output = command.args(["serve", "--config"]).arg(&config).output();
+        let said = String::from_utf8(output.unwrap().stderr).unwrap();
+        for words in ["[[disk]] number 2: ", "an image of its own"] {
+            assert!(said.contains(words), "{second}: {said}");
+        }
+        assert!(!said.contains("end that"), "{second}: {said}");
+    }
 }

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +11,6 @@ use std::process::{Command, Stdio};
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
 use pollux_tests::frontend::{Driver, Frontend, TWO_QUEUES};
-use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Ready, Server, pollux_binary, pollux_command};
 use pollux_tests::subject::{Disk, Program, Subject};
@@ -359,45 +356,6 @@ fn a_bad_disk_is_refused_by_name() {
     let nowhere = folder.path().join("no/disk.sock");
     let disk = ["--disk", "memory:size=1M"];
     refuses(&nowhere, &disk, "its directory does not exist");
-}
-
-/// What keeps a user from an image is named: the folder, or the right on the file.
-#[test]
-fn the_right_that_is_missing_is_named() {
-    let Some(setpriv) = peers::installed("setpriv") else {
-        return;
-    };
-    let folder = TempDir::new().unwrap();
-    let program = folder.path().join("pollux");
-    std::fs::copy(pollux_binary(), &program).unwrap();
-    let closed = folder.path().join("closed");
-    std::fs::create_dir(&closed).unwrap();
-    let image = closed.join("disk.img");
-    std::fs::write(&image, [0; 4096]).unwrap();
-    let grant = |path: &Path, mode| {
-        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    };
-    grant(folder.path(), 0o777);
-    let socket = folder.path().join("disk.sock");
-    for (folder_mode, file_mode, words) in [
-        (
-            0o700,
-            0o666,
-            format!("enter the folder {}", closed.display()),
-        ),
-        (0o755, 0o222, "may not be read".to_owned()),
-        (0o755, 0o444, "may not be written".to_owned()),
-    ] {
-        grant(&image, file_mode);
-        grant(&closed, folder_mode);
-        let mut command = Command::new(&setpriv);
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
-        command.arg(&program).args(["serve", "--socket-path"]);
-        command.arg(&socket).arg("--blk-file").arg(&image);
-        let refusal = Server::start(&mut command, &socket, Ready::LogLine).err();
-        let refusal = refusal.expect("it is not theirs").to_string();
-        assert!(refusal.contains(&words), "{refusal}");
-    }
 }
 
 fn refuses(socket: &Path, args: &[&str], name: &str) {

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use pollux_tests::client::{Client, Shape};
 use pollux_tests::frontend::{Code, Raw};
 use pollux_tests::hostile::Target;
 use pollux_tests::process::eventually;
+use pollux_tests::server::Server;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 /// As often is provoked, and so few lines are told: those of a burst, and some for the seconds that it takes.
 const TIMES: usize = 4000;
@@ -88,4 +91,27 @@ fn queues_start_without_kicks_all_the_time() {
     }
     drop(driver);
     tells_few(target, "sends no kicks");
+}
+
+/// Counters that are all zero are no news. Those of a session that was used stand below its line, in which disk and
+/// time are.
+#[test]
+fn the_end_of_a_session_tells_what_was_requested() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=1M"]).unwrap();
+    drop(Client::connect(&socket, Shape::blocking(1, 64)).unwrap());
+    assert!(server.says("the session ended without a request disk="));
+    assert!(!server.log().contains("peer faults"), "{}", server.log());
+    let (client, mut queues) = Client::connect(&socket, Shape::blocking(1, 64)).unwrap();
+    queues[0].flush(0);
+    queues[0].finish().unwrap().unwrap();
+    drop((client, queues));
+    assert!(server.says("rings that the driver broke\n"));
+    let log = server.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("the session ended disk="));
+    assert!(line.is_some_and(|line| line.contains(" after=")), "{log}");
+    assert!(log.contains(" counters=\nrequests "), "{log}");
 }

@@ -23,6 +23,7 @@ mod parts;
 pub mod qcow2;
 mod quota;
 mod resize;
+mod rights;
 pub mod spec;
 pub mod stack;
 pub mod wait;
@@ -41,6 +42,8 @@ pub use options::{OpenError, Options};
 pub use qcow2::Image;
 pub use quota::{Admitted, Quota};
 pub use resize::ResizeError;
+#[doc(hidden)]
+pub use rights::closed_folder;
 pub use spec::Spec;
 pub use stack::{PollScope, Stack, linear, striped};
 pub use wait::WaitPoint;

@@ -63,10 +63,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another program works on it, or this one does already.
-    #[error(
-        "{path} is in use: {} {}; {}",
-        who(.holder.as_ref(), .path), .conflict.told(*.access), .conflict.remedy(*.access)
-    )]
+    #[error("{path} is in use: {}", in_use(.path, *.access, *.conflict, .holder.as_ref()))]
     InUse {
         path: PathBuf,
         access: Access,
@@ -193,10 +190,19 @@ pub enum OpenError {
     },
 }
 
-/// Inside the sandbox no other process can be inspected.
-fn who(holder: Option<&Holder>, path: &Path) -> String {
+fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holder>) -> String {
+    // Of a passed descriptor's file, the remedy is the same whichever process has locked it.
+    let is_own = holder.is_some_and(|holder| holder.pid == std::process::id());
+    if is_own && conflict != Conflict::Shares {
+        return "this process has it open already, as a disk or as a part of one; give each disk an image of its own, \
+                or open all of them read-only"
+            .to_owned();
+    }
+    // Inside the sandbox no other process can be inspected.
     let unknown = || format!("another program (`fuser {}` names it)", path.display());
-    holder.map_or_else(unknown, ToString::to_string)
+    let who = holder.map_or_else(unknown, ToString::to_string);
+    let (told, remedy) = (conflict.told(access), conflict.remedy(access));
+    format!("{who} {told}; {remedy}")
 }
 
 fn format_remedy(format: &str) -> &'static str {

@@ -26,10 +26,15 @@ pub enum ConnectError {
     Refused { path: PathBuf },
     /// The socket is not ours to use.
     #[error(
-        "no permission to connect to {path}: run as the user or in the group that may write to the \
-         socket and enter its folders"
+        "no permission to connect to {path}: give this user the right to write to the socket, or run as its owner or \
+         in its group"
     )]
     Permission { path: PathBuf },
+    /// A folder on the way to it is closed.
+    #[error(
+        "{path} cannot be reached: give this user the right to enter the folder {folder} (`chmod +x`)"
+    )]
+    ClosedFolder { path: PathBuf, folder: PathBuf },
     /// No socket has such a path.
     #[error(
         "{path} is too long for the path of a unix socket, which has 107 bytes at most: choose a shorter one, for \

@@ -113,12 +113,7 @@ of all queues to the log; with --log-format json, as one line of JSON for each q
 #[command(after_help = SERVE_EXAMPLES)]
 #[command(mut_args(below_zero))]
 pub struct ServeArgs {
-    #[command(flatten)]
-    pub export: ExportArgs,
-
-    #[command(flatten)]
-    pub process: ProcessArgs,
-
+    // Headings stand in the order of their first options.
     /// Serve the disks that this file describes, in one process (see dist/pollux.toml)
     #[arg(
         long,
@@ -130,21 +125,27 @@ pub struct ServeArgs {
 
     /// Answer HTTP on this unix socket, for `pollux disk` and curl: what is served, and what was counted. Only its
     /// owner may connect [default: none]
-    #[arg(long, value_name = "PATH", help_heading = "What it says")]
+    #[arg(long, value_name = "PATH", help_heading = "While it runs")]
     pub control: Option<PathBuf>,
 
     /// Answer GET /metrics on this TCP address, for Prometheus, and nothing else: 127.0.0.1:9464 [default: none]
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "What it says")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "While it runs")]
     pub metrics_listen: Option<SocketAddr>,
 
     /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given
     /// several times. The sandbox leaves these folders open, and the daemon stays until it is told to end
-    #[arg(long, value_name = "DIR", help_heading = "Which disk")]
+    #[arg(long, value_name = "DIR", help_heading = "While it runs")]
     pub disk_folder: Vec<PathBuf>,
 
     /// Keep the list of disks that were added in this file, and serve them again after a restart
-    #[arg(long, value_name = "FILE.json", help_heading = "Which disk")]
+    #[arg(long, value_name = "FILE.json", help_heading = "While it runs")]
     pub state: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub process: ProcessArgs,
+
+    #[command(flatten)]
+    pub export: ExportArgs,
 
     /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
     #[arg(long, help_heading = "What it says")]

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
+use crate::process::{MECHANISMS, from_to};
 use crate::socket::{Endpoint, Passed, Rights};
 
 type Error = Box<dyn std::error::Error>;
@@ -58,7 +59,7 @@ pub struct ExportArgs {
 
     /// Which legs of a disk made of disks are polled: those with requests of the polling worker in flight, or all of
     /// them, to measure against [default: own-in-flight]
-    #[arg(long, value_enum, value_name = "SCOPE")]
+    #[arg(long, value_enum, value_name = "SCOPE", help_heading = MECHANISMS)]
     pub poll_scope: Option<Scope>,
 
     /// Refuse everything that would change the disk
@@ -72,7 +73,7 @@ pub struct ExportArgs {
 
     /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
     /// [default: 16]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = from_to(1_u16..=256))]
     pub num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]

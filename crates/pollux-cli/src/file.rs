@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::export::ExportArgs;
-use crate::paths::absolute;
+use crate::paths::{absolute, missing_right};
 use crate::process::ProcessArgs;
 
 /// A configuration file.
@@ -35,9 +35,11 @@ pub struct File {
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
     /// It cannot be read.
-    #[error("cannot read the configuration file {path}")]
+    #[error("cannot read the configuration file {path}{remedy}")]
     Read {
         path: String,
+        /// The right that is missing, if one is.
+        remedy: String,
         source: std::io::Error,
     },
     /// It is no configuration.
@@ -71,6 +73,7 @@ pub enum BadFile {
 pub fn read(path: &Path) -> Result<File, BadFile> {
     let text = std::fs::read_to_string(path).map_err(|source| BadFile::Read {
         path: path.display().to_string(),
+        remedy: missing_right(path, &source, "read it"),
         source,
     })?;
     parse(&text, path)

@@ -14,13 +14,16 @@ use serde::{Deserialize, Deserializer};
 use crate::cpus::{self, BadCpus};
 use crate::log::chain;
 
+/// What programs call the options that switch a mechanism off, to measure against it.
+pub const MECHANISMS: &str = "Mechanisms, to measure with";
+
 /// What holds for the whole process, whichever disks it serves.
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[command(next_help_heading = "How it works")]
 pub struct ProcessArgs {
     /// Worker threads; queues are spread over them [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = from_to(1_u16..=256))]
     #[serde(deserialize_with = "threads")]
     pub threads: Option<u16>,
 
@@ -34,7 +37,7 @@ pub struct ProcessArgs {
     pub poll: Option<Poll>,
 
     /// The longest busy-poll before a sleep, in microseconds, with --poll adaptive [default: 50]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = from_to(0_u32..=1_000_000))]
     #[serde(deserialize_with = "poll_max_us")]
     pub poll_max_us: Option<u32>,
 
@@ -45,17 +48,17 @@ pub struct ProcessArgs {
 
     /// Show completions to the driver before new requests are taken, or after [default:
     /// completions-first]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub signal: Option<SignalWhen>,
 
     /// Let the driver kick only while the worker sleeps, or between any two turns [default:
     /// off-while-awake]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub kicks: Option<KicksWhen>,
 
     /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
     /// once [default: when-quiet]
-    #[arg(long, value_enum, help_heading = "Mechanisms, to measure with")]
+    #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub calls: Option<CallsWhen>,
 
     /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,
@@ -84,6 +87,18 @@ fn threads<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> 
 
 fn poll_max_us<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     within(from, 0..=1_000_000)
+}
+
+/// Reads an option that is a whole number of its type: of what is none, or out of `bounds`, it is said what is wanted.
+pub fn from_to<N>(bounds: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        let (least, most) = (bounds.start(), bounds.end());
+        number.ok_or_else(|| format!("give a whole number from {least} to {most}"))
+    }
 }
 
 /// A number in a file, which has the same bounds there as on the command line.

@@ -117,13 +117,14 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     // Before anything can be interrupted.
     let signals = Signals::new(signals::ending().chain([SIGUSR1, SIGXFSZ]))?;
     raise_descriptor_limit();
+    let config = args.config.as_deref();
     let wanted = wishes
         .disks
         .iter()
         .enumerate()
         .map(|(index, disk)| {
             let wanted = Wanted::new(disk, &mut passed);
-            wanted.map_err(|error| in_section(error, args.config.as_deref(), index))
+            wanted.map_err(|error| in_section(error, config, index))
         })
         .collect::<Result<Vec<_>, _>>()?;
     passed.complain_of_the_rest();
@@ -134,7 +135,11 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let mut groups = Groups::default();
     let exports = wanted
         .into_iter()
-        .map(|wanted| wanted.open(&mut inherited, &mut groups, &Drivers))
+        .enumerate()
+        .map(|(index, wanted)| {
+            let export = wanted.open(&mut inherited, &mut groups, &Drivers);
+            export.map_err(|error| in_section(error.into(), config, index))
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let control = Control::open(wishes.control.as_deref(), wishes.metrics)?;
     let disks = Disks::new(wishes.folders.is_some());

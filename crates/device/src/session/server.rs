@@ -97,7 +97,12 @@ pub fn serve(
         .since(before);
     if told {
         let (disk, after) = (&device.options().name, started.elapsed());
-        tracing::info!(disk, ?after, "the session ended\n{counted}");
+        if counted.requests.total() == 0 && counted.peer_faults == 0 {
+            tracing::info!(disk, ?after, "the session ended without a request");
+        } else {
+            // They have many lines, so they come last.
+            tracing::info!(disk, ?after, counters = %format_args!("\n{counted}"), "the session ended");
+        }
     }
     if let Some(misdeed) = alarm.rung() {
         if misdeed == Misdeed::DescriptorBlocks {

@@ -133,7 +133,7 @@ mod tests {
         one.acquire().unwrap();
         one.acquire().unwrap();
         let refusal = other.acquire().unwrap_err().to_string();
-        assert!(refusal.contains("has it open for writing"), "{refusal}");
+        assert!(refusal.contains("this process has it open"), "{refusal}");
         one.release().unwrap();
         one.release().unwrap();
         other.acquire().unwrap();

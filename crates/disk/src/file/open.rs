@@ -20,6 +20,7 @@ use super::size::{size, whole_blocks};
 use super::sync::Syncer;
 use super::system::{self, Kind, Sight};
 use super::{format, loops};
+use crate::rights::closed_folder;
 use crate::{Access, Geometry, OpenError, Options, Quota, RangeLimits};
 
 /// One request over a range, long as it may take, holds up one thread of the pool and nothing else.
@@ -212,7 +213,7 @@ fn refused(path: &Path, cache: Cache, access: Access, source: io::Error) -> Open
             source,
         };
     }
-    let access = if forbids(path, Ask::READ_OK) {
+    let access = if forbids_reading(path) {
         Access::ReadOnly
     } else {
         access
@@ -235,16 +236,8 @@ fn refused(path: &Path, cache: Cache, access: Access, source: io::Error) -> Open
     }
 }
 
-/// The folder that keeps this user from `path`. Those below it seem to do so as well.
-fn closed_folder(path: &Path) -> Option<&Path> {
-    let folders = path.ancestors().skip(1);
-    folders
-        .filter(|folder| forbids(folder, Ask::EXEC_OK))
-        .last()
-}
-
-fn forbids(path: &Path, what: Ask) -> bool {
-    rustix::fs::access(path, what) == Err(Errno::ACCESS)
+fn forbids_reading(path: &Path) -> bool {
+    rustix::fs::access(path, Ask::READ_OK) == Err(Errno::ACCESS)
 }
 
 struct StorageBlocks {

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use pollux_disk::closed_folder;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -45,7 +46,10 @@ fn failure(path: &Path, patience: Duration, error: Errno) -> ConnectError {
     match error {
         Errno::NOENT => ConnectError::Missing { path },
         Errno::NAMETOOLONG => ConnectError::TooLong { path },
-        Errno::ACCESS | Errno::PERM => ConnectError::Permission { path },
+        Errno::ACCESS | Errno::PERM => match closed_folder(&path).map(Path::to_owned) {
+            Some(folder) => ConnectError::ClosedFolder { path, folder },
+            None => ConnectError::Permission { path },
+        },
         Errno::CONNREFUSED if is_other_than_a_socket(&path) => ConnectError::NotASocket { path },
         Errno::CONNREFUSED => ConnectError::Refused { path },
         Errno::AGAIN => ConnectError::Lost {

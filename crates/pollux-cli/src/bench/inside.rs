@@ -83,10 +83,18 @@ fn warn_of_holes(disk: &Spec) {
     if settings.cache == Cache::None && has_holes(path).unwrap_or(false) {
         tracing::warn!(
             path = %path.display(),
-            "this file has holes, whose reads do not reach the storage; fill it first, for example by \
-             `pollux bench --rw write`"
+            "this file has holes, whose reads do not reach the storage; fill it first, which overwrites all of it: \
+             `pollux bench {}`", filling(path)
         );
     }
+}
+
+/// The options that fill a file: before reads can be verified, every block is written once.
+fn filling(path: &Path) -> String {
+    format!(
+        "--filename {} --direct=1 --bs 64k --iodepth 16 --verify crc32c --runtime 1s",
+        path.display()
+    )
 }
 
 fn has_holes(path: &Path) -> io::Result<bool> {
@@ -99,6 +107,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::bench::target::tests::measured;
 
     #[test]
     fn a_file_with_holes_is_known() {
@@ -106,6 +115,16 @@ mod tests {
         file.as_file().set_len(1 << 20).unwrap();
         assert!(has_holes(file.path()).unwrap());
         file.as_file().write_all_at(&vec![1; 1 << 20], 0).unwrap();
+        assert!(!has_holes(file.path()).unwrap());
+    }
+
+    #[test]
+    fn what_is_told_to_fill_a_file_fills_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        assert!(has_holes(file.path()).unwrap());
+        // Not every folder for temporary files takes direct I/O.
+        measured(&filling(file.path()).replace("--direct=1", ""));
         assert!(!has_holes(file.path()).unwrap());
     }
 }

@@ -35,6 +35,7 @@ use self::progress::Progress;
 use self::report::Report;
 use self::run::{Common, ended};
 use self::target::Target;
+use crate::paths::missing_right;
 use crate::signals;
 
 pub use self::options::BenchArgs;
@@ -89,7 +90,15 @@ fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Error> {
     };
     match File::create(path) {
         Ok(file) => Ok(Box::new(file)),
-        Err(error) => Err(format!("--output {}: {error}", path.display()).into()),
+        Err(error) => {
+            let right = if path.exists() {
+                "write it"
+            } else {
+                "make files in its folder"
+            };
+            let (remedy, path) = (missing_right(path, &error, right), path.display());
+            Err(format!("--output {path} cannot be written{remedy}: {error}").into())
+        }
     }
 }
 

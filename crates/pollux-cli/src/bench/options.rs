@@ -10,7 +10,7 @@ use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::export::Scope;
-use crate::process::{ProcessArgs, Sandbox, below_zero};
+use crate::process::{MECHANISMS, ProcessArgs, Sandbox, below_zero, from_to};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,34 +67,24 @@ pub struct BenchArgs {
     )]
     pub direct: Option<bool>,
 
-    /// Which legs of a disk made of disks its server polls
-    #[arg(
-        long,
-        value_enum,
-        value_name = "SCOPE",
-        requires = "disk",
-        help_heading = "The server of --disk"
-    )]
-    pub poll_scope: Option<Scope>,
-
     /// What to do
     #[arg(long, alias = "readwrite", value_enum, default_value_t = Rw::Read)]
     pub rw: Rw,
 
     /// Percent of the requests of --rw rw or randrw that read [default: 50]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "N", value_parser = from_to(0_u8..=100))]
     pub rwmixread: Option<u8>,
 
-    /// Bytes of a request; k and m are powers of 1024
+    /// Bytes of a request; k, m and g are powers of 1024
     #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k")]
     pub bs: Size,
 
     /// Requests that a job has in flight at most
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=1024))]
     pub iodepth: u16,
 
     /// Jobs: a thread each, with a queue of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=256))]
     pub numjobs: u16,
 
     /// For how long: 500ms, 5s, 2m; seconds where no unit is given
@@ -122,7 +112,7 @@ pub struct BenchArgs {
     /// So many percent of the requests are polled and the others call-driven, on the same queue;
     /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
-    #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = from_to(0_u8..=100))]
     pub hipri_percent: Option<u8>,
 
     /// Check what is read: each block written says where it belongs and which write it is. Jobs that
@@ -134,12 +124,6 @@ pub struct BenchArgs {
     #[arg(long)]
     pub share_queue: bool,
 
-    /// With --share-queue: kick the device after the lock of the queue is released, or while it is
-    /// held. With this option the times for which the lock was held and waited for are recorded, which
-    /// slows every request down [default: released, and nothing is recorded]
-    #[arg(long, value_enum, value_name = "WHEN", requires = "share_queue")]
-    pub kick_lock: Option<KickLock>,
-
     /// What is printed at the end
     #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
     pub output_format: Output,
@@ -150,6 +134,22 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     pub process: ProcessArgs,
+
+    /// Which legs of a disk made of disks the server of --disk polls [default: own-in-flight]
+    #[arg(long, value_enum, value_name = "SCOPE", requires = "disk", help_heading = MECHANISMS)]
+    pub poll_scope: Option<Scope>,
+
+    /// With --share-queue: kick the device after the lock of the queue is released, or while it is
+    /// held. With this option the times for which the lock was held and waited for are recorded, which
+    /// slows every request down [default: released, and nothing is recorded]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        requires = "share_queue",
+        help_heading = MECHANISMS
+    )]
+    pub kick_lock: Option<KickLock>,
 }
 
 impl BenchArgs {
@@ -245,7 +245,7 @@ fn of_the_server(option: Arg) -> Arg {
             "CPUs for the jobs and then, with --disk, for the server's workers, one each in turn and \
              round again: 0,2-3 [default: wherever the kernel puts them]",
         ),
-        "threads" | "poll" | "poll_max_us" | "poll_cpu" | "signal" | "kicks" | "calls" => {
+        "threads" | "poll" | "poll_max_us" | "poll_cpu" => {
             option.help_heading("The server of --disk")
         }
         // What drives a disk is no daemon, and confines neither itself nor the server of --disk.
@@ -291,10 +291,8 @@ fn runtime(text: &str) -> Result<Duration, &'static str> {
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let number = text.parse::<u32>().map_err(|error| error.to_string())?;
-    NonZeroU32::new(number).ok_or_else(|| {
-        "no request would ever be due; leave it out for as many as the server completes".to_owned()
-    })
+    let told = |wanted| format!("{wanted}; leave it out for as many as the server completes");
+    from_to(NonZeroU32::MIN..=NonZeroU32::MAX)(text).map_err(told)
 }
 
 #[cfg(test)]

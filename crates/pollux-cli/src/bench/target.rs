@@ -167,7 +167,7 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::sync::Arc;
 
     use super::*;
@@ -175,8 +175,8 @@ mod tests {
     use crate::bench::plan::Plan;
 
     /// What `pollux bench` measures with these options.
-    fn measured(line: &str) -> Outcome {
-        let args = parse(&format!("--disk memory:size=8M --runtime 100ms {line}")).unwrap();
+    pub fn measured(line: &str) -> Outcome {
+        let args = parse(line).unwrap();
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
         let counts: Vec<_> = (0..plan.jobs).map(|_| Arc::default()).collect();
@@ -199,7 +199,9 @@ mod tests {
     fn what_is_counted_is_what_was_measured() {
         for sharing in ["", " --share-queue", " --share-queue --kick-lock held"] {
             for rw in ["randread", "randwrite"] {
-                let line = format!("--numjobs 3 --iodepth 4 --verify crc32c --rw {rw}{sharing}");
+                let line = format!(
+                    "--disk memory:size=8M --runtime 100ms --numjobs 3 --iodepth 4 --verify crc32c --rw {rw}{sharing}"
+                );
                 let outcome = measured(&line);
                 let latencies = &outcome.latencies;
                 let requests = latencies.read.count() + latencies.write.count();

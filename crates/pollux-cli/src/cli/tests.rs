@@ -4,6 +4,7 @@ use clap::CommandFactory;
 use pollux::device::{Bounds, Kicks, Polling, Signal};
 
 use super::*;
+use crate::process::MECHANISMS;
 
 #[test]
 fn the_command_line_is_consistent() {
@@ -39,7 +40,11 @@ fn what_is_said_of_looking_reaches_the_workers() {
 
 #[test]
 fn what_follows_the_options_is_not_wrapped() {
-    for command in Cli::command().get_subcommands() {
+    let cli = Cli::command();
+    for command in cli
+        .get_subcommands()
+        .flat_map(|command| command.get_subcommands().chain([command]))
+    {
         let after = command.get_after_help().map(ToString::to_string);
         for line in after.unwrap_or_default().lines() {
             assert!(
@@ -49,4 +54,44 @@ fn what_follows_the_options_is_not_wrapped() {
             );
         }
     }
+}
+
+/// The options of the command of these words that stand under `heading`.
+fn under(heading: &str, words: &[&str]) -> Vec<String> {
+    let mut cli = Cli::command();
+    cli.build();
+    let mut command = &cli;
+    for word in words {
+        command = command.find_subcommand(word).unwrap();
+    }
+    command
+        .get_arguments()
+        .filter(|option| option.get_help_heading() == Some(heading))
+        .map(|option| option.get_id().to_string())
+        .collect()
+}
+
+#[test]
+fn switches_to_measure_with_stand_under_one_heading() {
+    let of = |command| under(MECHANISMS, &[command]);
+    let switches = ["signal", "kicks", "calls", "poll_scope"];
+    assert_eq!(of("serve"), switches);
+    assert_eq!(of("bench"), [&switches[..], &["kick_lock"]].concat());
+}
+
+#[test]
+fn which_daemon_is_asked_stands_apart_from_which_disk() {
+    for words in [
+        &["disk"][..],
+        &["disk", "list"],
+        &["disk", "add"],
+        &["disk", "trace"],
+        &["top"],
+    ] {
+        assert_eq!(under("Which daemon", words), ["control"], "{words:?}");
+        assert_eq!(under("What it says", words), ["output", "log_level"]);
+    }
+    let of_a_disk = under("Which disk", &["disk", "add"]);
+    assert_eq!(of_a_disk.first().unwrap(), "blk_file");
+    assert_eq!(of_a_disk.last().unwrap(), "socket_group");
 }

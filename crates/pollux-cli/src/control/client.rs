@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
 use hyper::http::request::Builder;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +19,7 @@ use super::passing::Passing;
 use super::sockets::{Sockets, find};
 use crate::log::chain;
 use crate::model::Refused;
+use crate::paths::missing_right;
 
 /// How long a daemon may take: longer than it lets others take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,9 +30,9 @@ pub enum NoAnswer {
     /// Nobody is there.
     #[error("no server listens there; `pollux serve --control {0}` does")]
     Absent(String),
-    /// It cannot be reached.
-    #[error("cannot connect")]
-    Connect(#[source] std::io::Error),
+    /// It cannot be reached; the right that is missing, if one is.
+    #[error("cannot connect{0}")]
+    Connect(String, #[source] std::io::Error),
     /// It does not speak as it should.
     #[error("this is no control socket of Pollux, or the daemon has ended")]
     Speech(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -113,9 +114,10 @@ pub fn put<T: DeserializeOwned>(
     read(&send(socket, request, passed)?)
 }
 
-/// Has `path` removed at `socket`.
-pub fn delete(socket: &Path, path: &str) -> Result<(), NoAnswer> {
-    send(socket, bare(Request::delete(path)), None).map(drop)
+/// Has `path` removed at `socket`. Has it gone by now?
+pub fn delete(socket: &Path, path: &str) -> Result<bool, NoAnswer> {
+    let (status, _) = answer(socket, bare(Request::delete(path)), None)?;
+    Ok(status != StatusCode::ACCEPTED)
 }
 
 type Asked = hyper::http::Result<Request<Full<Bytes>>>;
@@ -136,16 +138,24 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, NoAnswer> {
 
 /// The body of the answer.
 fn send(socket: &Path, request: Asked, passed: Option<OwnedFd>) -> Result<Bytes, NoAnswer> {
+    answer(socket, request, passed).map(|(_, body)| body)
+}
+
+fn answer(
+    socket: &Path,
+    request: Asked,
+    passed: Option<OwnedFd>,
+) -> Result<(StatusCode, Bytes), NoAnswer> {
     let request = request.map_err(|error| NoAnswer::Speech(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(NoAnswer::Connect)?;
+        .map_err(|error| NoAnswer::Connect(String::new(), error))?;
     runtime.block_on(async {
         let asked = tokio::time::timeout(PATIENCE, ask(socket, request, passed));
-        let (is_ok, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
-        if is_ok {
-            return Ok(body);
+        let (status, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
+        if status.is_success() {
+            return Ok((status, body));
         }
         Err(NoAnswer::Problem(read(&body)?))
     })
@@ -155,31 +165,32 @@ async fn ask(
     socket: &Path,
     request: Request<Full<Bytes>>,
     passed: Option<OwnedFd>,
-) -> Result<(bool, Bytes), NoAnswer> {
+) -> Result<(StatusCode, Bytes), NoAnswer> {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
     let speech = |error: hyper::Error| NoAnswer::Speech(error.into());
     let stream = UnixStream::connect(socket)
         .await
         .map_err(|error| match error.kind() {
             NotFound | ConnectionRefused => NoAnswer::Absent(socket.display().to_string()),
-            _ => NoAnswer::Connect(error),
+            _ => {
+                let right = "write to the socket, or ask as its owner or as root";
+                NoAnswer::Connect(missing_right(socket, &error, right), error)
+            }
         })?;
     let (mut sender, connection) = handshake(TokioIo::new(Passing::sending(stream, passed)))
         .await
         .map_err(speech)?;
     let driven = tokio::spawn(connection);
     let answer = sender.send_request(request).await.map_err(speech)?;
-    let is_ok = answer.status().is_success();
+    let status = answer.status();
     let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
     let body = body.await.map_err(NoAnswer::Speech)?.to_bytes();
     driven.abort();
-    Ok((is_ok, body))
+    Ok((status, body))
 }
 
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
-
     use super::*;
     use crate::model::Problem;
 

@@ -20,6 +20,20 @@ mod trace;
 use add::AddArgs;
 use listed::{Error, Listed, ask_all, one};
 
+const STATS_HELP: &str = "\
+Columns, of all queues of a disk together:
+  READS, WRITES    reads and writes that succeeded
+  FLUSHES          flushes that succeeded
+  OTHERS           discards, zeroed ranges and questions for the serial number that succeeded
+  FAILED           requests of any kind that failed, or that the disk does not know
+  READ, WRITTEN    bytes of the reads and writes that succeeded
+  KICKS            notifications from the driver that reached the worker; several at once are one
+  CALLS            notifications to the driver
+  SLEEPS           sleeps of the worker over the disk's queues; an idle queue does not count them
+
+As many KICKS as requests: the worker sleeps between them; as many CALLS: the driver does.
+--output json has more counters, and docs/src/measuring.md says what to conclude from them.";
+
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
 pub struct DiskArgs {
@@ -28,11 +42,22 @@ pub struct DiskArgs {
 
     /// The control socket of a daemon, or a folder with those of several, as NAME.control
     /// [default: $XDG_RUNTIME_DIR/pollux, or /run/pollux]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        help_heading = "Which daemon"
+    )]
     control: Option<PathBuf>,
 
     /// What is printed
-    #[arg(long, global = true, value_enum, default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        help_heading = "What it says"
+    )]
     output: Output,
 }
 
@@ -87,6 +112,7 @@ enum Action {
         order: trace::Order,
     },
     /// What disks have counted since their daemons were started
+    #[command(after_help = STATS_HELP)]
     Stats {
         /// The disk [default: all]
         name: Option<String>,
@@ -144,8 +170,8 @@ fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
         Action::List => return args.output.shown(&disks, || list(disks)),
         Action::Remove { name, force } => {
             let removed = one(disks, name)?;
-            add::remove(removed, *force)?;
-            removed.clone()
+            let told = add::remove(removed, *force)?;
+            return args.output.shown(removed, || told);
         }
         Action::Resize { name, size } => {
             resize::resize(one(disks, name)?, size.map(|size| size.0))?

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::paths::missing_right;
+
 /// How a control socket's name ends in such a folder. Other sockets there are for virtual machines, and a client that
 /// connected to one would take a frontend's turn.
 const ENDING: &str = "control";
@@ -45,8 +47,10 @@ pub fn find(asked: Option<&Path>) -> Result<Sockets, String> {
     if asked.is_some() && !at.is_dir() {
         return Ok(Sockets::One(at));
     }
-    let mut sockets =
-        within(&at).map_err(|error| format!("cannot search for control sockets: {error}"))?;
+    let mut sockets = within(&at).map_err(|error| {
+        let (folder, remedy) = (at.display(), missing_right(&at, &error, "read it"));
+        format!("cannot search {folder} for control sockets{remedy}: {error}")
+    })?;
     sockets.sort();
     Ok(Sockets::Folder(at, sockets))
 }

@@ -41,7 +41,10 @@ fn print_counters(served: &Served, format: Format) {
             continue;
         }
         match format {
-            Format::Text => tracing::info!(disk, queue, "counters\n{counted}"),
+            // They have many lines, so they come last.
+            Format::Text => {
+                tracing::info!(disk, queue, counters = %format_args!("\n{counted}"), "counters");
+            }
             Format::Json => {
                 let counters = serde_json::to_string(&counted).expect("they are plain numbers");
                 tracing::info!(disk, queue, counters, "counters");
@@ -54,6 +57,10 @@ fn print_counters(served: &Served, format: Format) {
             .iter()
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
-        tracing::info!(disk, "ways that requests went: {}", ways.join(", "));
+        tracing::info!(
+            disk,
+            "ways that requests went: {} (docs/src/measuring.md says what these are)",
+            ways.join(", ")
+        );
     }
 }

@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pollux::disk::closed_folder;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -104,9 +105,14 @@ impl Lock {
         let mut name = OsString::from(socket);
         name.push(".lock");
         let path = PathBuf::from(name);
-        let failed = |error: Errno| match error {
-            Errno::NOENT => SocketError::NoDirectory(socket.to_owned()),
-            error => SocketError::Lock {
+        let failed = |error: Errno| match (error, closed_folder(socket)) {
+            (Errno::NOENT, _) => SocketError::NoDirectory(socket.to_owned()),
+            (Errno::ACCESS, Some(folder)) => SocketError::ClosedFolder {
+                path: socket.to_owned(),
+                folder: folder.to_owned(),
+                source: error.into(),
+            },
+            _ => SocketError::Lock {
                 path: socket.to_owned(),
                 lock: path.clone(),
                 source: error.into(),

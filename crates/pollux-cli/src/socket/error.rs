@@ -41,6 +41,15 @@ pub enum SocketError {
         lock: PathBuf,
         source: io::Error,
     },
+    /// A folder on the way to it is closed.
+    #[error(
+        "{path}: it cannot be reached; give this user the right to enter the folder {folder} (`chmod +x`)"
+    )]
+    ClosedFolder {
+        path: PathBuf,
+        folder: PathBuf,
+        source: io::Error,
+    },
     /// Nobody could connect to it.
     #[error(
         "{path}: {} bytes are too long for the path of a unix socket, which has {} at most; choose a \

@@ -54,6 +54,9 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--socket s --disk d", "cannot be used with"),
         ("--disk d --iodepth 0", "--iodepth"),
         ("--disk d --iodepth -1", "--iodepth"),
+        ("--disk d --iodepth=abc", "a whole number from 1 to 1024"),
+        ("--disk d --threads 300", "a whole number from 1 to 256"),
+        ("--disk d --rate-iops=-5", "a whole number from 1 to"),
         ("--disk d --numjobs 0", "--numjobs"),
         ("--disk d --bs 0", "--bs"),
         ("--disk d --bs four", "--bs"),
@@ -66,6 +69,15 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--filename f --direct=2", "--direct"),
         ("--disk d --ioengine libaio", "engine=io_uring"),
         ("--disk d --ramp_time 1", "leave it out"),
+        ("--disk d --ramp-time=1", "--ramp_time: measuring begins"),
+        ("--disk d --rwmixwrite=30", "--rwmixread"),
+        ("--disk d --randseed 7", "leave it out"),
+        ("--disk d --thread", "error: --thread: a job is always"),
+        ("--disk d --hipri", "error: --hipri: give --completion"),
+        (
+            "--disk d --group_reporting",
+            "error: --group_reporting: all",
+        ),
         ("--disk d --time_based=0", "--time_based"),
         ("--disk d --rw trim", "--rw"),
         ("--disk d --verify md5", "--verify"),
@@ -98,7 +110,7 @@ fn nobody_is_led_to_another_option() {
 #[test]
 fn what_fio_says_in_other_words_is_understood() {
     let args = parse(
-        "--disk d --readwrite=rw --blocksize=8k --rate_iops=9 --time_based --hipri_percent 5 --poll_max_us 9",
+        "--disk d --readwrite=rw --blocksize=8k --rate_iops=9 --time-based --hipri_percent 5 --poll_max_us 9",
     )
     .unwrap();
     assert_eq!((args.rw, args.bs), (Rw::Readwrite, Size(8192)));

@@ -27,8 +27,10 @@ use crate::socket::Rights;
     reason = "each is an option of its own"
 )]
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Which disk")]
 pub struct AddArgs {
     /// What it is called
+    #[arg(help_heading = None)]
     name: String,
 
     /// Serve this file or block device: short for --disk file:path=PATH
@@ -192,9 +194,16 @@ fn one_daemon(asked: Option<&Path>) -> Result<PathBuf, Error> {
     }
 }
 
-/// Removes a disk; is one that a frontend uses to be disconnected?
-pub fn remove(listed: &Listed, force: bool) -> Result<(), Error> {
+/// Removes a disk; is one that a frontend uses to be disconnected? Says what has become of the disk.
+pub fn remove(listed: &Listed, force: bool) -> Result<String, Error> {
     let force = if force { "?force=true" } else { "" };
-    let path = format!("/v1/disks/{}{force}", listed.disk.name);
-    Ok(delete(&listed.control, &path).map_err(|error| named(&listed.control, &error))?)
+    let name = &listed.disk.name;
+    let path = format!("/v1/disks/{name}{force}");
+    let has_gone =
+        delete(&listed.control, &path).map_err(|error| named(&listed.control, &error))?;
+    Ok(if has_gone {
+        format!("removed {name}\n")
+    } else {
+        format!("{name} goes once what is in flight has ended and the list is written\n")
+    })
 }

@@ -33,7 +33,9 @@ pub fn not_listened(error: &SocketError) -> Problem {
         SocketError::Live(_) | SocketError::Busy { .. } | SocketError::NotASocket(_) => {
             StatusCode::CONFLICT
         }
-        SocketError::Rights { .. } | SocketError::Lock { .. } => StatusCode::FORBIDDEN,
+        SocketError::Rights { .. }
+        | SocketError::Lock { .. }
+        | SocketError::ClosedFolder { .. } => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_REQUEST,
     };
     Problem::said(status, &chain(error)).of("socket_path")

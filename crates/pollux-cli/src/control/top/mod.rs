@@ -31,7 +31,7 @@ counting of its latencies, without which there is no p50 and p99.";
 pub struct TopArgs {
     /// The control socket of a daemon, or a folder with those of several, as NAME.control
     /// [default: $XDG_RUNTIME_DIR/pollux, or /run/pollux]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Which daemon")]
     control: Option<PathBuf>,
 
     /// Print what happens in one interval, and end
@@ -43,7 +43,7 @@ pub struct TopArgs {
     interval: Duration,
 
     /// What is printed; json: a line for each interval
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
     output: Output,
 }
 
