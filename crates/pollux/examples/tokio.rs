@@ -7,11 +7,10 @@
 
 use std::error::Error;
 use std::io;
-use std::path::Path;
 use std::time::Instant;
 
 use pollux::disk::Disk;
-use pollux::driver::{CompletionMode, Driver, Options, Queue};
+use pollux::driver::{CompletionMode, Driver, Queue};
 use tokio::task::JoinSet;
 
 const TASKS: u64 = 32;
@@ -22,7 +21,7 @@ const BLOCK: u64 = 4096;
 async fn main() -> Result<(), Box<dyn Error>> {
     let socket = std::env::args().nth(1);
     let socket = socket.ok_or("which disk? give the path of its socket")?;
-    let driver = Driver::connect(Path::new(&socket), &Options::default())?;
+    let driver = Driver::builder(socket).connect()?;
     let queue = driver.queue(0)?;
     // Completes requests, and wakes the tasks that await them, each time that the device calls.
     let _driving = queue.drive_in_tokio()?;

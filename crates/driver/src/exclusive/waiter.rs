@@ -33,9 +33,9 @@ struct Wait {
 /// ```no_run
 /// use pollux_disk::{Channel, Op, Request, Ticket};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use pollux_driver::{Driver, Options, Waiter, Waiting};
+/// use pollux_driver::{Driver, Waiter, Waiting};
 ///
-/// let disk = Driver::connect("disk.sock", &Options::default())?;
+/// let disk = Driver::builder("disk.sock").connect()?;
 /// let mut waiter = Waiter::new(Waiting::Adaptive)?;
 /// let mut channel = disk.channel(waiter.point())?;
 /// let _ = channel.queue(Request { ticket: Ticket(1), op: Op::Flush });
