@@ -8,12 +8,12 @@ use std::io;
 use std::ops::Range;
 
 use blkio::ReqFlags;
+use fastrand::Rng;
 use pollux_disk::{Durability, Geometry, RangeLimits, Unmap};
 use rustix::io::Errno;
 
 use crate::client::{Client, Memory, Queue};
 use crate::drive::{Job, Op, Window, Work};
-use crate::random::Random;
 
 /// The longest request.
 const MAX_LEN: usize = 1 << 20;
@@ -68,7 +68,7 @@ impl Load {
         client: &Client,
         limits: Limits,
         range: &Range<u64>,
-        random: Random,
+        random: Rng,
     ) -> io::Result<Self> {
         let memory = client.memory(limits.depth * WINDOW)?;
         let window = |slot: usize| {
@@ -139,12 +139,12 @@ impl Load {
 
     fn invent(&mut self) -> Job {
         let job = self.work.next(MAX_LEN);
-        if job.op == Op::Flush || !self.work.random.one_in(40) {
+        if job.op == Op::Flush || self.work.random.u64(..40) != 0 {
             return job;
         }
         self.work.forget(&job);
         let block = self.limits.block as u64;
-        let beyond = self.work.random.below((1 << 30) / block) * block;
+        let beyond = self.work.random.u64(..(1 << 30) / block) * block;
         Job {
             at: self.limits.capacity + beyond,
             ..job

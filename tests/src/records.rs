@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Bytes of a record.
 pub const RECORD: usize = 4096;
@@ -43,7 +43,7 @@ impl Record {
         for (bytes, word) in block.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        let mut noise = Random::new(seed ^ place.rotate_left(20) ^ sequence.rotate_left(40));
+        let mut noise = Rng::with_seed(seed ^ place.rotate_left(20) ^ sequence.rotate_left(40));
         noise.fill(&mut block[HEADER..]);
         block
     }
@@ -83,7 +83,7 @@ pub struct Job {
     seed: u64,
     first: Place,
     places: u64,
-    random: Random,
+    random: Rng,
     sequence: u64,
 }
 
@@ -94,7 +94,7 @@ impl Job {
             seed,
             first: index * places,
             places,
-            random: Random::new(seed.wrapping_add(index)),
+            random: Rng::with_seed(seed.wrapping_add(index)),
             sequence: 0,
         }
     }
@@ -104,7 +104,7 @@ impl Job {
         self.sequence += 1;
         Record {
             seed: self.seed,
-            place: self.first + self.random.below(self.places),
+            place: self.first + self.random.u64(..self.places),
             sequence: self.sequence,
         }
     }

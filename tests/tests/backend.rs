@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan};
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::frontend::{Driver, Frontend, Status, TWO_QUEUES, feature};
 use pollux_tests::load::{Limits, Load};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 
 /// What libblkio is made to ask for beyond the end of the disk is all that the device may complain of.
 fn complains_of_nothing_else(backend: &Backend) {
@@ -42,7 +43,7 @@ fn libblkio_reads_what_it_has_written_however_requests_end() {
             backend.conduct(conduct);
             let (client, mut queues) = Client::connect(backend.socket(), shape).unwrap();
             let limits = Limits::of(&client, shape.queue_size, 16).unwrap();
-            let random = Random::new(seed());
+            let random = Rng::with_seed(seed());
             let mut load = Load::new(&client, limits, &(0..1 << 24), random).unwrap();
             load.run(&mut queues[1], 300).unwrap();
             load.verify(&mut queues[1]).unwrap();

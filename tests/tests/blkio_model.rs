@@ -7,10 +7,11 @@ use std::io;
 use std::ops::Range;
 
 use blkio::ReqFlags;
+use fastrand::Rng;
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Access, Client, Memory, Queue, Shape};
 use pollux_tests::load::{Limits, Load};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::subject::{Disk, Subject};
 use rustix::io::Errno;
 
@@ -34,7 +35,7 @@ fn run_all(subject: &Subject, shape: Shape, depth: usize, count: usize) -> io::R
     std::thread::scope(|scope| {
         let work = |(index, mut queue): (usize, Queue)| {
             let client = &client;
-            let random = Random::new(seed + index as u64);
+            let random = Rng::with_seed(seed + index as u64);
             scope.spawn(move || {
                 let mut load = Load::new(client, limits, &share(index, shares), random)?;
                 load.run(&mut queue, count)?;
@@ -99,7 +100,7 @@ fn a_disk_for_reading_only_is_read_and_not_written() {
     let disk = Disk::file(1 << 20, 1).read_only();
     let subject = Subject::start(disk, &[]).unwrap();
     let mut content = vec![0; 1 << 20];
-    Random::new(1).fill(&mut content);
+    Rng::with_seed(1).fill(&mut content);
     std::fs::write(subject.image(), &content).unwrap();
 
     let refused = Client::connect(subject.socket(), Shape::blocking(1, 64));
@@ -197,7 +198,7 @@ fn memory_comes_and_goes_under_load() {
         slots < 1000,
         "{slots} slots: more rounds are needed to see that they become free"
     );
-    let mut load = Load::new(&client, limits, &share(0, 2), Random::new(seed())).unwrap();
+    let mut load = Load::new(&client, limits, &share(0, 2), Rng::with_seed(seed())).unwrap();
     let (rounds, ()) = while_busy(
         || load.run(&mut steady, 50).unwrap(),
         || {

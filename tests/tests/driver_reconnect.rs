@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use driver_cases::losing::{DEPTH, Who, until_lost};
 use driver_cases::{Case, patiently};
+use fastrand::Rng;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket, Unmap};
 use pollux_driver::{
     CompletionMode, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
@@ -25,7 +26,7 @@ use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
 use pollux_tests::drive::{End, Mode, Registered, SHARED_MODES};
 use pollux_tests::peers;
 use pollux_tests::process::{Process, eventually};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::server::Server;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -94,7 +95,7 @@ fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
     let mut server = start();
     let driver = Driver::connect(socket, &Options::default()).unwrap();
     let over = Arc::new(AtomicBool::new(false));
-    let mut random = Random::new(seed());
+    let mut random = Rng::with_seed(seed());
     let (ready, is_ready) = channel();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
@@ -106,7 +107,7 @@ fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
         is_ready.recv().unwrap();
         for kill in 0..kills() {
             // Now it is at this point of its work, now at that.
-            let until = counter(&driver, "polls") + random.below(400_000);
+            let until = counter(&driver, "polls") + random.u64(..400_000);
             let there = || counter(&driver, "polls") >= until || load.is_finished();
             eventually(there, || "nobody looks any more".into());
             let before = driver.reconnects();
@@ -115,7 +116,7 @@ fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
             assert!(!load.is_finished(), "it has failed after {kill} kills");
             // Or in the middle of being told of queues and memory.
             let back = || driver.reconnects() > before || load.is_finished();
-            if random.one_in(2) {
+            if random.bool() {
                 eventually(back, || "it is not back".into());
             }
         }

@@ -5,11 +5,12 @@
 use std::path::Path;
 
 use blkio::ReqFlags;
+use fastrand::Rng;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::load::{Limits, Load};
 use pollux_tests::process::eventually;
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::server::{Ready, Server, pollux_binary};
 use pollux_tests::storage::{Medium, SmallTmpfs, Storage};
 use pollux_tests::subject::Program;
@@ -190,7 +191,7 @@ fn a_disk_that_answers_no_more_holds_up_nobody_else() {
 
     let (client, mut others) = Client::connect(&healthy, Shape::blocking(1, 128)).unwrap();
     let limits = Limits::of(&client, 128, 16).unwrap();
-    let mut load = Load::new(&client, limits, &(0..64 * MIB), Random::new(seed())).unwrap();
+    let mut load = Load::new(&client, limits, &(0..64 * MIB), Rng::with_seed(seed())).unwrap();
     load.run(&mut others[0], 500).unwrap();
     load.verify(&mut others[0]).unwrap();
     queues[0].wait(0).unwrap();

@@ -6,13 +6,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 
+use fastrand::Rng;
 use pollux_tests::frontend::{
     Code, Frontend, GuestMemory, PAGE, Part, QUEUE_ENTRIES, Raw, Region, SLOTS, VERSION,
     new_eventfd, pair,
 };
 use pollux_tests::hostile::{DISK, Target, is_turned_away};
 use pollux_tests::process::eventually;
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::row;
 use pollux_tests::server::pollux_binary;
 use rustix::process::Signal;
@@ -104,41 +105,41 @@ fn descriptors_are_not_used_up_by_regions() {
 }
 
 /// Something sensible with some of it spoilt.
-fn random_message<'fd>(random: &mut Random, fds: &[BorrowedFd<'fd>]) -> Raw<'fd> {
-    let words = random.index(12);
+fn random_message<'fd>(random: &mut Rng, fds: &[BorrowedFd<'fd>]) -> Raw<'fd> {
+    let words = random.usize(..12);
     let mut payload: Vec<u8> = (0..words)
         .flat_map(|_| {
-            let word = match random.below(6) {
+            let word = match random.u64(..6) {
                 0 => 0,
                 1 => 1,
                 2 => 256,
                 3 => 1 << 32,
                 4 => u64::MAX,
-                _ => random.bits(),
+                _ => random.u64(..),
             };
             word.to_le_bytes()
         })
         .collect();
-    payload.truncate(random.index(97));
+    payload.truncate(random.usize(..97));
     let mut raw = Raw::new(Code::GetFeatures, payload);
-    raw.code = u32::try_from(random.below(46)).unwrap();
-    if random.one_in(20) {
-        raw.flags = u32::try_from(random.bits() >> 32).unwrap();
-    } else if random.one_in(2) {
+    raw.code = random.u32(..46);
+    if random.u64(..20) == 0 {
+        raw.flags = random.u32(..);
+    } else if random.bool() {
         raw.flags = VERSION | 8;
     }
-    if random.one_in(20) {
-        raw.len = Some(u32::try_from(random.below(200)).unwrap());
+    if random.u64(..20) == 0 {
+        raw.len = Some(random.u32(..200));
     }
-    if random.one_in(2) {
-        let count = random.index(4);
-        raw.fds = (0..count).map(|_| fds[random.index(fds.len())]).collect();
+    if random.bool() {
+        let count = random.usize(..4);
+        raw.fds = (0..count).map(|_| fds[random.usize(..fds.len())]).collect();
     }
     raw
 }
 
 fn random_messages(target: &Target) {
-    let mut random = Random::new(seed());
+    let mut random = Rng::with_seed(seed());
     let (event, memory) = (
         new_eventfd().unwrap(),
         GuestMemory::new(8 << 32, PAGE).unwrap(),
@@ -153,7 +154,7 @@ fn random_messages(target: &Target) {
             .map(|driver| &driver.frontend)
             .or(fresh.as_ref())
             .unwrap();
-        for _ in 0..random.within(1..20) {
+        for _ in 0..random.usize(1..20) {
             if frontend
                 .send_raw(&random_message(&mut random, &fds))
                 .is_err()
@@ -169,38 +170,34 @@ fn random_messages(target: &Target) {
 row!(random_messages_of_a_seed, random_messages);
 
 fn random_rings(target: &Target) {
-    let mut random = Random::new(seed());
+    let mut random = Rng::with_seed(seed());
     for _ in 0..150 {
         let mut driver = target.driver();
         for _ in 0..20 {
-            let index = random.index(driver.queues.len());
+            let index = random.usize(..driver.queues.len());
             let queue = &mut driver.queues[index];
             for number in 0..QUEUE_ENTRIES {
-                let anywhere = random.one_in(50);
-                let near = (1 << 32) + random.below(1 << 20);
-                let address = if anywhere { random.bits() } else { near };
-                let longest = if random.one_in(50) { 1 << 32 } else { 600 };
-                let flags = if random.one_in(30) { 8 } else { 4 };
+                let anywhere = random.u64(..50) == 0;
+                let near = (1 << 32) + random.u64(..(1 << 20));
+                let address = if anywhere { random.u64(..) } else { near };
+                let longest = if random.u64(..50) == 0 { 1 << 32 } else { 600 };
+                let flags = if random.u64(..30) == 0 { 8 } else { 4 };
                 let part = Part {
                     address,
-                    len: u32::try_from(random.below(longest)).unwrap(),
-                    flags: u16::try_from(random.below(flags)).unwrap(),
+                    len: u32::try_from(random.u64(..longest)).unwrap(),
+                    flags: random.u16(..flags),
                 };
-                let next = u16::try_from(random.below(u64::from(QUEUE_ENTRIES))).unwrap();
+                let next = random.u16(..QUEUE_ENTRIES);
                 queue.write_descriptor(queue.descriptor(number), part, next);
             }
             for slot in 0..SLOTS {
-                queue.begin(
-                    slot,
-                    u32::try_from(random.below(14)).unwrap(),
-                    random.below(DISK / 512),
-                );
+                queue.begin(slot, random.u32(..14), random.u64(..DISK / 512));
             }
-            for _ in 0..random.within(1..64) {
-                queue.offer(u16::try_from(random.below(u64::from(QUEUE_ENTRIES))).unwrap());
+            for _ in 0..random.usize(1..64) {
+                queue.offer(random.u16(..QUEUE_ENTRIES));
             }
             queue.publish_and_kick();
-            if random.one_in(4) {
+            if random.u64(..4) == 0 {
                 // Stopped and started anew, broken or not.
                 driver.stop(index).unwrap();
                 driver.queues[index] = driver.anew(index);

@@ -14,10 +14,11 @@ use std::fs::{self, File};
 use std::process::Command;
 
 use blkio::ReqFlags;
+use fastrand::Rng;
 use pollux_tests::client::{Client, Done, Memory, Queue, Shape};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::peers;
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::records::{Expected, Job, RECORD, Record};
 use pollux_tests::server::Server;
 use pollux_tests::storage::{Medium, Storage};
@@ -164,7 +165,7 @@ fn survives(medium: Medium, cache: &str, times: usize) {
         _ => Promise::Flush,
     };
     let seed = seed();
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     for engine in ["io_uring", "threads"].into_iter().cycle().take(times) {
         let Some(storage) = Storage::new(medium, DISK) else {
             return;
@@ -172,13 +173,13 @@ fn survives(medium: Medium, cache: &str, times: usize) {
         let folder = TempDir::new().unwrap();
         let spec = file_spec(storage.disk(), &format!("cache={cache},engine={engine}"));
         let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
-        let mut storm = Storm::start(&server, random.bits(), promise);
+        let mut storm = Storm::start(&server, random.u64(..), promise);
         // As many turns as it takes to know something, and then any moment.
-        let enough = 1 + random.index(500);
+        let enough = 1 + random.usize(..500);
         while storm.expected.places() < enough {
             storm.go_on();
         }
-        for _ in 0..random.below(1000) {
+        for _ in 0..random.u64(..1000) {
             storm.go_on();
         }
         let (status, log) = server.end_by(Signal::KILL).unwrap();
@@ -201,7 +202,7 @@ fn image_survives(options: &str, cache: &str, times: usize) {
     };
     let tool = |arguments: &[&str]| Command::new(&img).args(arguments).output().unwrap();
     let seed = seed();
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut leaks = 0;
     for engine in ["io_uring", "threads"].into_iter().cycle().take(times) {
         let Some(storage) = Storage::new(Medium::FileOnExt4, DISK + TABLES) else {
@@ -215,12 +216,12 @@ fn image_survives(options: &str, cache: &str, times: usize) {
         let folder = TempDir::new().unwrap();
         let spec = format!("qcow2:path={path},cache={cache},engine={engine}");
         let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
-        let mut storm = Storm::start(&server, random.bits(), Promise::Flush);
-        let enough = 1 + random.index(300);
+        let mut storm = Storm::start(&server, random.u64(..), Promise::Flush);
+        let enough = 1 + random.usize(..300);
         while storm.expected.places() < enough {
             storm.go_on();
         }
-        for _ in 0..random.below(1000) {
+        for _ in 0..random.u64(..1000) {
             storm.go_on();
         }
         let (status, log) = server.end_by(Signal::KILL).unwrap();
@@ -318,10 +319,10 @@ fn what_a_guest_has_flushed_survives() {
         .set("JOBS", &JOBS.to_string())
         .set("PLACES", &PLACES_OF_A_JOB.to_string());
     let mut guest = lab.starts(guest);
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut survived = Vec::new();
     for (name, server, storage) in alive {
-        for _ in 0..20 + random.below(60) {
+        for _ in 0..20 + random.u64(..60) {
             lab.hears(&mut guest, &format!("covered {name} "));
         }
         server.end_by(Signal::KILL).unwrap();

@@ -11,13 +11,14 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fastrand::Rng;
 use pollux_tests::executions::Executions;
 use pollux_tests::frontend::{
     Driver, Inflight, PAGE, QUEUE_ENTRIES, SLOTS, Status, TWO_QUEUES, description,
 };
 use pollux_tests::guest::{Kernel, Lab, System, VhostUserBlk};
 use pollux_tests::process::eventually;
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::records::{Expected, RECORD, Record};
 use pollux_tests::server::Server;
 use rustix::process::Signal;
@@ -161,7 +162,7 @@ enum InFlight {
 struct User {
     driver: Driver,
     executions: Executions,
-    random: Random,
+    random: Rng,
     expected: Expected,
     /// What each slot has in flight.
     busy: Vec<Option<InFlight>>,
@@ -176,7 +177,7 @@ impl User {
         Self {
             driver,
             executions,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             expected: Expected::new(seed),
             busy: vec![None; places],
             sequences: vec![0; places],
@@ -200,7 +201,7 @@ impl User {
     fn begin(&mut self, queue: u16, slot: u16) -> InFlight {
         let place = u64::from(queue * SLOTS + slot);
         let queue = &mut self.driver.queues[usize::from(queue)];
-        if self.random.one_in(16) {
+        if self.random.u64(..16) == 0 {
             queue.bare(slot, 4);
             return InFlight::Flush;
         }
@@ -253,12 +254,12 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
     let executions = Executions::open(&place.folder.path().join("log")).unwrap();
     let mut user = User::new(driver, executions, seed);
     for _ in 0..kills {
-        let enough = user.completed + user.random.within(1..1000);
+        let enough = user.completed + user.random.usize(1..1000);
         while user.completed < enough {
             user.submit();
             user.look();
         }
-        for _ in 0..user.random.below(100) {
+        for _ in 0..user.random.u64(..100) {
             user.submit();
             user.look();
         }
@@ -325,9 +326,9 @@ impl Disk {
     }
 
     /// Waits until there is something more in the log.
-    fn goes_on(&self, random: &mut Random) {
+    fn goes_on(&self, random: &mut Rng) {
         let from = self.executions.size().unwrap();
-        let enough = from + BYTES_OF_A_LINE * (1 + random.below(300));
+        let enough = from + BYTES_OF_A_LINE * (1 + random.u64(..300));
         let missing = || self.server.as_ref().unwrap().log();
         eventually(|| self.executions.size().unwrap() >= enough, missing);
     }
@@ -338,7 +339,7 @@ impl Disk {
     }
 }
 
-fn all_go_on(disks: &[Disk], random: &mut Random) {
+fn all_go_on(disks: &[Disk], random: &mut Rng) {
     for disk in disks {
         disk.goes_on(random);
     }
@@ -364,7 +365,7 @@ fn a_guest_goes_on(system: impl Into<System>, kills: usize) {
         .patience(Duration::from_secs(180 + 6 * u64::try_from(kills).unwrap()));
     let mut guest = lab.starts(guest);
     lab.hears(&mut guest, "steady");
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     for _ in 0..kills {
         all_go_on(&disks, &mut random);
         disks.iter_mut().for_each(Disk::kill);

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver_cases::patiently;
+use fastrand::Rng;
 use pollux_disk::{Disk, Durability, Op, PollScope, Queued, Request, Ticket, striped};
 use pollux_driver::{CompletionMode, Driver, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Region};
 use pollux_tests::backend::{Backend, Conduct, Plan};
 use pollux_tests::frontend::{self, PAGE, Status, TWO_QUEUES};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::server::Server;
 use pollux_tests::subject::{self, Subject};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -107,7 +108,7 @@ impl Load {
     }
 
     /// What is written at one depth is read at another.
-    fn check(&self, disk: &dyn Disk, mut random: Random) {
+    fn check(&self, disk: &dyn Disk, mut random: Rng) {
         let len = self.memory.addresses().len();
         let (mut noise, mut seen) = (vec![0; len], vec![0; len]);
         for (written, read) in DEPTHS.into_iter().zip(DEPTHS.into_iter().rev()) {
@@ -141,7 +142,7 @@ fn at_every_depth(queue_size: u16, waiting: [Waiting; 3]) {
         std::thread::scope(|scope| {
             for (load, seed) in loads.iter().zip(seed()..) {
                 let disk = &disk;
-                scope.spawn(move || load.check(disk, Random::new(seed)));
+                scope.spawn(move || load.check(disk, Rng::with_seed(seed)));
             }
         });
         disk.unmap(&loads[0].memory);
@@ -205,7 +206,7 @@ fn a_table_is_served_from_a_file() {
     let driver = Driver::connect(&socket, &Options::default()).unwrap();
     assert_eq!(driver.geometry().bytes, 2560 * 512);
     let mut noise = vec![0; BYTES];
-    Random::new(seed()).fill(&mut noise);
+    Rng::with_seed(seed()).fill(&mut noise);
     let queue = driver.queue(0).unwrap();
     // Three chunks by turns, the last of them in the other target.
     let at = 2048 * 512 - 2 * CHUNK as u64;

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use driver_cases::Case;
+use fastrand::Rng;
 use pollux_driver::Waiting;
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::drive::{Mode, SHARED_MODES};
 use pollux_tests::load::{Limits, Load};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 use pollux_tests::server::Server;
 use tempfile::TempDir;
 
@@ -57,7 +58,7 @@ fn libblkio_finds_what_a_disk_has_not_stored() {
     is_caught("libblkio", |socket| {
         let (client, mut queues) = Client::connect(socket, Shape::blocking(1, 64)).unwrap();
         let limits = Limits::of(&client, 64, 8).unwrap();
-        let random = Random::new(seed());
+        let random = Rng::with_seed(seed());
         let mut load = Load::new(&client, limits, &(0..SIZE), random).unwrap();
         load.run(&mut queues[0], 500).unwrap();
         load.verify(&mut queues[0]).unwrap();

@@ -64,7 +64,7 @@ impl Session<'_> {
                 }
                 let mut all = queue.take_taken();
                 for last in (1..all.len()).rev() {
-                    all.swap(last, self.random.index(last + 1));
+                    all.swap(last, self.random.usize(..=last));
                 }
                 (all, None)
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::disk::Disk;
@@ -17,7 +18,6 @@ use super::plan::{Calls, Conduct, Plan, Silence, feature, protocol};
 use super::queue::Queue;
 use super::shared::{Command, Shared};
 use super::stray::Stray;
-use crate::random::Random;
 
 /// Regions that a frontend may announce one by one.
 const MEMORY_SLOTS: u64 = 32;
@@ -82,7 +82,7 @@ pub(super) struct Session<'a> {
     to_frontend: Option<OwnedFd>,
     pub(super) scribble: Option<u8>,
     stray: Option<Stray>,
-    pub(super) random: Random,
+    pub(super) random: Rng,
 }
 
 impl<'a> Session<'a> {
@@ -107,7 +107,7 @@ impl<'a> Session<'a> {
             to_frontend: None,
             scribble: None,
             stray,
-            random: Random::new(1),
+            random: Rng::with_seed(1),
         }
     }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
 
-use pollux_tests::random::Random;
+use fastrand::Rng;
 use pollux_tests::records::{Job, RECORD};
 
 /// The console is slow; a report says it all, so one now and then is enough.
@@ -50,11 +50,11 @@ fn write_for_ever(
     mut job: Job,
     report: impl Fn(u64),
 ) -> io::Result<std::convert::Infallible> {
-    let mut random = Random::new(0);
+    let mut random = Rng::with_seed(0);
     let mut written = 0;
     let mut reported = Instant::now();
     loop {
-        for _ in 0..=random.below(MOST_BETWEEN_FLUSHES) {
+        for _ in 0..=random.u64(..MOST_BETWEEN_FLUSHES) {
             let record = job.next_record();
             let block = Aligned(record.encode());
             device.write_all_at(&block.0, record.place * RECORD as u64)?;

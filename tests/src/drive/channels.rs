@@ -80,7 +80,7 @@ pub(super) fn run(
 fn fill(channel: &mut impl Hybrid, kinds: Kinds, work: &mut Work, slots: &mut [Slot], last: bool) {
     let count = slots.len();
     for index in 0..count {
-        if slots[index].busy.is_some() || (work.in_flight() > 0 && work.random.one_in(4)) {
+        if slots[index].busy.is_some() || (work.in_flight() > 0 && work.random.u64(..4) == 0) {
             continue;
         }
         let job = if last {

@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use pollux_disk::Disk as _;
 use pollux_driver::{CompletionMode, Driver, Queue, Waiter, Waiting};
 use pollux_memory::Region;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
-use crate::random::Random;
 
 pub use executor::run as run_tasks;
 pub use own::Own;
@@ -81,10 +80,10 @@ pub enum Kinds {
 }
 
 impl Kinds {
-    fn choose(self, random: &mut Random) -> CompletionMode {
+    fn choose(self, random: &mut Rng) -> CompletionMode {
         match self {
             Self::Only(kind) => kind,
-            Self::Mixed if random.one_in(2) => CompletionMode::Polled,
+            Self::Mixed if random.bool() => CompletionMode::Polled,
             Self::Mixed => CompletionMode::Call,
         }
     }

@@ -31,7 +31,7 @@ impl Doing {
         c: CompletionMode,
     ) -> io::Result<Self> {
         let (at, len) = (job.at, job.len as u64);
-        let own = if job.has_data() && work.random.one_in(4) {
+        let own = if job.has_data() && work.random.u64(..4) == 0 {
             work.own.take(job.len)
         } else {
             None
@@ -49,7 +49,7 @@ impl Doing {
             Op::WriteZeroes(unmap, durability) => {
                 Self::Nothing(queue.write_zeroes(at, len, unmap, durability, c))
             }
-            Op::Read | Op::Write(_) => match work.random.below(3) {
+            Op::Read | Op::Write(_) => match work.random.u64(..3) {
                 0 => {
                     let mut bytes = vec![0xee; job.len];
                     if let Op::Write(durability) = job.op {
@@ -200,7 +200,7 @@ pub(super) fn run(
             let doing = Doing::start(driver, queue, work, (job, &data), kind)?;
             in_flight.push_back((job, data, doing));
             // At times alone, at times many.
-            if work.random.one_in(4) {
+            if work.random.u64(..4) == 0 {
                 break;
             }
         }

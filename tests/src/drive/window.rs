@@ -3,11 +3,11 @@
 use std::io;
 use std::ptr::NonNull;
 
+use fastrand::Rng;
 use pollux_driver::{Buffer, Driver};
 use pollux_memory::Span;
 
 use super::Registered;
-use crate::random::Random;
 
 /// What memory holds before a read: no request may leave it where data should be, none may touch it
 /// elsewhere.
@@ -55,8 +55,8 @@ impl Drop for Plain {
 
 impl Window {
     /// `len` bytes of one kind or another.
-    pub fn new(driver: &Driver, len: usize, random: &mut Random) -> io::Result<Self> {
-        let (span, owner) = match random.below(3) {
+    pub fn new(driver: &Driver, len: usize, random: &mut Rng) -> io::Result<Self> {
+        let (span, owner) = match random.u64(..3) {
             0 => {
                 let plain = Plain::new(len);
                 // SAFETY: the memory lives as long as the window, which outlives the requests it is
@@ -93,13 +93,13 @@ impl Window {
     }
 
     /// Lays out pieces of these lengths at any address, with gaps between them.
-    pub fn lay_out(&mut self, lens: &[usize], random: &mut Random) {
+    pub fn lay_out(&mut self, lens: &[usize], random: &mut Rng) {
         let data: usize = lens.iter().sum();
         let spare = (self.span.len() - data) / (lens.len() + 1);
         self.pieces.clear();
         let mut at = 0;
         for len in lens {
-            at += random.index(spare.min(700) + 1);
+            at += random.usize(..=spare.min(700));
             let piece = self.span.slice(at, *len);
             self.pieces.push(piece.expect("the gaps leave room"));
             at += len;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use fastrand::Rng;
 use pollux_disk::{Durability, Geometry, Unmap};
 
 use super::Own;
 use crate::model::{Model, SECTOR};
-use crate::random::Random;
 
 /// What a request is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,12 @@ pub struct Work {
     /// Registered memory, where requests can have some.
     pub own: Own,
     /// For whatever else is left to chance.
-    pub random: Random,
+    pub random: Rng,
 }
 
 impl Work {
     /// Requests of at most `longest` bytes in `range`, which reads as zeroes.
-    pub fn new(range: &Range<u64>, geometry: Geometry, longest: usize, random: Random) -> Self {
+    pub fn new(range: &Range<u64>, geometry: Geometry, longest: usize, random: Rng) -> Self {
         Self {
             model: Model::zeroed(range),
             geometry,
@@ -143,7 +143,7 @@ impl Work {
             _ => self.len(room.min(usize::try_from(blocks * block).expect("in memory"))),
         };
         let places = blocks - len as u64 / block + 1;
-        let at = range.start + self.random.below(places) * block;
+        let at = range.start + self.random.u64(..places) * block;
         let job = Job { op, at, len };
         if len > 0 && self.is_taken(&job) {
             return None;
@@ -153,16 +153,16 @@ impl Work {
     }
 
     fn op(&mut self) -> Op {
-        let durability = if self.random.one_in(8) {
+        let durability = if self.random.u64(..8) == 0 {
             Durability::Stable
         } else {
             Durability::Volatile
         };
-        match self.random.below(20) {
+        match self.random.u64(..20) {
             0..9 => Op::Read,
             18 if self.geometry.discard.is_some() => Op::Discard,
             17 if self.geometry.write_zeroes.is_some() => {
-                let unmap = if self.random.one_in(2) {
+                let unmap = if self.random.bool() {
                     Unmap::Allowed
                 } else {
                     Unmap::Forbidden
@@ -177,14 +177,14 @@ impl Work {
     /// Most are short, some are longer than a device takes at once.
     fn len(&mut self, room: usize) -> usize {
         let block = usize::try_from(self.geometry.block).expect("32 bits");
-        let most = match self.random.below(100) {
+        let most = match self.random.u64(..100) {
             0..70 => 16 * SECTOR,
             70..95 => 256 << 10,
             95..99 => 1 << 20,
             _ => self.longest,
         };
         let most = most.min(room) / block;
-        block * self.random.within(1..most.max(1) + 1)
+        block * self.random.usize(1..=most.max(1))
     }
 
     /// The data of a write.
@@ -196,17 +196,17 @@ impl Work {
 
     /// `len` in pieces: as one, or about `most` or fewer, of whole sectors or of any bytes at all.
     pub fn pieces(&mut self, len: usize, most: usize) -> Vec<usize> {
-        let unit = match self.random.below(3) {
+        let unit = match self.random.u64(..3) {
             0 => return vec![len],
             1 => SECTOR,
             _ => 1,
         };
-        let most = self.random.within(1..most);
+        let most = self.random.usize(1..most);
         let mut pieces = vec![];
         let mut left = len;
         while left > 0 {
             let share = (left / unit).div_ceil(most).max(1);
-            let piece = (unit * self.random.within(1..2 * share + 1)).min(left);
+            let piece = (unit * self.random.usize(1..=2 * share)).min(left);
             pieces.push(piece);
             left -= piece;
         }

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use pollux_disk::{Disk as _, Durability, Unmap};
 use pollux_driver::{Buffer, CompletionMode, Driver, Options, Queue};
 use pollux_memory::memfd;
 use pollux_tests::drive::{self, End, Kinds, Mode, Own, Work};
-use pollux_tests::random::{Random, seed};
+use pollux_tests::random::seed;
 
 /// How long a part of a test may take before it counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -100,7 +101,7 @@ impl Case {
                 .map(|(index, mode)| {
                     let queue = queues.get(index % queues.len().max(1));
                     let start = part * index as u64;
-                    let random = Random::new(seed + index as u64);
+                    let random = Rng::with_seed(seed + index as u64);
                     let range = start..start + part;
                     let mut work = Work::new(&range, driver.geometry(), self.longest, random);
                     let memory = registered.split_off(registered.len() - OWN);
