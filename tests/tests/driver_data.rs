@@ -191,8 +191,8 @@ fn the_smallest_queues_carry_everything() {
         ] {
             let options = Options::default()
                 .queue_size(queue_size)
-                .mixed(mixed)
                 .experiment(Experiment {
+                    mixed,
                     without,
                     ..Experiment::default()
                 });
@@ -219,7 +219,10 @@ fn stray_calls_are_harmless() {
                 calls,
                 ..Plan::default()
             };
-            let options = Options::default().mixed(mixed);
+            let options = Options::default().experiment(Experiment {
+                mixed,
+                ..Experiment::default()
+            });
             by_hand(plan, LATE, options);
         }
     }

@@ -44,7 +44,12 @@ impl Stage {
         })
         .unwrap();
         backend.conduct(Conduct::Held);
-        let options = Options::default().mixed(mixed).queue_size(queue_size);
+        let options = Options::default()
+            .queue_size(queue_size)
+            .experiment(Experiment {
+                mixed,
+                ..Experiment::default()
+            });
         let driver = Driver::connect(backend.socket(), &options).unwrap();
         let queue = driver.queue(0).unwrap();
         Self {
@@ -240,7 +245,10 @@ fn the_owner_of_a_queue_is_called_when_it_sleeps() {
         for kind in [CompletionMode::Polled, CompletionMode::Call] {
             let backend = Backend::start(Plan::default()).unwrap();
             backend.conduct(Conduct::Held);
-            let options = Options::default().mixed(mixed);
+            let options = Options::default().experiment(Experiment {
+                mixed,
+                ..Experiment::default()
+            });
             let driver = Driver::connect(backend.socket(), &options).unwrap();
             let owner = asleep(move || {
                 let mut waiter = Waiter::new(Waiting::Adaptive).unwrap();
@@ -384,10 +392,10 @@ fn parked(mixed: Mixed, bound: Duration, beside: Beside) -> Meanwhile {
             Beside::WaitersForRoom => (1, 2, 8, feature::INDIRECT_DESC),
         };
         let options = Options::default()
-            .mixed(mixed)
             .queue_size(queue_size)
             .reconnect(Reconnect::Never)
             .experiment(Experiment {
+                mixed,
                 without,
                 ..Experiment::default()
             });

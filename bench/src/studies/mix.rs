@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use pollux_disk::WaitPoint;
-use pollux_driver::{CompletionMode, Driver, Hybrid, Mixed as Policy, Options};
+use pollux_driver::{CompletionMode, Driver, Experiment, Hybrid, Mixed as Policy, Options};
 use pollux_load::{Histogram, Mixed, Plan, Split, Waits, microseconds};
 
 use super::site::{Setup, Site};
@@ -52,7 +52,7 @@ impl fmt::Display for Trial {
             (Kinds::Pure(CompletionMode::Polled), _) => f.write_str("polled"),
             (Kinds::Pure(CompletionMode::Call), _) => f.write_str("call"),
             (Kinds::Both, Policy::SuspendedFor(_)) => f.write_str("mix suspended"),
-            (Kinds::Both, _) => f.write_str("mix"),
+            (Kinds::Both, Policy::WhileNeeded) => f.write_str("mix"),
         }
     }
 }
@@ -109,7 +109,10 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         let time = site.time;
-        let options = Options::default().mixed(trial.mixed);
+        let options = Options::default().experiment(Experiment {
+            mixed: trial.mixed,
+            ..Experiment::default()
+        });
         let driver = Driver::connect(site.socket(), &options).map_err(io::Error::other)?;
         let [polled, call] = match trial.owners {
             Owners::One => one_owner(&driver, trial, time)?,

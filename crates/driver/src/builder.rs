@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::error::ConnectError;
-use crate::options::{Mixed, Options, Reconnect};
+use crate::options::{Options, Reconnect};
 
 impl Driver {
     /// A connection to the server that listens on `path`, to be made with what is chosen.
@@ -56,11 +56,6 @@ impl Builder {
     /// Is everything refused that would change the disk?
     pub fn read_only(self, read_only: bool) -> Self {
         self.with(|options| options.read_only(read_only))
-    }
-
-    /// When calls are on, on a queue with requests of both kinds.
-    pub fn mixed(self, mixed: Mixed) -> Self {
-        self.with(|options| options.mixed(mixed))
     }
 
     /// How long the server may take to answer a message.

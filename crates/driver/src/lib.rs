@@ -85,9 +85,9 @@ pub use exclusive::waiter::{Waiter, Waiting};
 pub use memory::buffer::Buffer;
 #[cfg(not(loom))]
 pub use memory::data::Data;
-pub use options::{CompletionMode, Mixed, Options, Reconnect};
+pub use options::{CompletionMode, Options, Reconnect};
 #[doc(hidden)]
-pub use options::{Experiment, KickLock};
+pub use options::{Experiment, KickLock, Mixed};
 #[cfg(not(loom))]
 pub use requests::hybrid::Hybrid;
 #[cfg(not(loom))]

@@ -15,13 +15,12 @@ pub enum CompletionMode {
 
 /// When are calls on, on a queue with requests of both kinds?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Mixed {
     /// While a call-driven request is in flight, or any owner sleeps on the queue.
     #[default]
     WhileNeeded,
-    /// The same, but not while polled requests are in flight, whose pollers reap for everybody. Whoever
-    /// waits for a call then waits no longer than this before it turns calls on and reaps itself.
+    /// The same, but not while polled requests are in flight, whose pollers reap for everybody. An
+    /// owner that waits for a call waits no longer than this before it turns calls on and reaps itself.
     SuspendedFor(Duration),
 }
 
@@ -74,8 +73,6 @@ pub struct Options {
     pub queue_size: u16,
     /// Is everything refused that would change the disk, whatever the server allows?
     pub read_only: bool,
-    /// When calls are on.
-    pub mixed: Mixed,
     /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
     /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
     pub patience: Duration,
@@ -90,6 +87,8 @@ pub struct Options {
 #[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
+    /// When calls are on.
+    pub mixed: Mixed,
     /// When the device is kicked.
     pub kick_lock: KickLock,
     /// Are the times that a shared queue's lock is held and waited for recorded?
@@ -107,7 +106,6 @@ impl Default for Options {
             queues: None,
             queue_size: 256,
             read_only: false,
-            mixed: Mixed::default(),
             patience: Duration::from_secs(10),
             reconnect: Reconnect::default(),
             experiment: Experiment::default(),
@@ -134,13 +132,6 @@ impl Options {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
-        self
-    }
-
-    /// These with this [`mixed`](#structfield.mixed).
-    #[must_use]
-    pub fn mixed(mut self, mixed: Mixed) -> Self {
-        self.mixed = mixed;
         self
     }
 

@@ -185,11 +185,10 @@ fn all_ways_to_wait_at_once_without_event_idx() {
 
 #[test]
 fn all_ways_to_wait_at_once_with_calls_suspended() {
-    everybody(
-        &Options::default()
-            .queue_size(8)
-            .mixed(Mixed::SuspendedFor(Duration::from_micros(500))),
-    );
+    everybody(&Options::default().queue_size(8).experiment(Experiment {
+        mixed: Mixed::SuspendedFor(Duration::from_micros(500)),
+        ..Experiment::default()
+    }));
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Channel {
         let device = Arc::clone(queue.device());
         Ok(Self {
             core: Core::new(Arc::clone(&device), queue.index()),
-            policy: CallPolicy::new(device.options().mixed),
+            policy: CallPolicy::new(device.options().experiment.mixed),
             asleep: false,
             doorbell: queue.doorbell().clone(),
             before: device.counts(queue.index()).snapshot(),

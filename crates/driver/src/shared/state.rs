@@ -33,14 +33,13 @@ impl Shared {
         let used_index = Arc::new(UsedIndex::new(&core));
         let transport = FdTransport::new(queue, Arc::clone(&used_index))?;
         let sleeper = EpollSleeper::new(&transport)?;
-        let options = device.options();
         let ends = SharedEnds::new(core, used_index);
-        let experiment = &options.experiment;
+        let experiment = &device.options().experiment;
         let mut board = Switchboard::new(
             ends,
             sleeper,
             transport,
-            options.mixed,
+            experiment.mixed,
             experiment.kick_lock,
         );
         if experiment.record_lock {

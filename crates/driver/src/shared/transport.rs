@@ -74,7 +74,7 @@ struct CallTimer {
 impl FdTransport {
     /// That of the queue at `queue`, whose used ring `used_index` sees.
     pub fn new(queue: ActiveQueue, used_index: Arc<UsedIndex>) -> io::Result<Self> {
-        let timer = match queue.device().options().mixed {
+        let timer = match queue.device().options().experiment.mixed {
             Mixed::SuspendedFor(deferred) => {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
                 let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
