@@ -50,7 +50,7 @@ impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.kinds, self.mixed) {
             (Kinds::Pure(CompletionMode::Polled), _) => f.write_str("polled"),
-            (Kinds::Pure(CompletionMode::Call), _) => f.write_str("call"),
+            (Kinds::Pure(_), _) => f.write_str("call"),
             (Kinds::Both, Policy::SuspendedFor(_)) => f.write_str("mix suspended"),
             (Kinds::Both, Policy::WhileNeeded) => f.write_str("mix"),
         }
@@ -121,7 +121,7 @@ requests are in flight, for at most 50 µs. The clock is read once for each batc
         let kinds = match trial.kinds {
             Kinds::Both => vec![polled, call],
             Kinds::Pure(CompletionMode::Polled) => vec![polled],
-            Kinds::Pure(CompletionMode::Call) => vec![call],
+            Kinds::Pure(_) => vec![call],
         };
         Ok(kinds.iter().map(|all| finding(all, time)).collect())
     }
@@ -195,7 +195,7 @@ fn owner<C: Hybrid>(
     };
     let polled = match kinds {
         Kinds::Pure(CompletionMode::Polled) => 100,
-        Kinds::Pure(CompletionMode::Call) => 0,
+        Kinds::Pure(_) => 0,
         Kinds::Both => 50,
     };
     let pattern = job.pattern(DISK, seed).polled(polled);

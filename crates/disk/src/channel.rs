@@ -79,6 +79,7 @@ pub struct Request {
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum Failure {
     /// The machine said no. The disk has logged what it was doing, to what.
     #[error("the storage failed")]

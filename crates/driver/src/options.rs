@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// How the end of a request is to be noticed. Each request says so itself; both kinds share a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CompletionMode {
     /// The owner polls: [`poll`](crate::Queue::poll), `reap`, or a `wait` that still polls. The device
     /// is not asked to call, unless an owner goes to sleep over it.
@@ -36,6 +37,7 @@ pub enum KickLock {
 
 /// What if the server closes the connection, because it was restarted, or has crashed?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reconnect {
     /// The device is lost at once.
     Never,

@@ -107,9 +107,10 @@ impl Latencies {
     #[inline]
     pub fn ended(&mut self, direction: Direction, completion: CompletionMode, ns: u64) {
         let split = self.of(direction);
-        let histogram = match completion {
-            CompletionMode::Polled => &mut split.polled,
-            CompletionMode::Call => &mut split.called,
+        let histogram = if completion == CompletionMode::Polled {
+            &mut split.polled
+        } else {
+            &mut split.called
         };
         histogram.saturating_record(ns);
     }
