@@ -13,7 +13,7 @@ use crate::contenders::Contenders;
 use crate::fill;
 use crate::images::{Images, TMPFS};
 use crate::interrupt::Interrupt;
-use crate::measure::{self, Plan, Sitting};
+use crate::measure::{self, Plan, Run};
 use crate::options::Options;
 use crate::quiet::{self, Disturbance, Usage};
 use crate::results::Outcome;
@@ -58,17 +58,17 @@ impl Comparison<'_> {
         known.expect("cells are about ours and the peer alone")
     }
 
-    /// All sittings of one cell.
+    /// All runs of one cell.
     pub fn run(&self, cell: Cell) -> io::Result<Outcome> {
         let pairs = self.options.pairs();
-        let mut sittings = vec![];
+        let mut runs = vec![];
         let (mut repeated, mut disturbed) = (0, 0);
         for pair in 1..=pairs {
             let name = format!("{cell} {pair}/{pairs}");
             // Where its file lies makes a disk faster or slower than another: each server has either file in turn.
             let files = if pair % 2 == 1 { [0, 1] } else { [1, 0] };
-            let sitting = || self.sitting(cell, files);
-            let taken = self.undisturbed(&name, sitting, measure::has_pairs)?;
+            let run = || self.one_run(cell, files);
+            let taken = self.undisturbed(&name, run, measure::has_pairs)?;
             repeated += taken.again;
             disturbed += usize::from(taken.disturbed);
             for (side, samples) in cell.contest.sides().into_iter().zip(&taken.found) {
@@ -79,9 +79,9 @@ impl Comparison<'_> {
                     measure::brief(samples)
                 );
             }
-            sittings.push(taken.found);
+            runs.push(taken.found);
         }
-        Ok(Outcome::new(cell, sittings, repeated, disturbed))
+        Ok(Outcome::new(cell, runs, repeated, disturbed))
     }
 
     /// What `measure` finds when nobody disturbs it and it `serves` to be compared, if the machine allows.
@@ -121,7 +121,7 @@ impl Comparison<'_> {
     }
 
     /// Starts both servers on those copies of the disk's file, measures them in turn, and ends them.
-    fn sitting(&self, cell: Cell, files: [usize; 2]) -> io::Result<Sitting> {
+    fn one_run(&self, cell: Cell, files: [usize; 2]) -> io::Result<Run> {
         let folder = tempfile::tempdir_in(TMPFS)?;
         let [one, other] = cell.contest.sides();
         let servers = [
@@ -129,7 +129,7 @@ impl Comparison<'_> {
             self.start(other, cell.disk, files[1])?,
         ];
         let running = servers.each_ref().map(|(server, _)| server);
-        let found = measure::sitting(running, folder.path(), cell, self.plan, self.interrupt);
+        let found = measure::run(running, folder.path(), cell, self.plan, self.interrupt);
         // Ctrl-C reaches the servers too: then their end is no news.
         self.interrupt.check()?;
         let told = |error: io::Error| {

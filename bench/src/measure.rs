@@ -1,4 +1,4 @@
-//! One sitting: two servers that run, a client on each, and slices of a tenth of a second in turn, A B A B.
+//! One run: two servers, a client on each, and slices of a tenth of a second in turn, A B A B.
 //!
 //! Each phase measures one thing, so that measuring it disturbs no other: in each slice how many requests (with
 //! processor time and sleeps, which the kernel counts anyway), then how long each takes; at the end the system calls.
@@ -59,9 +59,9 @@ pub struct Sample {
     pub throughput: Throughput,
     /// How long requests took.
     pub latency: Latency,
-    /// Of each request of its sitting, from outside; absent where system calls cannot be counted.
+    /// Of each request of its run, from outside; absent where system calls cannot be counted.
     pub system_calls: Option<SystemCalls>,
-    /// The counters of Pollux itself since it was started for this sitting.
+    /// The counters of Pollux itself since it was started for this run.
     pub counters: Option<Snapshot>,
 }
 
@@ -107,11 +107,11 @@ impl Sample {
     }
 }
 
-/// What a sitting finds of each side, slice by slice.
-pub type Sitting = [Vec<Tagged<Sample>>; 2];
+/// What a run finds of each side, slice by slice.
+pub type Run = [Vec<Tagged<Sample>>; 2];
 
 /// Can any of its slices be compared?
-pub fn has_pairs([ours, theirs]: &Sitting) -> bool {
+pub fn has_pairs([ours, theirs]: &Run) -> bool {
     !pairing::alike(ours, theirs, |_| None).is_empty()
 }
 
@@ -133,13 +133,13 @@ pub fn brief(samples: &[Tagged<Sample>]) -> String {
 ///
 /// # Errors
 /// Also when a client has not come back a minute after it should have: a request was lost.
-pub fn sitting(
+pub fn run(
     servers: [&Server; 2],
     folder: &Path,
     cell: Cell,
     plan: Plan,
     interrupt: &Interrupt,
-) -> io::Result<Sitting> {
+) -> io::Result<Run> {
     let folder = folder.to_owned();
     let clients = cell.contest.sides().map(|side| side.client);
     let [one, other] = servers.map(|server| (server.socket().to_owned(), server.pid()));
@@ -254,21 +254,21 @@ fn slices(runtime: Duration) -> (u32, Duration) {
     (number, runtime / number)
 }
 
-fn in_turn(mut turns: [Turn; 2], folder: &Path, plan: Plan) -> io::Result<Sitting> {
+fn in_turn(mut turns: [Turn; 2], folder: &Path, plan: Plan) -> io::Result<Run> {
     let quarter = plan.runtime / 4;
     for turn in &mut turns {
         turn.take(|load| load.run_for(quarter))?;
     }
     let (number, time) = slices(plan.runtime);
-    let mut sitting = Sitting::default();
+    let mut found = Run::default();
     for _ in 0..number {
-        for (turn, samples) in turns.iter_mut().zip(&mut sitting) {
+        for (turn, samples) in turns.iter_mut().zip(&mut found) {
             let server = Process::new(turn.server);
             let sample = || turn.take(|load| slice(load, time, server));
             samples.push(round_trip::tagged(plan.processors, sample)?);
         }
     }
-    for (turn, samples) in turns.iter_mut().zip(&mut sitting) {
+    for (turn, samples) in turns.iter_mut().zip(&mut found) {
         if plan.syscalls == Syscalls::Counted {
             let (client, server) = (Target::Thread(thread_id()), turn.server);
             let counted = turn.take(|load| {
@@ -285,7 +285,7 @@ fn in_turn(mut turns: [Turn; 2], folder: &Path, plan: Plan) -> io::Result<Sittin
     for turn in turns {
         turn.load.end()?;
     }
-    Ok(sitting)
+    Ok(found)
 }
 
 fn slice(load: &mut dyn Phases, time: Duration, server: Process) -> io::Result<Sample> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::table::Table;
 use crate::cell::Cell;
-use crate::measure::{Sample, Sitting};
+use crate::measure::{Run, Sample};
 use crate::pairing::{Group, State, Tagged, alike};
 use crate::statistics::{Estimate, median, range};
 
@@ -21,9 +21,9 @@ pub struct Outcome {
     pairs: usize,
     /// Those in no state: the host moved the processors, or was in another state for the one than for the other.
     dropped: usize,
-    /// Sittings that others disturbed, or without a pair, and that were made again.
+    /// Runs that others disturbed, or without a pair, and that were made again.
     repeated: usize,
-    /// Sittings that were disturbed every time, and are among the samples all the same.
+    /// Runs that were disturbed every time, and are among the samples all the same.
     disturbed: usize,
 }
 
@@ -33,7 +33,7 @@ struct InState {
     state: State,
     ours: Vec<Sample>,
     theirs: Vec<Sample>,
-    /// Our IOPS by theirs: of each sitting, the median of its pairs.
+    /// Our IOPS by theirs: of each run, the median of its pairs.
     ratio: Estimate,
     /// Processor time of our client by theirs, for each request, in the same way.
     client_cpu: Estimate,
@@ -54,13 +54,13 @@ type Of = fn(&Sample) -> f64;
 type Perhaps = fn(&Sample) -> Option<f64>;
 
 impl Outcome {
-    /// Of all sittings.
-    pub fn new(cell: Cell, sittings: Vec<Sitting>, repeated: usize, disturbed: usize) -> Self {
-        let mut sitting_of = vec![];
+    /// Of all runs.
+    pub fn new(cell: Cell, runs: Vec<Run>, repeated: usize, disturbed: usize) -> Self {
+        let mut run_of = vec![];
         let mut sides: [Vec<Tagged<Sample>>; 2] = [vec![], vec![]];
-        for (number, sitting) in sittings.into_iter().enumerate() {
-            sitting_of.resize(sitting_of.len() + sitting[0].len(), number);
-            for (all, samples) in sides.iter_mut().zip(sitting) {
+        for (number, run) in runs.into_iter().enumerate() {
+            run_of.resize(run_of.len() + run[0].len(), number);
+            for (all, samples) in sides.iter_mut().zip(run) {
                 all.extend(samples);
             }
         }
@@ -69,12 +69,12 @@ impl Outcome {
         let compared: usize = groups.iter().map(|group| group.pairs.len()).sum();
         let states = groups
             .iter()
-            .map(|group| InState::new(group, &sides, &sitting_of));
+            .map(|group| InState::new(group, &sides, &run_of));
         Self {
             cell,
             states: states.collect(),
-            pairs: sitting_of.len(),
-            dropped: sitting_of.len() - compared,
+            pairs: run_of.len(),
+            dropped: run_of.len() - compared,
             repeated,
             disturbed,
         }
@@ -196,7 +196,7 @@ impl Outcome {
 }
 
 impl InState {
-    fn new(group: &Group, [ours, theirs]: &[Vec<Tagged<Sample>>; 2], sitting_of: &[usize]) -> Self {
+    fn new(group: &Group, [ours, theirs]: &[Vec<Tagged<Sample>>; 2], run_of: &[usize]) -> Self {
         let of = |side: &[Tagged<Sample>]| -> Vec<Sample> {
             group.pairs.iter().map(|&pair| side[pair].found).collect()
         };
@@ -204,8 +204,8 @@ impl InState {
         let ratio = |of: Of| {
             let pairs = ours.iter().zip(&theirs);
             let ratios: Vec<f64> = pairs.map(|(ours, theirs)| of(ours) / of(theirs)).collect();
-            let sittings = group.pairs.iter().map(|&pair| sitting_of[pair]);
-            Estimate::bootstrap(&medians_by(sittings, &ratios))
+            let runs = group.pairs.iter().map(|&pair| run_of[pair]);
+            Estimate::bootstrap(&medians_by(runs, &ratios))
         };
         Self {
             state: group.state,
@@ -241,7 +241,7 @@ impl InState {
     }
 }
 
-/// The median of those values that have the same key, key by key. Slices of one sitting are no measurements of their
+/// The median of those values that have the same key, key by key. Slices of one run are no measurements of their
 /// own: whatever its two servers found at their start is in all of them.
 fn medians_by(keys: impl Iterator<Item = usize>, values: &[f64]) -> Vec<f64> {
     let mut by_key: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::float_cmp)] // medians of small whole numbers are exact
-    fn each_sitting_counts_once_however_many_of_its_pairs_can_be_compared() {
+    fn each_run_counts_once() {
         let medians = medians_by([0, 0, 0, 2].into_iter(), &[1.0, 9.0, 2.0, 4.0]);
         assert_eq!(medians, [2.0, 4.0]);
     }
