@@ -109,7 +109,7 @@ pub fn measure<T>(
     around: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<T>,
 ) -> io::Result<(Report, T)> {
     const BOOTING: Duration = Duration::from_secs(30);
-    let mut guest = Guest::boot(sockets, load, &script(load))?;
+    let mut guest = Guest::boot(load.processors, load.spread, sockets, &script(load))?;
     guest.says("ready", BOOTING + load.time)?;
     let found = around(&mut || {
         guest.console.write_all(b"go\n")?;

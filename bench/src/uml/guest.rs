@@ -11,7 +11,6 @@ use std::time::Duration;
 use pollux_tests::peers;
 use tempfile::TempDir;
 
-use super::Load;
 use crate::round_trip::Processors;
 
 /// What its lines on the console begin with.
@@ -31,8 +30,14 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Boots it with the disks at `sockets` and `script` as its first process, for `load`.
-    pub(super) fn boot(sockets: &[PathBuf], load: Load, script: &str) -> io::Result<Self> {
+    /// Boots it with so many virtual `processors` on those of `spread`, with the disks at `sockets`, and with `script`
+    /// as its first process.
+    pub(super) fn boot(
+        processors: u16,
+        spread: Option<Processors>,
+        sockets: &[PathBuf],
+        script: &str,
+    ) -> io::Result<Self> {
         // Not on /dev/shm, which the guest does not see.
         let folder = tempfile::tempdir()?;
         let init = folder.path().join("init");
@@ -41,14 +46,14 @@ impl Guest {
         // It ends with the thread that asked for it, however that ends.
         let mut kernel = Command::new("setpriv");
         kernel.args(["--pdeathsig", "KILL"]);
-        if let Some(Processors { own, other }) = load.spread {
+        if let Some(Processors { own, other }) = spread {
             kernel.args(["taskset", "--cpu-list", &format!("{own},{other}")]);
         }
         let mut kernel = kernel
             .arg(part("linux"))
             .args(["mem=256M", "rootfstype=hostfs", "rootflags=/", "ro"])
             .args(["con=null", "con0=fd:0,fd:1", "seccomp=on"])
-            .arg(format!("ncpus={}", load.processors))
+            .arg(format!("ncpus={processors}"))
             .arg(format!("init={}", init.display()))
             .args(
                 sockets
