@@ -146,7 +146,7 @@ impl Areas {
             event: address(reader, event),
         };
         // SAFETY: the parts are long enough and aligned (checked in `new`), and `Span::new`'s caller keeps them mapped
-        // while what was made of them is in use: this lane, and glances.
+        // while what was made of them is in use: this lane, and index views.
         unsafe { Lane::new(words, self.size, suppression) }
     }
 }

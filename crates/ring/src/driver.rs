@@ -10,7 +10,7 @@ use crate::descriptor::{Descriptor, DescriptorFlags};
 use crate::fault::PeerFault;
 use crate::index::RingIndex;
 use crate::lane::{Armed, Notify, Suppression};
-use crate::reader::{Glance, Reader};
+use crate::reader::{IndexView, Reader};
 use crate::wire::{Head, UsedElem};
 use crate::writer::Writer;
 
@@ -355,11 +355,11 @@ impl DriverEnd {
         self.used.next()
     }
 
-    /// A poll of the used ring for threads that do not own this end. It is one more user of the ring's
+    /// A view of the used ring's index for threads that do not own this end. It is one more user of the ring's
     /// memory, which stays mapped as long.
     #[must_use]
-    pub fn glance(&self) -> Glance<UsedElem> {
-        self.used.glance()
+    pub fn index_view(&self) -> IndexView<UsedElem> {
+        self.used.index_view()
     }
 }
 

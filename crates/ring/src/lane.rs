@@ -82,7 +82,7 @@ impl<E: Entry> Lane<E> {
     /// # Safety
     ///
     /// The words are mapped and aligned, and accessed as atomics only, for as long as the lane lives, or a
-    /// [`Glance`](crate::Glance) of its reader, or one that [follows](crate::Glance::follow) such a one.
+    /// [`IndexView`](crate::IndexView) of its reader, or one that [follows](crate::IndexView::follow) such a one.
     /// `size` slots follow `entries`.
     #[must_use]
     pub unsafe fn new(words: Words<E>, size: u16, suppression: Suppression) -> Self {

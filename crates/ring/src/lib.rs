@@ -46,6 +46,6 @@ pub use driver::{Buffer, DriverEnd, Refused, Tables, UsedChain};
 pub use fault::PeerFault;
 pub use index::RingIndex;
 pub use lane::{Armed, Lane, Notify, Suppression, Words};
-pub use reader::{Glance, Reader};
+pub use reader::{IndexView, Reader};
 pub use wire::{Entry, Head, MAX_SIZE, UsedElem};
 pub use writer::Writer;

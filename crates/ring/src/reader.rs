@@ -125,24 +125,24 @@ impl<E: Entry> Reader<E> {
         self.next
     }
 
-    /// A poll of the same lane for threads that do not own the reader.
+    /// A view of the lane's index for threads that do not own the reader.
     #[must_use]
-    pub fn glance(&self) -> Glance<E> {
-        Glance::at(&self.lane)
+    pub fn index_view(&self) -> IndexView<E> {
+        IndexView::at(&self.lane)
     }
 }
 
-/// Polls a lane's index beside its [`Reader`], so that a thread with nothing to take need not ask for
+/// A lane's index as it is seen without its [`Reader`], so that a thread with nothing to take need not ask for
 /// the reader, which may be behind a lock.
 ///
-/// When the ring is laid out anew elsewhere, it [follows](Glance::follow) there, while others poll.
+/// When the ring is laid out anew elsewhere, it [follows](IndexView::follow) there, while others poll.
 #[derive(Debug)]
-pub struct Glance<E: Entry> {
+pub struct IndexView<E: Entry> {
     idx: AtomicPtr<AtomicU16>,
     lane: PhantomData<fn() -> E>,
 }
 
-impl<E: Entry> Glance<E> {
+impl<E: Entry> IndexView<E> {
     fn at(lane: &Lane<E>) -> Self {
         Self {
             idx: AtomicPtr::new(std::ptr::from_ref(lane.idx()).cast_mut()),
@@ -150,10 +150,10 @@ impl<E: Entry> Glance<E> {
         }
     }
 
-    /// From now on this polls where `reader` reads. The memory of before stays mapped all the same, as
+    /// From now on this sees what `other` sees. The memory of before stays mapped all the same, as
     /// another thread may be polling it.
-    pub fn follow(&self, reader: &Glance<E>) {
-        let there = reader.idx.load(Ordering::Relaxed);
+    pub fn follow(&self, other: &IndexView<E>) {
+        let there = other.idx.load(Ordering::Relaxed);
         self.idx.store(there, Ordering::Release);
     }
 
@@ -165,7 +165,7 @@ impl<E: Entry> Glance<E> {
         // Relaxed: the thread that takes the entries polls again, with acquire.
         let idx = self.idx.load(Ordering::Acquire);
         // SAFETY: it came from a lane, whose maker keeps the word mapped and aligned for as long as a
-        // glance of its reader lives, wherever that has followed to since (`Lane::new`).
+        // view of its reader lives, wherever that has followed to since (`Lane::new`).
         let idx = unsafe { &*idx };
         RingIndex(u16::from_le(idx.load(Ordering::Relaxed))) != next
     }

@@ -31,7 +31,7 @@ fn what_one_thread_stages_the_other_takes() {
         let areas = Areas::new(u32::from(SIZE), descriptors, driver, device).unwrap();
         let mut device = DeviceEnd::new(&areas, RingIndex(0), suppression, false);
         let mut driver = DriverEnd::new(&areas, suppression, None);
-        let glance = driver.glance();
+        let view = driver.index_view();
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (memory, mut chain) = (Memory::default(), Chain::default());
@@ -53,7 +53,7 @@ fn what_one_thread_stages_the_other_takes() {
                     staged += 1;
                 }
                 let _ = driver.publish();
-                if glance.sees_more_than(driver.next()) {
+                if view.sees_more_than(driver.next()) {
                     driver.look().unwrap();
                 }
                 while let Some(completion) = driver.take().unwrap() {

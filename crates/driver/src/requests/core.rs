@@ -24,7 +24,7 @@ use std::sync::Arc;
 use pollux_blk::{Kind, RequestHeader, SECTOR};
 use pollux_disk::{Access, Durability, Failure, Op};
 use pollux_memory::Span;
-use pollux_ring::{Armed, DriverEnd, Glance, Notify, PeerFault, RingIndex, UsedChain, UsedElem};
+use pollux_ring::{Armed, DriverEnd, IndexView, Notify, PeerFault, RingIndex, UsedChain, UsedElem};
 use slab::Slab;
 
 use crate::device::Device;
@@ -309,15 +309,15 @@ impl<T> Core<T> {
         self.ring.disarm();
     }
 
-    /// A poll of the used ring for those that do not own this.
-    pub fn glance(&self) -> Glance<UsedElem> {
-        self.ring.glance()
+    /// A view of the used ring's index for threads that do not own this.
+    pub fn index_view(&self) -> IndexView<UsedElem> {
+        self.ring.index_view()
     }
 
     /// Is there something for [`Core::reap`]: requests that have ended, or another server, or none any more?
     pub fn is_pending(&self) -> bool {
         self.has_failed()
-            || self.glance().sees_more_than(self.next())
+            || self.index_view().sees_more_than(self.next())
             || self.device.epoch() != self.epoch
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pollux_ring::{Glance, RingIndex, UsedElem};
+use pollux_ring::{IndexView, RingIndex, UsedElem};
 
 use crate::device::Device;
 use crate::requests::core::Core;
@@ -10,7 +10,7 @@ use crate::requests::core::Core;
 /// The used ring of a queue, and which server fills it.
 #[derive(Debug)]
 pub struct UsedIndex {
-    glance: Glance<UsedElem>,
+    view: IndexView<UsedElem>,
     epoch: AtomicU64,
 }
 
@@ -18,7 +18,7 @@ impl UsedIndex {
     /// Of what `core` reaps.
     pub fn new<T>(core: &Core<T>) -> Self {
         Self {
-            glance: core.glance(),
+            view: core.index_view(),
             epoch: AtomicU64::new(core.epoch()),
         }
     }
@@ -26,7 +26,7 @@ impl UsedIndex {
     /// `core` has gone on to other rings. Under the queue's lock. A poll meanwhile may see the ring
     /// of before, or mistake the one for the other: the owner polls once too often, or once more.
     pub fn follow<T>(&self, core: &Core<T>) {
-        self.glance.follow(&core.glance());
+        self.view.follow(&core.index_view());
         self.epoch.store(core.epoch(), Ordering::Relaxed);
     }
 
@@ -34,6 +34,6 @@ impl UsedIndex {
     /// any more?
     #[inline]
     pub fn sees_more_than(&self, next: RingIndex, device: &Device) -> bool {
-        self.glance.sees_more_than(next) || device.epoch() != self.epoch.load(Ordering::Relaxed)
+        self.view.sees_more_than(next) || device.epoch() != self.epoch.load(Ordering::Relaxed)
     }
 }

@@ -15,7 +15,9 @@ use pollux_driver::model::{
     Call, CallPolicy, CompletionState, Ends, Listener, Owner, Switchboard, Transport, Turn, Wakeups,
 };
 use pollux_driver::{CompletionMode, KickLock, Mixed};
-use pollux_ring::{Armed, Glance, Head, Notify, Reader, RingIndex, Suppression, UsedElem, Writer};
+use pollux_ring::{
+    Armed, Head, IndexView, Notify, Reader, RingIndex, Suppression, UsedElem, Writer,
+};
 
 use self::events::{CallFd, Event, Handle, ModelSleeper, Point};
 use self::ring::{Ring, Rings, SIZE, START};
@@ -145,7 +147,7 @@ pub struct CallTimer {
 
 /// What is outside the lock.
 pub struct ModelTransport {
-    glance: Glance<UsedElem>,
+    view: IndexView<UsedElem>,
     epoch: Arc<AtomicU16>,
     kick: Arc<Event>,
     call: Arc<Call<CallFd>>,
@@ -171,7 +173,7 @@ impl Transport for ModelTransport {
     }
 
     fn sees_more_than(&self, next: RingIndex) -> bool {
-        self.glance.sees_more_than(next) || self.epoch.load(Ordering::Relaxed) > 0
+        self.view.sees_more_than(next) || self.epoch.load(Ordering::Relaxed) > 0
     }
 
     fn kick(&self) {
@@ -224,7 +226,7 @@ pub fn queue(
     let sleeper = Arc::new(Point::default());
     call.fd().watched_by(&sleeper);
     let transport = ModelTransport {
-        glance: used.glance(),
+        view: used.index_view(),
         epoch: Arc::clone(&epoch),
         kick: Arc::clone(&kick),
         call: Arc::clone(&call),
