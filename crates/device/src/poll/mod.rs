@@ -18,7 +18,7 @@ mod timer;
 use std::ops::BitOr;
 use std::time::Duration;
 
-use pollux_disk::wait::{Crowd, Window, Yielded};
+use pollux_disk::wait::{Neighbours, Window, Yielded};
 
 use timer::{CLOCK_EVERY, Timer};
 
@@ -149,7 +149,7 @@ pub struct Policy {
     brought: Progress,
     /// Turns in a row that found nothing.
     empty: u32,
-    crowd: Crowd,
+    neighbours: Neighbours,
     gap: Option<Gap>,
     /// There was no poll in the last gap: the next is likely to have none.
     is_closed: bool,
@@ -180,7 +180,7 @@ impl Policy {
             waited: Duration::ZERO,
             brought: Progress::NONE,
             empty: 0,
-            crowd: Crowd::new(),
+            neighbours: Neighbours::new(),
             gap: None,
             is_closed: false,
             resumes: Duration::ZERO,
@@ -260,7 +260,7 @@ impl Policy {
         self.gap = Some(gap);
         if is_over {
             Wait::Block
-        } else if self.crowd.is_due(CLOCK_EVERY) {
+        } else if self.neighbours.is_due(CLOCK_EVERY) {
             Wait::Yield
         } else {
             Wait::Spin
@@ -287,7 +287,7 @@ impl Policy {
         } else {
             max
         };
-        let polls = now >= self.resumes && self.bounds.cpu > 0 && self.crowd.lets_poll(now);
+        let polls = now >= self.resumes && self.bounds.cpu > 0 && self.neighbours.lets_poll(now);
         let awaited = |window: &mut Window, is_due| {
             let open = if is_due && polls {
                 window.open(most)
@@ -357,7 +357,7 @@ impl Policy {
     /// Others might run, by `now`. If any want the worker's processor, no more is polled in this gap.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) {
         let _ = self.timer.gave_way(now);
-        if self.crowd.gave_way(now, yielded)
+        if self.neighbours.gave_way(now, yielded)
             && let Some(gap) = &mut self.gap
         {
             gap.is_void = true;

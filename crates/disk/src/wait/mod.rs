@@ -4,8 +4,8 @@
 //! belongs to the thread that sleeps; [`WaitPoint`]s, its handles, to all that may wake it.
 //! Waking a thread that is awake costs a fence and a load: only sleepers are woken.
 
-mod crowd;
 mod flag;
+mod neighbours;
 mod window;
 
 use std::io;
@@ -20,9 +20,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crowd::Preemptions;
-pub use crowd::{Crowd, Yielded, give_way};
 pub use flag::Flag;
+use neighbours::Preemptions;
+pub use neighbours::{Neighbours, Yielded, give_way};
 pub use window::Window;
 
 /// What a watched descriptor is called when it ends a sleep.

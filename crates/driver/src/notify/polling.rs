@@ -4,7 +4,7 @@
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pollux_disk::wait::{Crowd, Window, Yielded};
+use pollux_disk::wait::{Neighbours, Window, Yielded};
 
 use crate::sync::{Mutex, lock};
 
@@ -23,7 +23,7 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Polling {
     window: Window,
-    crowd: Crowd,
+    neighbours: Neighbours,
     wait: Option<Wait>,
 }
 
@@ -34,7 +34,7 @@ struct Wait {
     /// Until when is polled. Zero: not, or not any more.
     until: Duration,
     /// Did others run in it?
-    crowded: bool,
+    interrupted: bool,
 }
 
 impl Polling {
@@ -42,7 +42,7 @@ impl Polling {
     pub const fn new() -> Self {
         Self {
             window: Window::new(),
-            crowd: Crowd::new(),
+            neighbours: Neighbours::new(),
             wait: None,
         }
     }
@@ -51,7 +51,7 @@ impl Polling {
     #[inline]
     pub fn empty(&mut self, now: Duration) -> Next {
         let wait = self.wait.get_or_insert_with(|| {
-            let open = if self.crowd.lets_poll(now) {
+            let open = if self.neighbours.lets_poll(now) {
                 self.window.open(Window::MOST)
             } else {
                 Duration::ZERO
@@ -60,7 +60,7 @@ impl Polling {
             Wait {
                 since: now,
                 until,
-                crowded: false,
+                interrupted: false,
             }
         });
         if now < wait.until {
@@ -76,7 +76,7 @@ impl Polling {
     /// A poll was empty, and there is no sleep.
     #[inline]
     pub fn polls_on(&mut self) -> Next {
-        if self.crowd.is_due(1) {
+        if self.neighbours.is_due(1) {
             Next::Yield
         } else {
             Next::Poll
@@ -85,17 +85,17 @@ impl Polling {
 
     /// Others might run, by `now`.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) {
-        if self.crowd.gave_way(now, yielded)
+        if self.neighbours.gave_way(now, yielded)
             && let Some(wait) = &mut self.wait
         {
-            wait.crowded = true;
+            wait.interrupted = true;
             wait.until = Duration::ZERO;
         }
     }
 
     /// Another thread waits next.
     pub fn moved(&mut self) {
-        self.crowd.moved();
+        self.neighbours.moved();
     }
 
     /// The wait has ended. `clock` is asked if it took any time.
@@ -105,7 +105,7 @@ impl Polling {
             if !wait.until.is_zero() {
                 self.window.paid();
             }
-            if !wait.crowded {
+            if !wait.interrupted {
                 let gap = clock().saturating_sub(wait.since);
                 self.window.came_after(gap, Window::MOST);
             }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_share_a_queue_do_not_take_each_other_for_a_crowd() {
+    fn threads_that_share_a_queue_do_not_take_each_other_for_neighbours() {
         let (mut polls, mut now) = (Polling::new(), us(0));
         let mut slept = 0;
         for wait in 0..1000_usize {

@@ -1,4 +1,4 @@
-//! Whether others want the processor of a thread that polls.
+//! Neighbours: other threads that want the processor of a thread that polls.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ impl Preemptions {
 /// often the kernel has taken it ([`usage`](pollux_threads::usage)). A thread that is called may run here, and answer at
 /// once: such a poll has found what a sleep would have.
 #[derive(Clone, Debug)]
-pub struct Crowd {
+pub struct Neighbours {
     /// Empty polls since others might run.
     polls: u32,
     /// What the thread had of its processor by then; not if another one polls now.
@@ -74,8 +74,8 @@ const YIELD_EVERY: u32 = 256;
 /// The longest pause.
 const LONGEST: Duration = Duration::from_millis(200);
 
-impl Crowd {
-    /// One that nothing is known of.
+impl Neighbours {
+    /// None that are known of.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Crowd {
     }
 }
 
-impl Default for Crowd {
+impl Default for Neighbours {
     fn default() -> Self {
         Self::new()
     }
