@@ -51,9 +51,9 @@ pub struct Plan {
     pub serial: String,
 }
 
-/// A worker's share of a session with one queue, turned by hand.
+/// A session with one queue on a worker that is turned by hand.
 pub struct SingleQueue {
-    share: SessionQueues,
+    session: SessionQueues,
     stats: Arc<QueueStats>,
     tuning: Tuning,
 }
@@ -109,10 +109,10 @@ impl SingleQueue {
             log_quotas: Arc::default(),
             disk: String::new(),
         };
-        let mut share = SessionQueues::new(SessionId(0), channel);
-        share.start(Box::new(Queue::new(setup, tuning)));
+        let mut session = SessionQueues::new(SessionId(0), channel);
+        session.start(Box::new(Queue::new(setup, tuning)));
         Ok(Self {
-            share,
+            session,
             stats,
             tuning,
         })
@@ -120,17 +120,17 @@ impl SingleQueue {
 
     /// One turn of the worker.
     pub fn turn(&mut self) -> Progress {
-        self.share.turn(self.tuning)
+        self.session.turn(self.tuning)
     }
 
     /// What the worker does before it sleeps.
     pub fn arm(&mut self) -> bool {
-        self.share.arm()
+        self.session.arm()
     }
 
     /// What the worker does when it wakes.
     pub fn disarm(&mut self) {
-        self.share.slept();
+        self.session.slept();
     }
 
     /// What the queue has counted.
@@ -143,7 +143,7 @@ impl SingleQueue {
     /// the chain that would have been taken next, or `None` if something has not ended by then.
     pub fn stop(&mut self, turns: usize) -> Option<u16> {
         let (stopped, is_stopped) = crossbeam_channel::bounded(1);
-        self.share.stop(0, stopped);
+        self.session.stop(0, stopped);
         for _ in 0..turns {
             if let Ok(next) = is_stopped.try_recv() {
                 return Some(next);

@@ -296,7 +296,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     ) -> Result<Option<u64>> {
         // Nothing that is in flight moves: the new table holds all that the old one holds.
         self.memory = Arc::new(self.add_region(&self.memory, region, file)?);
-        for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
+        for (number, _) in self.channels.iter().enumerate().filter(|(_, open)| **open) {
             let (done, is_done) = crossbeam_channel::bounded(1);
             let memory = Arc::clone(&self.memory);
             self.workers.get(number).send(Command::SetMemory {

@@ -52,8 +52,8 @@ pub struct Session {
     cache: CacheMode,
     /// Rung by what the frontend does to us without a message.
     alarm: Arc<Alarm>,
-    /// Which workers have a share of this session.
-    shares: Vec<bool>,
+    /// Which workers have a channel of this session.
+    channels: Vec<bool>,
     /// For messages of ours to the frontend.
     backend: Arc<BackendChannel>,
     _changes: Subscription,
@@ -77,7 +77,7 @@ impl Session {
         Mutex::new(Self {
             id: workers.new_session(),
             vrings: (0..device.options().num_queues).map(vring).collect(),
-            shares: vec![false; workers.count()],
+            channels: vec![false; workers.count()],
             device,
             workers,
             memory: Arc::default(),
@@ -111,7 +111,7 @@ impl Session {
         self.device.disk().acquire().map_err(Refusal::InUse)?;
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);
-        self.open_share(number)?;
+        self.open_channel(number)?;
         self.device.stats(index).worker.set(number as u64);
         self.settle_cache();
         let context = Context {
@@ -145,8 +145,8 @@ impl Session {
     }
 
     /// Gives worker `number` a channel into the disk, once.
-    fn open_share(&mut self, number: usize) -> Result<(), Refusal> {
-        if self.shares[number] {
+    fn open_channel(&mut self, number: usize) -> Result<(), Refusal> {
+        if self.channels[number] {
             return Ok(());
         }
         let worker = self.workers.get(number);
@@ -159,7 +159,7 @@ impl Session {
             session: self.id,
             channel,
         });
-        self.shares[number] = true;
+        self.channels[number] = true;
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl Session {
         let (vring, worker) = self.vring(index)?;
         vring.stop(worker, id, &device.options().name);
         if self.vrings.iter().any(Vring::running) {
-            for (number, _) in self.shares.iter().enumerate().filter(|(_, open)| **open) {
+            for (number, _) in self.channels.iter().enumerate().filter(|(_, open)| **open) {
                 self.workers.get(number).send(Command::Look { session: id });
             }
         }
@@ -255,7 +255,7 @@ impl Session {
         if let Err(error) = self.device.disk().release() {
             tracing::error!(disk = self.device.options().name, %error, "the disk is kept: no other program may use it");
         }
-        for (number, open) in self.shares.iter_mut().enumerate() {
+        for (number, open) in self.channels.iter_mut().enumerate() {
             if std::mem::take(open) {
                 let (done, is_done) = crossbeam_channel::bounded(1);
                 self.workers.get(number).send(Command::Close {

@@ -10,7 +10,7 @@ use pollux_memory::Memory;
 use crate::notify::Call;
 use crate::queue::Queue;
 
-/// Names one session's share of a worker.
+/// Names a session on one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId(pub u32);
 

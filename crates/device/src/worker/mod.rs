@@ -29,7 +29,7 @@ pub use workers::{Handle, Workers};
 pub struct Worker {
     commands: Receiver<Command>,
     sleeper: Sleeper,
-    shares: Vec<SessionQueues>,
+    sessions: Vec<SessionQueues>,
     /// Whose idle queues are polled next.
     idle: usize,
     policy: Policy,
@@ -60,7 +60,7 @@ impl Worker {
         Ok(Self {
             commands,
             sleeper: Sleeper::new()?,
-            shares: Vec::new(),
+            sessions: Vec::new(),
             idle: 0,
             policy: Policy::new(tuning.polling, tuning.poll_bounds),
             tuning,
@@ -89,7 +89,7 @@ impl Worker {
             if self.ended {
                 return;
             }
-            let in_flight = || self.shares.iter().map(SessionQueues::in_flight).sum();
+            let in_flight = || self.sessions.iter().map(SessionQueues::in_flight).sum();
             let wait = self
                 .policy
                 .after_turn(progress, || started.elapsed(), in_flight);
@@ -97,7 +97,7 @@ impl Worker {
                 self.count_polls();
             }
             match wait {
-                _ if self.shares.is_empty() => self.rest(),
+                _ if self.sessions.is_empty() => self.rest(),
                 Wait::Spin | Wait::Yield if !progress.any() && self.only_waits_for_tokens() => {
                     self.rest();
                 }
@@ -113,13 +113,17 @@ impl Worker {
     pub fn turn(&mut self) -> Progress {
         let mut progress = Progress::NONE;
         let mut is_limited = false;
-        for share in self.shares.iter_mut().filter(|share| !share.is_idle()) {
-            progress = progress | share.turn(self.tuning);
-            is_limited |= share.is_limited();
+        for session in self
+            .sessions
+            .iter_mut()
+            .filter(|session| !session.is_idle())
+        {
+            progress = progress | session.turn(self.tuning);
+            is_limited |= session.is_limited();
         }
         if is_limited {
             // Others may share its limits: which one takes the tokens first changes.
-            self.shares.rotate_left(1);
+            self.sessions.rotate_left(1);
         }
         self.turns = self.turns.wrapping_add(1);
         self.stats.turns.add(1);
@@ -133,7 +137,9 @@ impl Worker {
             self.hear();
         }
         if self.turns.is_multiple_of(COMMANDS_EVERY) {
-            self.shares.iter_mut().for_each(SessionQueues::empty_pipes);
+            self.sessions
+                .iter_mut()
+                .for_each(SessionQueues::empty_pipes);
         }
         if !progress.any() || self.turns.is_multiple_of(COMMANDS_EVERY) {
             progress.commands = self.obey();
@@ -143,9 +149,9 @@ impl Worker {
 
     /// Polls the next of the queues that are idle.
     fn poll_idle(&mut self) {
-        self.idle = (self.idle + 1) % self.shares.len().max(1);
-        if let Some(share) = self.shares.get_mut(self.idle) {
-            share.poll_idle();
+        self.idle = (self.idle + 1) % self.sessions.len().max(1);
+        if let Some(session) = self.sessions.get_mut(self.idle) {
+            session.poll_idle();
         }
     }
 
@@ -153,9 +159,9 @@ impl Worker {
     #[cold]
     fn hear(&mut self) {
         self.busy = 0;
-        let shares = &mut self.shares;
-        if shares.iter().any(SessionQueues::has_idle)
-            && let Err(error) = self.sleeper.hear(|watch| kicked(shares, watch))
+        let sessions = &mut self.sessions;
+        if sessions.iter().any(SessionQueues::has_idle)
+            && let Err(error) = self.sleeper.hear(|watch| kicked(sessions, watch))
         {
             tracing::error!(%error, "the wait point failed");
         }
@@ -174,21 +180,21 @@ impl Worker {
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Open { session, channel } => {
-                self.shares.push(SessionQueues::new(session, channel));
+                self.sessions.push(SessionQueues::new(session, channel));
             }
-            Command::Start { session, queue } => self.share(session).start(queue),
+            Command::Start { session, queue } => self.session(session).start(queue),
             Command::Stop {
                 session,
                 index,
                 stopped,
-            } => self.share(session).stop(index, stopped),
+            } => self.session(session).stop(index, stopped),
             Command::SetCall {
                 session,
                 index,
                 call,
                 done,
             } => {
-                self.share(session).set_call(index, call);
+                self.session(session).set_call(index, call);
                 let _ = done.send(());
             }
             Command::SetMemory {
@@ -196,29 +202,26 @@ impl Worker {
                 memory,
                 done,
             } => {
-                self.share(session).set_memory(&memory);
+                self.session(session).set_memory(&memory);
                 let _ = done.send(());
             }
-            Command::Look { session } => self.share(session).look(),
+            Command::Look { session } => self.session(session).look(),
             Command::Close { session, done } => {
-                self.shares.retain(|share| share.session() != session);
+                self.sessions.retain(|queues| queues.id() != session);
                 let _ = done.send(());
             }
             Command::End => self.ended = true,
         }
     }
 
-    fn share(&mut self, session: SessionId) -> &mut SessionQueues {
-        let share = self
-            .shares
-            .iter_mut()
-            .find(|share| share.session() == session);
-        share.expect("a session opens its share first and closes it last")
+    fn session(&mut self, id: SessionId) -> &mut SessionQueues {
+        let session = self.sessions.iter_mut().find(|session| session.id() == id);
+        session.expect("a session is opened first and closed last")
     }
 
     /// Lets others run that wait for this processor: for as long as they like, so no call waits for that.
     pub fn give_way(&mut self) {
-        self.shares
+        self.sessions
             .iter_mut()
             .for_each(SessionQueues::release_calls);
         let yielded = self.sleeper.give_way();
@@ -228,25 +231,25 @@ impl Worker {
     /// Is there nothing to poll for, but time that has to pass?
     #[inline]
     fn only_waits_for_tokens(&self) -> bool {
-        let shares = &self.shares;
+        let sessions = &self.sessions;
         self.tuning.polling != Polling::Always
-            && shares.iter().any(SessionQueues::waits_for_tokens)
-            && shares.iter().all(SessionQueues::only_waits_for_tokens)
+            && sessions.iter().any(SessionQueues::waits_for_tokens)
+            && sessions.iter().all(SessionQueues::only_waits_for_tokens)
     }
 
     /// Turns the kicks on, polls once more, and sleeps unless that poll found something.
     pub fn rest(&mut self) {
         self.sleeper.arm();
         let mut idle = self.commands.is_empty();
-        for share in &mut self.shares {
-            idle &= share.arm();
+        for session in &mut self.sessions {
+            idle &= session.arm();
         }
         if idle {
             self.sleep();
-            self.shares.iter_mut().for_each(SessionQueues::slept);
+            self.sessions.iter_mut().for_each(SessionQueues::slept);
         } else {
             self.sleeper.disarm();
-            self.shares.iter_mut().for_each(SessionQueues::disarm);
+            self.sessions.iter_mut().for_each(SessionQueues::disarm);
         }
     }
 
@@ -255,9 +258,12 @@ impl Worker {
         let before = self.started.elapsed();
         self.stats.sleeps.add(1);
         self.stats.asleep.start(nanoseconds(before));
-        let shares = &mut self.shares;
-        let timeout = shares.iter().filter_map(SessionQueues::throttled_for).min();
-        let slept = self.sleeper.sleep(timeout, |watch| kicked(shares, watch));
+        let sessions = &mut self.sessions;
+        let timeout = sessions
+            .iter()
+            .filter_map(SessionQueues::throttled_for)
+            .min();
+        let slept = self.sleeper.sleep(timeout, |watch| kicked(sessions, watch));
         if let Err(error) = slept {
             tracing::error!(%error, "the wait point failed");
         }
@@ -265,7 +271,7 @@ impl Worker {
         self.policy.woke(now);
         self.stats.asleep.stop(nanoseconds(now));
         let slept = nanoseconds(now.saturating_sub(before));
-        for queue in self.shares.iter().flat_map(SessionQueues::active_queues) {
+        for queue in self.sessions.iter().flat_map(SessionQueues::active_queues) {
             queue.stats().sleeps.add(1);
             queue.stats().asleep_ns.add(slept);
             queue.waited(slept);
@@ -278,7 +284,7 @@ impl Worker {
         let polled = self.policy.take_polled_ns();
         if polled > 0 {
             self.stats.polling_ns.add(polled);
-            let queues = self.shares.iter().flat_map(SessionQueues::active_queues);
+            let queues = self.sessions.iter().flat_map(SessionQueues::active_queues);
             queues.for_each(|queue| queue.waited(polled));
         }
     }

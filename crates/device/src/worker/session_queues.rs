@@ -1,4 +1,4 @@
-//! One session's share of a worker: a channel into its disk, and those of its queues that run here.
+//! A session on one worker: a channel into its disk, and those of its queues that run here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::poll::{Polling, Progress};
 use crate::queue::{Budget, Queue};
 use crate::tuning::{Kicks, Signal, Tuning};
 
-/// A session's share.
+/// A session's queues on one worker.
 pub struct SessionQueues {
-    session: SessionId,
+    id: SessionId,
     channel: Box<dyn Channel>,
     /// By position, which tickets carry; a stopped queue leaves its position to the next.
     queues: Vec<Option<Box<Queue>>>,
@@ -37,9 +37,9 @@ pub struct SessionQueues {
 }
 
 impl SessionQueues {
-    pub fn new(session: SessionId, channel: Box<dyn Channel>) -> Self {
+    pub fn new(id: SessionId, channel: Box<dyn Channel>) -> Self {
         Self {
-            session,
+            id,
             channel,
             queues: Vec::new(),
             active: Active::default(),
@@ -52,8 +52,8 @@ impl SessionQueues {
         }
     }
 
-    pub fn session(&self) -> SessionId {
-        self.session
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 
     /// The queues that a sleep concerns: not those that are idle.
@@ -96,7 +96,7 @@ impl SessionQueues {
         first.is_some_and(Queue::only_waits_for_tokens)
     }
 
-    /// Is every queue that could have work kept waiting by its limits, with nothing in flight? One of several shares
+    /// Is every queue that could have work kept waiting by its limits, with nothing in flight? One of several sessions
     /// may have none at all.
     pub fn only_waits_for_tokens(&self) -> bool {
         let all = self.active_queues().all(Queue::only_waits_for_tokens);
@@ -378,11 +378,11 @@ impl SessionQueues {
 }
 
 /// The queue has kicked whose kicks are called `watch`.
-pub fn kicked(shares: &mut [SessionQueues], watch: Watch) {
-    let share = shares
+pub fn kicked(sessions: &mut [SessionQueues], watch: Watch) {
+    let session = sessions
         .iter_mut()
-        .find(|share| u64::from(share.session.0) == watch.0 >> 16);
-    if let (Some(share), Ok(index)) = (share, u16::try_from(watch.0 & 0xffff)) {
-        share.kicked(index);
+        .find(|session| u64::from(session.id.0) == watch.0 >> 16);
+    if let (Some(session), Ok(index)) = (session, u16::try_from(watch.0 & 0xffff)) {
+        session.kicked(index);
     }
 }

@@ -262,28 +262,28 @@ fn a_call_that_waits_is_made_before_the_worker_sleeps_however_long_the_disk_took
             given: vec![],
             ends: Arc::clone(&ends),
         };
-        let mut share = SessionQueues::new(SessionId(0), Box::new(disk));
-        share.start(Box::new(queue));
+        let mut session = SessionQueues::new(SessionId(0), Box::new(disk));
+        session.start(Box::new(queue));
         let tuning = Tuning {
             signal,
             ..Tuning::default()
         };
-        assert_eq!(share.turn(tuning).chains, RING / 2);
+        assert_eq!(session.turn(tuning).chains, RING / 2);
         // The worker has other queues, and sleeps now and then while the disk is slow.
         for _ in 0..16 {
-            assert!(share.arm());
-            share.slept();
-            assert!(!share.turn(tuning).any());
+            assert!(session.arm());
+            session.slept();
+            assert!(!session.turn(tuning).any());
         }
         assert_eq!(
-            share.active_queues().count(),
+            session.active_queues().count(),
             1,
             "its requests are in flight"
         );
         ends.store(true, Ordering::Relaxed);
-        assert_eq!(share.turn(tuning).completions, RING / 2);
-        assert!(!share.turn(tuning).any());
-        assert!(share.arm(), "the worker sleeps");
+        assert_eq!(session.turn(tuning).completions, RING / 2);
+        assert!(!session.turn(tuning).any());
+        assert!(session.arm(), "the worker sleeps");
         let mut count = [0; 8];
         rustix::io::read(&calls, &mut count).expect("the driver was called");
     }

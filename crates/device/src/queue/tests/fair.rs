@@ -15,7 +15,7 @@ fn a_turn_takes_so_many_chains_and_nobody_waits_for_more_than_the_turn_of_others
     let sleeper = Sleeper::new().unwrap();
     let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
     let channel = disk.open_channel(sleeper.point()).unwrap();
-    let mut share = SessionQueues::new(SessionId(0), channel);
+    let mut session = SessionQueues::new(SessionId(0), channel);
     // Twice as much as a turn takes.
     let queues = 2 * BUDGET / FLUSHES;
     let mut drivers = vec![];
@@ -32,12 +32,12 @@ fn a_turn_takes_so_many_chains_and_nobody_waits_for_more_than_the_turn_of_others
         }
         let _ = rig.driver.publish();
         let Rig { driver, queue, .. } = rig;
-        share.start(Box::new(queue));
+        session.start(Box::new(queue));
         drivers.push(driver);
     }
     let mut ended = vec![0; drivers.len()];
     for turn in 1..=2 {
-        assert_eq!(share.turn(Tuning::default()).chains, BUDGET);
+        assert_eq!(session.turn(Tuning::default()).chains, BUDGET);
         for (driver, ended) in drivers.iter_mut().zip(&mut ended) {
             let _ = driver.look().unwrap();
             while driver.take().unwrap().is_some() {
@@ -48,7 +48,7 @@ fn a_turn_takes_so_many_chains_and_nobody_waits_for_more_than_the_turn_of_others
         assert_eq!(all, turn * BUDGET, "{ended:?}");
     }
     assert_eq!(ended, vec![FLUSHES; drivers.len()]);
-    assert_eq!(share.turn(Tuning::default()).chains, 0);
+    assert_eq!(session.turn(Tuning::default()).chains, 0);
 }
 
 /// A driver that keeps so many flushes in flight, each of a single descriptor: it has no place for a status.

@@ -54,9 +54,9 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
-fn become_idle(share: &mut SessionQueues) {
-    while !share.is_idle() {
-        assert!(!share.turn(Tuning::default()).any());
+fn become_idle(session: &mut SessionQueues) {
+    while !session.is_idle() {
+        assert!(!session.turn(Tuning::default()).any());
     }
 }
 
@@ -79,27 +79,27 @@ fn a_kick_through_a_pipe_that_is_emptied_meanwhile_is_heard() {
     let kick = queue.kick().unwrap().as_fd();
     sleeper.point().watch(kick, name).unwrap();
     let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
-    let mut share = SessionQueues::new(SESSION, disk.open_channel(sleeper.point()).unwrap());
-    share.start(queue);
-    become_idle(&mut share);
+    let mut session = SessionQueues::new(SESSION, disk.open_channel(sleeper.point()).unwrap());
+    session.start(queue);
+    become_idle(&mut session);
     assert!(client.send(), "it was asked for kicks");
     rustix::io::write(&writer, &[1; 8]).unwrap();
     // The worker is awake, for others, and empties pipes once in a while.
-    share.empty_pipes();
+    session.empty_pipes();
     // Now the others have nothing either.
     sleeper.arm();
-    let mut shares = [share];
-    if shares[0].is_idle() && shares[0].arm() {
+    let mut sessions = [session];
+    if sessions[0].is_idle() && sessions[0].arm() {
         let awake = Some(Duration::ZERO);
         sleeper
-            .sleep(awake, |watch: Watch| kicked(&mut shares, watch))
+            .sleep(awake, |watch: Watch| kicked(&mut sessions, watch))
             .unwrap();
     }
     assert!(
-        !shares[0].is_idle(),
+        !sessions[0].is_idle(),
         "the worker sleeps, and the request waits"
     );
-    assert_eq!(shares[0].turn(Tuning::default()).chains, 1);
+    assert_eq!(sessions[0].turn(Tuning::default()).chains, 1);
     assert_eq!(client.back(), 1);
 }
 
@@ -130,22 +130,22 @@ unsafe impl Channel for Restarted {
 fn a_channel_that_has_something_is_reaped_though_all_queues_are_idle() {
     let (_client, queue) = Client::new(Some(event()));
     // What the worker does, over and over, while there is nothing but that.
-    let rests = |share: &mut SessionQueues| {
-        let armed = share.arm();
-        share.slept();
-        if !share.is_idle() {
-            let _ = share.turn(Tuning::default());
+    let rests = |session: &mut SessionQueues| {
+        let armed = session.arm();
+        session.slept();
+        if !session.is_idle() {
+            let _ = session.turn(Tuning::default());
         }
         armed
     };
-    let mut share = SessionQueues::new(SESSION, Box::new(Restarted { is_seen: false }));
-    share.start(queue);
+    let mut session = SessionQueues::new(SESSION, Box::new(Restarted { is_seen: false }));
+    session.start(queue);
     // So that it sleeps over an idle queue: nobody turns it.
     for _ in 0..8 {
-        share.slept();
+        session.slept();
     }
-    assert!(share.is_idle());
-    let sleeps = (0..100).any(|_| rests(&mut share));
+    assert!(session.is_idle());
+    let sleeps = (0..100).any(|_| rests(&mut session));
     assert!(sleeps, "the worker spins");
 }
 

@@ -119,7 +119,7 @@ fn two_queues_under_one_limit_take_turns() {
     rigs[1].queue.setup.limiter = limiter;
     let disk = pollux_disk::Null::new(Geometry::plain(DISK));
     let sleeper = Sleeper::new().unwrap();
-    let mut share = SessionQueues::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
+    let mut session = SessionQueues::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
     let mut drivers = Vec::new();
     for (index, rig) in (0u16..).zip(&mut rigs) {
         let (headers, status) = (
@@ -148,7 +148,7 @@ fn two_queues_under_one_limit_take_turns() {
             limiter,
             ..setup(ring, &rig.table, &rig.rules, true)
         };
-        share.start(Box::new(Queue::new(own, AT_ONCE)));
+        session.start(Box::new(Queue::new(own, AT_ONCE)));
         let driver = DriverEnd::new(&rig.areas, Suppression::EventIdx, None);
         drivers.push((driver, headers, status, 0u32));
     }
@@ -164,7 +164,7 @@ fn two_queues_under_one_limit_take_turns() {
             while driver.stage(&[*header], status, 0).is_ok() {}
             let _ = driver.publish();
         }
-        share.turn(AT_ONCE);
+        session.turn(AT_ONCE);
     }
     let [one, other] = [drivers[0].3, drivers[1].3];
     let most = started.elapsed().as_millis() + 40;

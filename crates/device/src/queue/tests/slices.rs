@@ -322,7 +322,7 @@ fn a_small_request_does_not_wait_for_the_end_of_large_ones_beside_a_queue_that_l
     let (mut busy, mut mixed) = (rig(), rig());
     let disk = pollux_disk::Memory::new(Geometry::plain(16 * MIB)).unwrap();
     let sleeper = Sleeper::new().unwrap();
-    let mut share = SessionQueues::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
+    let mut session = SessionQueues::new(SessionId(0), disk.open_channel(sleeper.point()).unwrap());
     let data = busy.buffer(&zeroes(SLICE));
     let two = |busy: &mut Rig| {
         busy.next = 8 * MIB;
@@ -344,10 +344,10 @@ fn a_small_request_does_not_wait_for_the_end_of_large_ones_beside_a_queue_that_l
         );
         let mut queue = std::mem::replace(&mut rig.queue, Queue::new(stand_in, Tuning::default()));
         queue.setup.index = index;
-        share.start(Box::new(queue));
+        session.start(Box::new(queue));
     }
     let mut turn = || {
-        let _ = share.turn(Tuning::default());
+        let _ = session.turn(Tuning::default());
         if busy.driver.look().unwrap() > 0 {
             while busy.driver.take().unwrap().is_some() {}
             two(&mut busy);
