@@ -11,7 +11,7 @@ use pollux_memory::Spans;
 use super::job::Job;
 use super::open::open;
 use super::sync::{Joined, Settle, Waiter};
-use super::system::{Sight, sight};
+use super::system::{Coherence, coherence};
 use super::{File, Settings, Shared};
 use crate::inbox::Address;
 use crate::{Access, Durability, Failure, Op, OpenError, Options, Ticket};
@@ -50,9 +50,9 @@ impl Raw {
 
     /// What it lies on, if another machine could write it without being seen here.
     pub(crate) fn others_write_unseen(&self) -> Option<&'static str> {
-        match sight(self.0.backing.kind, &self.0.backing.file) {
-            Sight::AllWrites => None,
-            Sight::OwnWrites(storage) => Some(storage),
+        match coherence(self.0.backing.kind, &self.0.backing.file) {
+            Coherence::AllWrites => None,
+            Coherence::OwnWrites(storage) => Some(storage),
         }
     }
 

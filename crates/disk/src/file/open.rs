@@ -18,7 +18,7 @@ use super::nowait::NoWait;
 use super::settings::{Cache, Format, Locked, Settings};
 use super::size::{size, whole_blocks};
 use super::sync::Syncer;
-use super::system::{self, Kind, Sight};
+use super::system::{self, Coherence, Kind};
 use super::{format, loops};
 use crate::rights::closed_folder;
 use crate::{Access, Geometry, OpenError, Options, Quota, RangeLimits};
@@ -102,8 +102,8 @@ fn backing(
     };
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
-    if let (Locked::Running, Sight::OwnWrites(storage)) =
-        (settings.lock, system::sight(kind, &file))
+    if let (Locked::Running, Coherence::OwnWrites(storage)) =
+        (settings.lock, system::coherence(kind, &file))
         && cache != Cache::None
     {
         let path = path.to_owned();

@@ -43,7 +43,7 @@ pub enum Residence {
 
 /// Whose writes the page cache of a file is sure to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Coherence {
     /// Those of all that have the file open.
     AllWrites,
     /// Those of this machine. What it is that others may have as well.
@@ -55,19 +55,19 @@ pub enum Sight {
 /// Of what is not known, as FUSE and 9p, which depend on their servers, the worst is expected. To drop the pages of a
 /// block device for certain (`BLKFLSBUF`) takes privileges that a daemon should not have, and `POSIX_FADV_DONTNEED`
 /// may leave some.
-pub fn sight(kind: Kind, file: &File) -> Sight {
+pub fn coherence(kind: Kind, file: &File) -> Coherence {
     match (kind, system(file)) {
-        (Kind::BlockDevice, _) => Sight::OwnWrites("a block device"),
-        (Kind::Regular, Some(system)) => sight_on(system),
-        (Kind::Regular, None) => Sight::OwnWrites("a file system that does not name itself"),
+        (Kind::BlockDevice, _) => Coherence::OwnWrites("a block device"),
+        (Kind::Regular, Some(system)) => coherence_of(system),
+        (Kind::Regular, None) => Coherence::OwnWrites("a file system that does not name itself"),
     }
 }
 
-fn sight_on(system: u64) -> Sight {
+fn coherence_of(system: u64) -> Coherence {
     if OF_ONE_MACHINE.contains(&system) || COHERENT.contains(&system) {
-        Sight::AllWrites
+        Coherence::AllWrites
     } else {
-        Sight::OwnWrites("a file system that other machines may have mounted")
+        Coherence::OwnWrites("a file system that other machines may have mounted")
     }
 }
 
@@ -97,16 +97,16 @@ mod tests {
         const NINE_P: u64 = 0x0102_1997;
         for system in [NFS, FUSE, NINE_P, 0] {
             assert!(
-                matches!(sight_on(system), Sight::OwnWrites(_)),
+                matches!(coherence_of(system), Coherence::OwnWrites(_)),
                 "{system:x}"
             );
         }
         for system in OF_ONE_MACHINE.into_iter().chain(COHERENT) {
-            assert_eq!(sight_on(system), Sight::AllWrites, "{system:x}");
+            assert_eq!(coherence_of(system), Coherence::AllWrites, "{system:x}");
         }
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
-        assert_eq!(sight(Kind::Regular, &file), Sight::AllWrites);
-        let device = sight(Kind::BlockDevice, &file);
-        assert!(matches!(device, Sight::OwnWrites(_)));
+        assert_eq!(coherence(Kind::Regular, &file), Coherence::AllWrites);
+        let device = coherence(Kind::BlockDevice, &file);
+        assert!(matches!(device, Coherence::OwnWrites(_)));
     }
 }

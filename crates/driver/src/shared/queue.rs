@@ -78,12 +78,12 @@ impl Queue {
 
     /// Puts every write that has completed on stable storage.
     pub fn flush(&self, completion: CompletionMode) -> Pending<()> {
-        self.bare(Op::Flush, completion)
+        self.without_data(Op::Flush, completion)
     }
 
     /// Gives up the contents of `len` bytes at `at`.
     pub fn discard(&self, at: u64, len: u64, completion: CompletionMode) -> Pending<()> {
-        self.bare(Op::Discard { at, len }, completion)
+        self.without_data(Op::Discard { at, len }, completion)
     }
 
     /// Makes `len` bytes at `at` zeroes; `unmap` allows their blocks to be given back.
@@ -101,7 +101,7 @@ impl Queue {
             unmap,
             durability,
         };
-        self.bare(op, completion)
+        self.without_data(op, completion)
     }
 
     /// Asks for the serial number: 20 bytes, padded with zeroes.
@@ -116,7 +116,7 @@ impl Queue {
         )
     }
 
-    fn bare(&self, op: Op, completion: CompletionMode) -> Pending<()> {
+    fn without_data(&self, op: Op, completion: CompletionMode) -> Pending<()> {
         Pending::new(&self.0, (), Direction::Out, completion, Command::Op(op))
     }
 
