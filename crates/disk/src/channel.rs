@@ -150,8 +150,8 @@ pub enum Armed {
 ///
 /// The memory that a request names, and the list of its spans, is used no more once the request has ended:
 /// once [`Channel::queue`] has said [`Queued::Done`], or [`Channel::reap`] has handed its [`Completion`] to `done`. Not
-/// by the channel, nor by a thread, the kernel or another channel that it lent them to. Whoever lends memory relies on
-/// that to free it. (A request that has not ended when its channel is dropped never ends.)
+/// by the channel, nor by a thread, the kernel or another channel that it lent them to. The lender relies on
+/// that to free the memory. (A request that has not ended when its channel is dropped never ends.)
 ///
 /// So a channel is a promise:
 ///

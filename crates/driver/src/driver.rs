@@ -89,8 +89,8 @@ impl Driver {
 
     /// Memory of the caller's own as a buffer: `len` bytes of `file` at `offset`, which the device uses without
     /// a copy. The file is a memfd, or lies on tmpfs or hugetlbfs; [`Buffer::split_off`] cuts it into parts for
-    /// requests. Whoever maps the file elsewhere forms no reference to what the device may write: that is for the
-    /// `unsafe` block that maps it to promise.
+    /// requests. A program that maps the file elsewhere forms no reference to what the device may write: that is for
+    /// the `unsafe` block that maps it to promise.
     ///
     /// It stays registered until its last part is handed to [`Driver::unregister`]; to drop it leaves it so until
     /// the connection ends. Each takes one of the regions of memory that a server can hold, of which some have eight:

@@ -231,7 +231,7 @@ impl Span {
     }
 
     /// Sets the bits of `mask` in the byte at `at`, at once: a peer that clears bits at the same time
-    /// loses none. Whoever finds them set, and acquires, sees all that was stored before.
+    /// loses none. A thread that finds them set, and acquires, sees all that was stored before.
     ///
     /// # Panics
     ///

@@ -85,7 +85,7 @@ impl<E: Entry> Reader<E> {
 
     /// Asks to be woken by the next entry, then polls once more.
     ///
-    /// Whoever is told [`Armed::Pending`] takes what is there, and arms again before it sleeps: an
+    /// After [`Armed::Pending`] the owner takes what is there, and arms again before it sleeps: an
     /// entry published before the wish was stored never fires it.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     match PathFd::new(folder) {
         Ok(folder) => ruleset.add_rule(PathBeneath::new(folder, access)),
-        // Whoever needs that folder will say so.
+        // What needs that folder will say so.
         Err(_) => Ok(ruleset),
     }
 }

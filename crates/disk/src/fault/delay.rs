@@ -19,7 +19,7 @@ pub enum Delay {
 }
 
 impl Delay {
-    /// Whoever wants to wait longer wants a device that hangs.
+    /// The longest: more is a device that hangs.
     pub const LONGEST: Duration = Duration::from_secs(3600);
 
     /// One such delay, at most [`Delay::LONGEST`].

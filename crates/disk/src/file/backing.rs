@@ -155,7 +155,7 @@ impl Backing {
 
     /// Requests have ended: see [`Disk::release`](crate::Disk::release). It may block.
     ///
-    /// Whoever comes next, on another machine perhaps, reads what the storage holds; where that is not all that
+    /// The next user, on another machine perhaps, reads what the storage holds; where that is not all that
     /// was written, no other gets the disk.
     pub fn release(&self) -> io::Result<()> {
         let settled = || match self.settles(&Op::Flush) {

@@ -351,7 +351,7 @@ fn abilities(geometry: Geometry, limits: Limits) -> Geometry {
     };
     let discard_max = limits.discard_max.min(MAX_DISCARD);
     let zeroes_max = match limits.write_zeroes_max {
-        // Whoever cannot gets them written.
+        // Where the storage cannot, zeroes are written.
         0 => MAX_WRITE_ZEROES,
         max => max.min(MAX_WRITE_ZEROES),
     };

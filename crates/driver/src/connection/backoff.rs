@@ -47,7 +47,7 @@ impl Absence {
     /// From `now` on it may be away for as long as `within`.
     pub(crate) fn begin(now: Instant, within: Duration) -> Self {
         Self {
-            // Whoever waits for centuries waits for ever.
+            // A wait of centuries is one for ever.
             until: now.checked_add(within).unwrap_or(now + FOR_EVER),
             within,
             pause: Duration::ZERO,
@@ -105,7 +105,7 @@ mod tests {
         }
         assert_eq!(pauses[..11], [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 500]);
         assert_eq!(now, begin + 3 * SECOND, "{pauses:?}");
-        // Whoever allows no time at all gets one attempt.
+        // Without any time at all there is one attempt.
         let mut absence = Absence::begin(begin, Duration::ZERO);
         assert_eq!(absence.pause(begin), Some(Duration::ZERO));
         assert_eq!(absence.pause(begin), None);

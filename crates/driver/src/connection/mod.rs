@@ -164,7 +164,7 @@ impl Connection {
         (exchange.line, exchange.config) = (line, config);
         *self.lock_session() = Arc::clone(&session);
         drop(exchange);
-        // Whoever has lost the device meanwhile has closed the session of before.
+        // If the device was lost meanwhile, the session of before was closed.
         if let Some(over) = self.over.get() {
             session.wire.lose(over.clone());
         }

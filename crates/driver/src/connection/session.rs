@@ -36,7 +36,7 @@ pub(crate) struct Opened {
 
 impl Session {
     /// Connects to the server that listens on `path`, and agrees with it on features. No answer is waited
-    /// for longer than `patience` meanwhile; later, as `options` say. Whoever shuts the socket down that
+    /// for longer than `patience` meanwhile; later, as `options` say. Shutting down the socket that
     /// `dialled` is shown ends it sooner.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Whoever else holds a copy of the descriptor, as a child that was forked off would, must not
+        // Another process that holds a copy of the descriptor, as a child that was forked off would, must not
         // keep the session up.
         self.wire.shut_down();
     }

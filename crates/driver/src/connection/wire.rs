@@ -11,7 +11,7 @@ use vhost::vhost_user::{Error as Fault, Frontend};
 use crate::connection::deadline::{Ended, bounded};
 use crate::error::{Lost, Refusal};
 
-/// Whoever speaks to the server speaks through this.
+/// All that is said to the server is said through this.
 pub(crate) struct Line {
     pub(crate) frontend: Frontend,
     /// Does every message have an answer, even if it asks nothing?

@@ -189,7 +189,7 @@ impl Device {
         self.epoch() == LOST
     }
 
-    /// Which server it is by now. Whoever finds another than it knew is either lost, or
+    /// Which server it is by now. An owner that finds another than it knew is either lost, or
     /// [claims](Self::claim) its queue's rings.
     #[inline]
     pub fn epoch(&self) -> u64 {

@@ -195,7 +195,7 @@ impl From<Refusal> for Failed {
 impl From<ConnectError> for Failed {
     fn from(error: ConnectError) -> Self {
         match error {
-            // Whoever lies is not asked again.
+            // A server that lies is not asked again.
             ConnectError::Lost {
                 source: lost @ Lost::Protocol { .. },
                 ..

@@ -137,7 +137,7 @@ impl Waiter {
         match self.waiting {
             Waiting::Polled => self.polls.polls_on(),
             Waiting::Call => Next::Sleep,
-            // Whoever has slept was woken for nothing, and sleeps on.
+            // A wait that has slept was woken for nothing, and sleeps on.
             Waiting::Adaptive if wait.slept => Next::Sleep,
             Waiting::Adaptive => self.polls.empty(self.started.elapsed()),
         }

@@ -29,7 +29,7 @@ impl Drop for Holding {
     }
 }
 
-/// Rings at the device. Whoever is to ring after a lock was released has one of its own, so that what
+/// Rings at the device. A thread that rings after a lock was released has one of its own, so that what
 /// it rings cannot go meanwhile.
 #[derive(Clone, Debug)]
 pub struct Doorbell(Arc<Bell>);

@@ -1,7 +1,7 @@
 //! Threads that block on a shared queue: one of them hears its calls, the others are parked.
 //!
 //! The one that hears calls has the queue's [`CallSleeper`]. The others are parked, and the thread that reaps their
-//! requests wakes them. Whoever leaves with the sleeper hands it on.
+//! requests wakes them. A thread that leaves with the sleeper hands it on.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -70,7 +70,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         sleeper
     }
 
-    /// Gives the sleeper back, and wakes the next to take it. Whoever leaves sees to that, whether it had
+    /// Gives the sleeper back, and wakes the next to take it. Each thread that leaves sees to that, whether it had
     /// it or was about to.
     fn leave(&self, parker: &Arc<Parker<S>>, sleeper: Option<S>) {
         let mut state = self.lock.lock();

@@ -12,8 +12,8 @@ use crate::shared::parts::Transport;
 use crate::shared::state::Shared;
 use crate::sync::{Mutex, lock};
 
-/// Readable when the device has called for tasks that wait on a queue. Whoever finds it readable calls
-/// [`Readiness::drive`], which wakes them.
+/// Readable when the device has called for tasks that wait on a queue. The thread that finds it readable
+/// calls [`Readiness::drive`], which wakes them.
 ///
 /// It works in `poll`, in `epoll` (level- and edge-triggered), and so in tokio's `AsyncFd`.
 #[derive(Debug)]

@@ -193,7 +193,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// Lets `submit` stage requests, if there is room, and shows them to the device. False: there is no
     /// room, and nothing was done.
     ///
-    /// Whoever was woken for room (`turn`) and finds that others were faster does not wait again: awake
+    /// A thread that was woken for room (`turn`) and finds that others were faster does not wait again: awake
     /// as they are, they might be faster for ever. It goes into the backlog, which has its order.
     pub fn submit(
         &self,

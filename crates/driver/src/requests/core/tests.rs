@@ -136,7 +136,7 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
                 .wait()
                 .map_err(Failure::from),
             Err(Failure::Lost),
-            "and so is whoever comes later"
+            "and so is what comes later"
         );
     }
 }
