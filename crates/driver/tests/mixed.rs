@@ -105,9 +105,9 @@ fn by_channel(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, par
 }
 
 /// What wakes a task that a thread of its own runs: an eventfd.
-struct Alarm(OwnedFd);
+struct TaskWaker(OwnedFd);
 
-impl Wake for Alarm {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         rustix::io::write(&self.0, &1u64.to_ne_bytes()).unwrap();
     }
@@ -116,8 +116,8 @@ impl Wake for Alarm {
 /// A task. Its thread sleeps until the task is woken or the queue has to be driven.
 fn by_task(queue: &Queue, part: u64) {
     let readiness = queue.readiness().unwrap();
-    let alarm = Arc::new(Alarm(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
-    let waker = Waker::from(Arc::clone(&alarm));
+    let event = Arc::new(TaskWaker(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+    let waker = Waker::from(Arc::clone(&event));
     by_handles(queue, part, |mut pending| {
         loop {
             let mut context = Context::from_waker(&waker);
@@ -125,11 +125,11 @@ fn by_task(queue: &Queue, part: u64) {
                 return bytes.unwrap();
             }
             let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-            let mut fds = [watch(alarm.0.as_fd()), watch(readiness.as_fd())];
+            let mut fds = [watch(event.0.as_fd()), watch(readiness.as_fd())];
             rustix::event::poll(&mut fds, None).unwrap();
             let [woken, ready] = fds.map(|fd| !fd.revents().is_empty());
             if woken {
-                rustix::io::read(&alarm.0, &mut [0; 8]).unwrap();
+                rustix::io::read(&event.0, &mut [0; 8]).unwrap();
             }
             if ready {
                 readiness.drive();

@@ -17,11 +17,11 @@ const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 /// The channel of one session, if its frontend has passed any.
 #[derive(Debug, Default)]
 pub struct BackendChannel {
-    state: Mutex<State>,
+    state: Mutex<ChannelState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ChannelState {
     /// Passed by a message that is yet to be checked.
     offered: Option<OwnedFd>,
     socket: Option<OwnedFd>,
