@@ -1,0 +1,38 @@
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn the_first_attempt_is_made_at_once_and_the_last_when_time_is_over() {
+    let begin = Instant::now();
+    let mut absence = Absence::begin(begin, 3 * SECOND);
+    let mut now = begin;
+    let mut pauses = vec![];
+    while let Some(pause) = absence.pause(now) {
+        now += pause;
+        pauses.push(pause.as_millis());
+    }
+    assert_eq!(pauses[..11], [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 500]);
+    assert_eq!(now, begin + 3 * SECOND, "{pauses:?}");
+    // Without any time at all there is one attempt.
+    let mut absence = Absence::begin(begin, Duration::ZERO);
+    assert_eq!(absence.pause(begin), Some(Duration::ZERO));
+    assert_eq!(absence.pause(begin), None);
+    let mut absence = Absence::begin(begin, Duration::MAX);
+    assert!(absence.pause(begin + 1000 * SECOND).is_some());
+}
+
+#[test]
+fn who_comes_back_and_achieves_nothing_was_not_back() {
+    let begin = Instant::now();
+    let mut absence = Absence::begin(begin, 3 * SECOND);
+    absence.pause(begin);
+    absence.end(begin + SECOND, 7);
+    assert!(absence.goes_on(begin + 2 * SECOND, 7));
+    assert_eq!(absence.pause(begin + 2 * SECOND), Some(FIRST));
+    assert!(
+        !absence.goes_on(begin + 2 * SECOND, 8),
+        "a request has ended"
+    );
+    assert!(!absence.goes_on(begin + 4 * SECOND, 7), "it has stayed");
+}
