@@ -12,12 +12,20 @@ pub fn processor() -> Option<usize> {
 }
 
 /// What a thread has had of its processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// How long it ran. While it is alone there, the kernel may be late with it by one of its ticks.
     pub ran: Duration,
     /// How often the kernel has taken the processor from it while it wanted to go on.
     pub preemptions: u64,
+}
+
+impl Usage {
+    /// Of a thread that has not run yet.
+    pub const NONE: Self = Self {
+        ran: Duration::ZERO,
+        preemptions: 0,
+    };
 }
 
 /// What this thread has had. A system call.

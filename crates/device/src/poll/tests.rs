@@ -32,10 +32,13 @@ struct Worker {
     now: Duration,
     /// For how long others run when it gives way.
     others: Duration,
-    /// From so many yields it comes back at once: it was owed time when it slept.
-    owed: u32,
-    yields: u32,
+    /// For so long it runs after that before they run again: it is owed time, as it has slept.
+    owed: Duration,
+    /// When it will have run for that long.
+    due: Duration,
+    /// For how long it ran, and how often it was preempted; and that by the last yield.
     usage: Usage,
+    last: Usage,
     /// Others run as soon as they are called.
     is_preempted: bool,
     in_flight: u32,
@@ -53,9 +56,10 @@ impl Worker {
             policy: Policy::new(Polling::Adaptive, bounds),
             now: Duration::ZERO,
             others: Duration::ZERO,
-            owed: 0,
-            yields: 0,
-            usage: Usage::default(),
+            owed: Duration::ZERO,
+            due: Duration::ZERO,
+            usage: Usage::NONE,
+            last: Usage::NONE,
             is_preempted: false,
             in_flight: 0,
             sleeps: 0,
@@ -76,23 +80,23 @@ impl Worker {
                 Block => {
                     awake = false;
                     self.sleeps += 1;
-                    self.yields = 0;
                     self.now = due + LATE;
                     self.policy.woke(self.now);
                 }
                 Yield => {
-                    let (before, started) = (self.usage, self.now);
-                    self.yields += 1;
-                    if self.others > Duration::ZERO && self.yields > self.owed {
+                    let started = self.now;
+                    if self.others > Duration::ZERO && self.usage.ran >= self.due {
                         self.is_preempted_for(self.others);
+                        self.due = self.usage.ran + self.owed;
                     } else {
                         self.runs(TURN);
                     }
                     let yielded = Yielded {
                         took: self.now - started,
-                        before,
-                        after: self.usage,
+                        ran: self.usage.ran - self.last.ran,
+                        preemptions: self.usage.preemptions - self.last.preemptions,
                     };
+                    self.last = self.usage;
                     self.policy.gave_way(self.now, yielded);
                 }
                 Spin => {
@@ -201,8 +205,8 @@ fn a_worker_that_gives_way_polls_and_one_that_sleeps_does_not() {
     now += us(300);
     let yielded = Yielded {
         took: us(300),
-        before: Usage::default(),
-        after: Usage::default(),
+        ran: Duration::ZERO,
+        preemptions: 0,
     };
     policy.gave_way(now, yielded);
     assert_eq!(policy.take_polled_ns(), 300_000);

@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 pub use flag::Flag;
-use neighbours::Preemptions;
+use neighbours::give_way_beside;
 pub use neighbours::{Neighbours, Yielded, give_way};
 pub use window::Window;
 
@@ -119,7 +119,6 @@ impl AsFd for WaitPoint {
 #[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
-    preemptions: Preemptions,
 }
 
 impl Sleeper {
@@ -144,10 +143,7 @@ impl Sleeper {
             processor: AtomicUsize::new(usize::MAX),
             has_helped: AtomicBool::new(false),
         }));
-        Ok(Self {
-            point,
-            preemptions: Preemptions::default(),
-        })
+        Ok(Self { point })
     }
 
     /// A handle for others.
@@ -169,19 +165,12 @@ impl Sleeper {
 
     /// As [`give_way`], but a thread that runs here for the owner, and then [wakes](WaitPoint::wake) it, is no other: a
     /// disk's own thread takes the processor for each request, and polls go on all the same.
-    pub fn give_way(&mut self) -> Yielded {
+    #[must_use]
+    pub fn give_way(&self) -> Yielded {
         let point = &self.point.0;
-        let has_helped = || point.has_helped.swap(false, Ordering::Relaxed);
-        let before = has_helped();
-        let mut yielded = give_way();
+        let yielded = give_way_beside(|| point.has_helped.swap(false, Ordering::Relaxed));
         let here = processor().unwrap_or(usize::MAX);
         point.processor.store(here, Ordering::Relaxed);
-        for (at, helped) in [
-            (&mut yielded.before, before),
-            (&mut yielded.after, has_helped()),
-        ] {
-            at.preemptions = self.preemptions.by_others(at.preemptions, helped);
-        }
         yielded
     }
 
@@ -322,8 +311,8 @@ mod tests {
     fn a_thread_helps_that_runs_on_the_processor_of_an_owner_that_is_awake() {
         let on = processor().unwrap();
         let helps = move |here: bool, sleeps: bool, wake: fn(&WaitPoint)| {
-            let mut sleeper = Sleeper::new().unwrap();
-            sleeper.give_way();
+            let sleeper = Sleeper::new().unwrap();
+            let _ = sleeper.give_way();
             let point = sleeper.point().clone();
             let there = if here { on } else { usize::MAX };
             point.0.processor.store(there, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Neighbours: other threads that want the processor of a thread that polls.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use pollux_threads::{Usage, usage};
@@ -11,41 +12,41 @@ use super::window::Window;
 pub struct Yielded {
     /// For how long.
     pub took: Duration,
-    /// What it had of its processor before that.
-    pub before: Usage,
-    /// And after.
-    pub after: Usage,
+    /// How long the thread itself has run since it last did so.
+    pub ran: Duration,
+    /// How often it was preempted since then.
+    pub preemptions: u64,
+}
+
+thread_local! {
+    /// What the thread had of its processor when it last let others run.
+    static LAST: Cell<Usage> = const { Cell::new(Usage::NONE) };
 }
 
 /// Lets others run that want this processor.
 #[must_use]
 pub fn give_way() -> Yielded {
+    give_way_beside(|| false)
+}
+
+/// The same, but preemptions before and in the yield do not count if then a thread `has_helped`.
+pub(super) fn give_way_beside(has_helped: impl Fn() -> bool) -> Yielded {
+    let by_others = |from: Usage, to: Usage, helped: bool| {
+        let came = to.preemptions.saturating_sub(from.preemptions);
+        if helped { 0 } else { came }
+    };
+    let helped_before = has_helped();
     let before = usage();
     let began = Instant::now();
     std::thread::yield_now();
+    let took = began.elapsed();
+    let after = usage();
+    let last = LAST.replace(after);
     Yielded {
-        took: began.elapsed(),
-        before,
-        after: usage(),
-    }
-}
-
-/// How often a thread was preempted, and how often of that by threads that work for it.
-#[derive(Debug, Default)]
-pub(super) struct Preemptions {
-    counted: u64,
-    by_helpers: u64,
-}
-
-impl Preemptions {
-    /// There were so many by now, and a thread `has_helped` since the last time. How many were by others? Of another
-    /// thread there may be fewer.
-    pub(super) fn by_others(&mut self, all: u64, has_helped: bool) -> u64 {
-        if has_helped {
-            self.by_helpers += all.saturating_sub(self.counted);
-        }
-        self.counted = all;
-        all.saturating_sub(self.by_helpers)
+        took,
+        ran: after.ran.saturating_sub(last.ran),
+        preemptions: by_others(last, before, helped_before)
+            + by_others(before, after, has_helped()),
     }
 }
 
@@ -56,13 +57,11 @@ impl Preemptions {
 pub struct Neighbours {
     /// Empty polls since others might run.
     polls: u32,
-    /// What the thread had of its processor by then; not if another one polls now.
-    last: Option<Usage>,
-    /// For so long of its own time it ran since others were seen.
+    /// For so long of their own time those that poll have run since the pause after others were seen.
     alone: Duration,
-    /// How long others ran when they were seen. Of a turn between two yields nothing tells that.
+    /// How long others run. Of a turn between two yields nothing tells that, so what is known is worth less after it.
     turn: Duration,
-    /// So often in a row others were seen.
+    /// So often in a row others were seen, up to [`DOUBLINGS`].
     times: u32,
     /// There are no polls until then.
     end: Duration,
@@ -71,8 +70,8 @@ pub struct Neighbours {
 /// After so many empty polls others may run: some 6 µs.
 const YIELD_EVERY: u32 = 256;
 
-/// The longest pause.
-const LONGEST: Duration = Duration::from_millis(200);
+/// So often the pause doubles: from 50 µs to 0.2 s.
+const DOUBLINGS: u32 = 12;
 
 impl Neighbours {
     /// None that are known of.
@@ -80,7 +79,6 @@ impl Neighbours {
     pub const fn new() -> Self {
         Self {
             polls: 0,
-            last: None,
             alone: Duration::ZERO,
             turn: Duration::ZERO,
             times: 0,
@@ -93,11 +91,6 @@ impl Neighbours {
     #[must_use]
     pub fn lets_poll(&self, now: Duration) -> bool {
         now >= self.end
-    }
-
-    /// Another thread polls from now on, with preemptions and a time of its own.
-    pub fn moved(&mut self) {
-        self.last = None;
     }
 
     /// So many more polls were empty, one after the other or with work between them: is it time to give way?
@@ -120,16 +113,9 @@ impl Neighbours {
     /// yields only every few milliseconds. If some came since the last yield, it has run between two of them for the
     /// mean at least.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
-        let Yielded {
-            took,
-            before,
-            after,
-        } = yielded;
-        let last = self.last.replace(after);
-        let came = after
-            .preemptions
-            .saturating_sub(last.unwrap_or(before).preemptions);
-        self.alone += after.ran.saturating_sub(last.unwrap_or(after).ran);
+        let came = yielded.preemptions;
+        // Short of polls, a thread sleeps again before others have a turn: that is no time without them.
+        self.alone += yielded.ran.min(now.saturating_sub(self.end));
         let between = u32::try_from(came + 1).map_or(Duration::ZERO, |times| self.alone / times);
         if between >= Window::MOST.max(self.turn) * self.times {
             self.times = 0;
@@ -138,10 +124,9 @@ impl Neighbours {
             return false;
         }
         self.alone = Duration::ZERO;
-        self.turn = took;
-        let pause = (Window::MOST * (1 << self.times)).min(LONGEST);
-        self.times = (self.times + 1).min(31);
-        self.end = now + pause;
+        self.turn = yielded.took.max(self.turn / 2);
+        self.end = now + Window::MOST * (1 << self.times);
+        self.times = (self.times + 1).min(DOUBLINGS);
         true
     }
 }
@@ -157,17 +142,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preemptions_by_helpers_are_left_out() {
-        let mut preemptions = Preemptions::default();
-        let told = [
-            (3, false),
-            (5, true),
-            (5, false),
-            (6, false),
-            (7, true),
-            (1, true),
-        ];
-        let others = told.map(|(all, has_helped)| preemptions.by_others(all, has_helped));
-        assert_eq!(others, [3, 3, 3, 4, 4, 0]);
+    fn a_yield_tells_what_the_thread_had_since_the_one_before() {
+        let _ = give_way();
+        // The kernel counts it by its next tick.
+        let mut ran = Duration::ZERO;
+        while ran.is_zero() {
+            ran += give_way().ran;
+        }
+        let all = usage().ran;
+        assert!(ran <= all, "{ran:?} of {all:?}");
+    }
+
+    #[test]
+    fn preemptions_beside_helpers_do_not_count() {
+        for _ in 0..100 {
+            assert_eq!(give_way_beside(|| true).preemptions, 0);
+        }
     }
 }

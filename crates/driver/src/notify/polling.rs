@@ -1,7 +1,6 @@
 //! How long a thread that waits for a completion polls before sleeping: a machine without queue or clock of its own,
 //! the [`Window`] of the worker on the device's side, for one wait after the other.
 
-use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pollux_disk::wait::{Neighbours, Window, Yielded};
@@ -93,11 +92,6 @@ impl Polling {
         }
     }
 
-    /// Another thread waits next.
-    pub fn moved(&mut self) {
-        self.neighbours.moved();
-    }
-
     /// The wait has ended. `clock` is asked if it took any time.
     #[inline]
     pub fn over(&mut self, clock: impl FnOnce() -> Duration) {
@@ -126,8 +120,7 @@ impl Polling {
 /// at the same time, what the later one has learnt stays.
 #[derive(Debug)]
 pub struct SharedPolling {
-    /// And by which thread.
-    learnt: Mutex<(Polling, Option<ThreadId>)>,
+    learnt: Mutex<Polling>,
 }
 
 /// A wait that is slept through.
@@ -139,17 +132,13 @@ impl SharedPolling {
     /// Of a queue that nothing is known of.
     pub fn new() -> Self {
         Self {
-            learnt: Mutex::new((Polling::new(), None)),
+            learnt: Mutex::new(Polling::new()),
         }
     }
 
     /// For a wait of this thread's.
     pub fn begin(&self) -> Polling {
-        let (mut polling, by) = lock(&self.learnt).clone();
-        if by != Some(thread::current().id()) {
-            polling.moved();
-        }
-        polling
+        lock(&self.learnt).clone()
     }
 
     /// The wait was polled until its end.
@@ -167,13 +156,13 @@ impl SharedPolling {
 
     /// That sleep is over.
     pub fn wake(&self, Slept(wait): Slept, clock: impl FnOnce() -> Duration) {
-        let (polling, _) = &mut *lock(&self.learnt);
+        let polling = &mut *lock(&self.learnt);
         polling.wait = wait;
         polling.over(clock);
     }
 
     fn store(&self, polling: Polling) {
-        *lock(&self.learnt) = (polling, Some(thread::current().id()));
+        *lock(&self.learnt) = polling;
     }
 }
 

@@ -40,27 +40,52 @@ fn a_busy_worker_beside_one_who_computes_stops_polling() {
     assert!(share < 0.2, "{share}");
 }
 
+/// Requests 20 µs apart for a while, and a thread that comes for a moment every so often: how many are slept through?
+fn slept_beside_a_moment(worker: &mut Worker, requests: u32, every: Duration) -> u32 {
+    let (mut next, mut slept) = (worker.now, 0);
+    for _ in 0..requests {
+        let polled = worker.serve(worker.now + us(20), CHAIN);
+        if worker.now >= next {
+            // A sleeper is not preempted.
+            if polled {
+                worker.is_preempted_for(us(5));
+            }
+            next = worker.now + every;
+        }
+        slept += u32::from(!polled);
+    }
+    slept
+}
+
+/// The kernel owes the worker time when it has slept, so somebody who computes there does not run at each yield.
+#[test]
+fn one_who_comes_for_a_moment_hides_nobody_who_computes() {
+    let mut worker = Worker::new(Bounds::default());
+    (worker.others, worker.owed) = (us(3000), us(2900));
+    slept_beside_a_moment(&mut worker, 20_000, us(4321));
+    let (now, polls) = (worker.now, worker.polls);
+    slept_beside_a_moment(&mut worker, 100_000, us(4321));
+    let share = (TURN * (worker.polls - polls)).div_duration_f64(worker.now - now);
+    assert!(share < 0.05, "{share}");
+}
+
 /// Somebody computed there for a while. A thread of the kernel that still comes for a moment does not keep the polls
 /// off.
 #[test]
 fn polls_come_back_though_somebody_still_comes_for_a_moment() {
-    let mut worker = Worker::new(Bounds::default());
-    worker.others = us(3000);
-    worker.load(20_000, us(20), us(0));
-    worker.others = us(0);
-    let (mut next, mut slept) = (worker.now, 0);
-    for request in 0..200_000 {
-        let polled = worker.serve(worker.now + us(20), CHAIN);
-        if worker.now >= next {
-            // A sleeper is not preempted. The pauses of the worker are no multiple of its times.
-            if polled {
-                worker.is_preempted_for(us(5));
-            }
-            next = worker.now + us(4321);
-        }
-        slept += u32::from(request >= 100_000 && !polled);
+    // They are no part of the longest pause, which would have them come at its end.
+    for every in [1300, 4321] {
+        let mut worker = Worker::new(Bounds::default());
+        worker.others = us(3000);
+        worker.load(20_000, us(20), us(0));
+        worker.others = us(0);
+        slept_beside_a_moment(&mut worker, 100_000, us(every));
+        let slept = slept_beside_a_moment(&mut worker, 100_000, us(every));
+        assert!(
+            slept < 10_000,
+            "{slept} of 100 000 beside one every {every} µs"
+        );
     }
-    assert!(slept < 5000, "{slept} of 100 000");
 }
 
 /// The driver shares this processor and answers its call at once, or others wait for it.
@@ -89,7 +114,7 @@ fn a_worker_whose_processor_others_want_stops_polling() {
 #[test]
 fn others_are_noticed_though_they_do_not_run_at_each_yield() {
     let mut worker = Worker::new(Bounds::default());
-    (worker.others, worker.owed) = (us(3000), 2);
+    (worker.others, worker.owed) = (us(3000), us(2900));
     worker.load(1000, us(20), us(0));
     let (now, preemptions) = (worker.now, worker.usage.preemptions);
     worker.load(20_000, us(20), us(0));

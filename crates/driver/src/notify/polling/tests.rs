@@ -1,5 +1,3 @@
-use pollux_threads::Usage;
-
 use super::*;
 
 const fn us(us: u64) -> Duration {
@@ -83,39 +81,41 @@ fn a_wait_that_is_slept_through_takes_nothing_from_what_others_learn_meanwhile()
     assert_eq!(shared.begin().empty(now), Next::Sleep, "and they know");
 }
 
+/// Threads take turns on a queue, and each is preempted for a moment now and then, in a yield or between two.
 #[test]
-fn threads_that_share_a_queue_do_not_take_each_other_for_neighbours() {
-    let (mut polls, mut now) = (Polling::new(), us(0));
-    let mut slept = 0;
-    for wait in 0..1000_usize {
-        // Either was preempted at some time, and not since then.
-        let usage = [(3, 900), (500, 7)].map(|(preemptions, ran)| Usage {
-            preemptions,
-            ran: us(ran),
-        })[wait % 2];
-        polls.moved();
-        let end = now + us(30);
-        while now < end {
-            match polls.empty(now) {
-                Next::Poll => {}
-                Next::Yield => {
-                    let yielded = Yielded {
-                        took: Duration::ZERO,
-                        before: usage,
-                        after: usage,
-                    };
-                    polls.gave_way(now, yielded);
+fn a_moment_of_others_now_and_then_stops_no_polls() {
+    for (took, gap) in [(0, 30), (5, 30), (0, 5), (5, 5)] {
+        let (mut polls, mut now) = (Polling::new(), us(0));
+        let (mut next, mut last, mut slept) = (us(0), us(0), 0);
+        for _ in 0..10_000 {
+            let end = now + us(gap);
+            while now < end {
+                match polls.empty(now) {
+                    Next::Poll => {}
+                    Next::Yield => {
+                        let came = now >= next;
+                        if came {
+                            next = now + us(4321);
+                        }
+                        let yielded = Yielded {
+                            took: us(if came { took } else { 0 }),
+                            ran: now.saturating_sub(last),
+                            preemptions: u64::from(came),
+                        };
+                        last = now;
+                        polls.gave_way(now, yielded);
+                    }
+                    Next::Sleep => {
+                        slept += 1;
+                        now = end;
+                    }
                 }
-                Next::Sleep => {
-                    slept += 1;
-                    now = end;
-                }
+                now += Duration::from_nanos(50);
             }
-            now += Duration::from_nanos(50);
+            polls.over(|| now);
         }
-        polls.over(|| now);
+        assert!(slept < 500, "{slept} of 10 000 of {gap} µs");
     }
-    assert_eq!(slept, 0, "of 1000");
 }
 
 #[test]
@@ -130,14 +130,10 @@ fn one_whose_processor_others_want_sleeps() {
                     yields += 1;
                     let took = us(100);
                     now += took;
-                    let [before, after] = [2 * yields, 2 * yields + 1].map(|preemptions| Usage {
-                        preemptions,
-                        ran: us(0),
-                    });
                     let yielded = Yielded {
                         took,
-                        before,
-                        after,
+                        ran: us(6),
+                        preemptions: 2,
                     };
                     polls.gave_way(now, yielded);
                 }
