@@ -3,7 +3,7 @@
 //! `imago` knows the format. Where a cluster lies that it has looked up is kept (`map`), and requests to it go straight
 //! to the file, by the same ways as those of a raw [`File`](crate::File): `channel`. All else is done by one thread
 //! that may wait (`work`, `engine`): what was not looked up yet, allocation, copies on write, compressed clusters,
-//! zeroes and discards. What of it reaches the storage when is decided in `order`; `docs/notes/0010` says why that is
+//! zeroes and discards. What of it reaches the storage when is decided in `order`; `docs/notes/0012` says why that is
 //! safe.
 
 mod barrier;
