@@ -46,6 +46,9 @@ test-full: test peers-full ## The tests, and what takes longer: a second kernel,
 lint: ## Formatting, clippy, documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features pollux/tokio --locked -- -D warnings
+	for end in device driver; do \
+		cargo clippy -p pollux --lib --no-default-features --features $$end --locked -- -D warnings || exit 1; \
+	done
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet --features pollux/tokio $(CRATES)
 
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once

@@ -199,7 +199,12 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
             .to_owned();
     }
     // Inside the sandbox no other process can be inspected.
-    let unknown = || format!("another program (`fuser {}` names it)", path.display());
+    let unknown = || {
+        format!(
+            "another program, or this one (`fuser {}` names it),",
+            path.display()
+        )
+    };
     let who = holder.map_or_else(unknown, ToString::to_string);
     let (told, remedy) = (conflict.told(access), conflict.remedy(access));
     format!("{who} {told}; {remedy}")

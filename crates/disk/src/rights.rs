@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The folder that keeps this user from `path`. Those below it seem to do so as well.
+/// The folder that keeps this user from `path`. Those below it seem to do so as well. There is none to name where a
+/// link leads through it.
 ///
 /// It asks by `stat` alone, which every thread of the program may call that opens files or connects.
 #[must_use]
@@ -15,13 +16,14 @@ pub fn closed_folder(path: &Path) -> Option<&Path> {
     };
     let folders = path.ancestors().skip(1);
     let named = folders.filter(|folder| !folder.as_os_str().is_empty());
-    named.filter(is_closed).last()
+    let first = named.filter(is_closed).last()?;
+    (!first.is_symlink()).then_some(first)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
     use rustix::process::geteuid;
@@ -55,6 +57,13 @@ mod tests {
         grant(&closed, 0o644);
         assert_eq!(told(&path), Some(closed.clone()));
         assert_eq!(told(&closed), None, "it is there to be seen");
+        let link = folder.path().join("link");
+        symlink(closed.join("below"), &link).unwrap();
+        assert_eq!(
+            told(&link.join("disk.img")),
+            None,
+            "no right to the link itself is missing"
+        );
         // So that it can be removed.
         grant(&closed, 0o755);
         assert_eq!(told(Path::new("disk.img")), None);

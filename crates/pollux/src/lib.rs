@@ -3,6 +3,9 @@
 //! This crate is the facade: the layers under their short names. [`disk`], [`device`] and [`driver`]
 //! are where to start. The program `pollux`, which serves and measures disks, is the crate `pollux-cli`.
 //!
+//! The features `device` and `driver` are on by default. A program that needs one of them leaves the other out with
+//! `default-features = false, features = ["driver"]`.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use pollux::device::{Device, Options, Tuning, Workers};
@@ -18,14 +21,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "driver")]
 mod elsewhere;
 
+#[cfg(feature = "driver")]
 pub use elsewhere::Drivers;
 pub use pollux_blk as blk;
+#[cfg(feature = "device")]
 pub use pollux_device as device;
 pub use pollux_disk as disk;
+#[cfg(feature = "driver")]
 pub use pollux_driver as driver;
 pub use pollux_memory as memory;
+#[cfg(feature = "driver")]
 pub use pollux_rbd as rbd;
 pub use pollux_ring as ring;
 pub use pollux_stats as stats;

@@ -32,10 +32,7 @@ pub enum SocketError {
     )]
     Busy { path: PathBuf, lock: PathBuf },
     /// It cannot be known whether another process is.
-    #[error(
-        "{path}: cannot lock {lock}; make its directory writable, and remove the file if it is \
-         another user's"
-    )]
+    #[error("{path}: cannot lock {lock}{}", remedy(.source))]
     Lock {
         path: PathBuf,
         lock: PathBuf,
@@ -76,6 +73,16 @@ pub enum SocketError {
     /// The descriptor is nothing to serve on.
     #[error("--fd {fd}: {why}")]
     Fd { fd: i32, why: String },
+}
+
+/// What to do about a file that cannot be locked. The other errors of the system tell that themselves.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; make its directory writable, and remove the file if it is another user's"
+        }
+        _ => "; choose another path",
+    }
 }
 
 impl SocketError {
