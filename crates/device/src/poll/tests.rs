@@ -84,7 +84,7 @@ impl Worker {
                     self.policy.woke(self.now);
                 }
                 Yield => {
-                    let started = self.now;
+                    let (started, before) = (self.now, self.usage.preemptions);
                     if self.others > Duration::ZERO && self.usage.ran >= self.due {
                         self.is_preempted_for(self.others);
                         self.due = self.usage.ran + self.owed;
@@ -94,7 +94,8 @@ impl Worker {
                     let yielded = Yielded {
                         took: self.now - started,
                         ran: self.usage.ran - self.last.ran,
-                        preemptions: self.usage.preemptions - self.last.preemptions,
+                        before: before - self.last.preemptions,
+                        meanwhile: self.usage.preemptions - before,
                     };
                     self.last = self.usage;
                     self.policy.gave_way(self.now, yielded);
@@ -206,7 +207,8 @@ fn a_worker_that_gives_way_polls_and_one_that_sleeps_does_not() {
     let yielded = Yielded {
         took: us(300),
         ran: Duration::ZERO,
-        preemptions: 0,
+        before: 0,
+        meanwhile: 0,
     };
     policy.gave_way(now, yielded);
     assert_eq!(policy.take_polled_ns(), 300_000);

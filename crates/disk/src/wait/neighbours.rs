@@ -14,8 +14,10 @@ pub struct Yielded {
     pub took: Duration,
     /// How long the thread itself has run since it last did so.
     pub ran: Duration,
-    /// How often it was preempted since then.
-    pub preemptions: u64,
+    /// How often it was preempted since then, before it let others run.
+    pub before: u64,
+    /// How often it was preempted while it did.
+    pub meanwhile: u64,
 }
 
 thread_local! {
@@ -45,8 +47,8 @@ pub(super) fn give_way_beside(has_helped: impl Fn() -> bool) -> Yielded {
     Yielded {
         took,
         ran: after.ran.saturating_sub(last.ran),
-        preemptions: by_others(last, before, helped_before)
-            + by_others(before, after, has_helped()),
+        before: by_others(last, before, helped_before),
+        meanwhile: by_others(before, after, has_helped()),
     }
 }
 
@@ -65,6 +67,8 @@ pub struct Neighbours {
     times: u32,
     /// There are no polls until then.
     end: Duration,
+    /// Others have not run since that pause, so who came before may have come within it.
+    is_after_pause: bool,
 }
 
 /// After so many empty polls others may run: some 6 µs.
@@ -83,6 +87,7 @@ impl Neighbours {
             turn: Duration::ZERO,
             times: 0,
             end: Duration::ZERO,
+            is_after_pause: false,
         }
     }
 
@@ -112,8 +117,13 @@ impl Neighbours {
     /// in a row. Its own time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do
     /// yields only every few milliseconds. If some came since the last yield, it has run between two of them for the
     /// mean at least.
+    ///
+    /// Who came within a pause says nothing of how long those stay away that caused it: a thread that comes for a moment
+    /// every few milliseconds comes within each pause that is longer.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
-        let came = yielded.preemptions;
+        let was_pause = std::mem::take(&mut self.is_after_pause);
+        let before = if was_pause { 0 } else { yielded.before };
+        let came = before + yielded.meanwhile;
         // Short of polls, a thread sleeps again before others have a turn: that is no time without them.
         self.alone += yielded.ran.min(now.saturating_sub(self.end));
         let between = u32::try_from(came + 1).map_or(Duration::ZERO, |times| self.alone / times);
@@ -126,6 +136,9 @@ impl Neighbours {
         self.alone = Duration::ZERO;
         self.turn = yielded.took.max(self.turn / 2);
         self.end = now + Window::MOST * (1 << self.times);
+        self.is_after_pause = true;
+        // Others may run at once after it, so that what counts begins there.
+        self.polls = YIELD_EVERY;
         self.times = (self.times + 1).min(DOUBLINGS);
         true
     }
@@ -156,7 +169,8 @@ mod tests {
     #[test]
     fn preemptions_beside_helpers_do_not_count() {
         for _ in 0..100 {
-            assert_eq!(give_way_beside(|| true).preemptions, 0);
+            let yielded = give_way_beside(|| true);
+            assert_eq!((yielded.before, yielded.meanwhile), (0, 0));
         }
     }
 }

@@ -40,17 +40,16 @@ fn a_busy_worker_beside_one_who_computes_stops_polling() {
     assert!(share < 0.2, "{share}");
 }
 
-/// Requests 20 µs apart for a while, and a thread that comes for a moment every so often: how many are slept through?
+/// Requests 20 µs apart for a while, and a thread that comes for a moment every so often, between half and one and a
+/// half times `every`: how many are slept through?
 fn slept_beside_a_moment(worker: &mut Worker, requests: u32, every: Duration) -> u32 {
     let (mut next, mut slept) = (worker.now, 0);
-    for _ in 0..requests {
+    for request in 0..requests {
         let polled = worker.serve(worker.now + us(20), CHAIN);
         if worker.now >= next {
-            // A sleeper is not preempted.
-            if polled {
-                worker.is_preempted_for(us(5));
-            }
-            next = worker.now + every;
+            // A worker that sleeps between requests runs for about half of the time.
+            worker.is_preempted_for(us(5));
+            next = worker.now + every / 2 + every * (request.wrapping_mul(0x9E37_79B9) >> 24) / 256;
         }
         slept += u32::from(!polled);
     }
@@ -73,7 +72,6 @@ fn one_who_comes_for_a_moment_hides_nobody_who_computes() {
 /// off.
 #[test]
 fn polls_come_back_though_somebody_still_comes_for_a_moment() {
-    // They are no part of the longest pause, which would have them come at its end.
     for every in [1300, 4321] {
         let mut worker = Worker::new(Bounds::default());
         worker.others = us(3000);

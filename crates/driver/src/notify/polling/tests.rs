@@ -100,7 +100,8 @@ fn a_moment_of_others_now_and_then_stops_no_polls() {
                         let yielded = Yielded {
                             took: us(if came { took } else { 0 }),
                             ran: now.saturating_sub(last),
-                            preemptions: u64::from(came),
+                            before: 0,
+                            meanwhile: u64::from(came),
                         };
                         last = now;
                         polls.gave_way(now, yielded);
@@ -133,7 +134,8 @@ fn one_whose_processor_others_want_sleeps() {
                     let yielded = Yielded {
                         took,
                         ran: us(6),
-                        preemptions: 2,
+                        before: 1,
+                        meanwhile: 1,
                     };
                     polls.gave_way(now, yielded);
                 }
