@@ -63,7 +63,7 @@ pub struct Neighbours {
     alone: Duration,
     /// How long others run. Of a turn between two yields nothing tells that, so what is known is worth less after it.
     turn: Duration,
-    /// So often in a row others were seen, up to [`DOUBLINGS`].
+    /// So often others were seen, up to [`DOUBLINGS`], less the turns without them.
     times: u32,
     /// There are no polls until then.
     end: Duration,
@@ -113,10 +113,9 @@ impl Neighbours {
     ///
     /// A yield from which the kernel comes back at once does not mean that there are none. The kernel owes time to a
     /// thread that has slept, and lets it go on although others wait; later they have a turn of milliseconds, in which
-    /// nothing is served. So others have gone only when the thread has run for as many such turns as they were seen times
-    /// in a row. Its own time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do
-    /// yields only every few milliseconds. If some came since the last yield, it has run between two of them for the
-    /// mean at least.
+    /// nothing is served. So the next pause is shorter by half only when the thread has run for two such turns. Its own
+    /// time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do yields only every few
+    /// milliseconds. If some came since the last yield, it has run between two of them for the mean at least.
     ///
     /// Who came within a pause says nothing of how long those stay away that caused it: a thread that comes for a moment
     /// every few milliseconds comes within each pause that is longer.
@@ -127,10 +126,13 @@ impl Neighbours {
         // Short of polls, a thread sleeps again before others have a turn: that is no time without them.
         self.alone += yielded.ran.min(now.saturating_sub(self.end));
         let between = u32::try_from(came + 1).map_or(Duration::ZERO, |times| self.alone / times);
-        if between >= Window::MOST.max(self.turn) * self.times {
-            self.times = 0;
-        }
+        // Beside one who computes it has every other turn, so one turn alone says nothing.
+        let turn = 2 * Window::MOST.max(self.turn);
+        let turns = between.as_nanos() / turn.as_nanos();
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        self.times = self.times.saturating_sub(turns);
         if came == 0 {
+            self.alone -= turn * turns;
             return false;
         }
         self.alone = Duration::ZERO;

@@ -86,6 +86,24 @@ fn polls_come_back_though_somebody_still_comes_for_a_moment() {
     }
 }
 
+/// Somebody took a few long turns, a program that starts perhaps. A thread that still comes for a moment does not make
+/// the pauses longer than those turns were.
+#[test]
+fn a_few_long_turns_stop_the_polls_for_a_while() {
+    for every in [1300, 4321, 20_000] {
+        let mut worker = Worker::new(Bounds::default());
+        slept_beside_a_moment(&mut worker, 20_000, us(every));
+        worker.others = us(20_000);
+        slept_beside_a_moment(&mut worker, 20, us(every));
+        worker.others = us(0);
+        let slept = slept_beside_a_moment(&mut worker, 20_000, us(every));
+        assert!(
+            slept < 6000,
+            "{slept} of 20 000 beside one every {every} µs"
+        );
+    }
+}
+
 /// The driver shares this processor and answers its call at once, or others wait for it.
 #[test]
 fn a_worker_whose_processor_others_want_stops_polling() {
