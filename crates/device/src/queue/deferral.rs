@@ -11,9 +11,6 @@
 //!      └──── a pause: at once ────┘
 //! ```
 //!
-//! A wait in which no chain comes has only made the call late: the driver sleeps. A block with more such waits than
-//! others counts for nothing, whatever it has measured, since how fast a sleeper wakes up changes by itself.
-//!
 //! A call that waits is made once the driver has sent no chain for [`QUIET`], [`Window::MOST`] after it was due at the
 //! latest, when much has been completed, and before the worker sleeps or gives way.
 
@@ -58,8 +55,6 @@ struct Held {
     since: Instant,
     /// When the first of the empty polls in a row was.
     quiet: Option<Instant>,
-    /// Has the driver sent chains meanwhile?
-    chains: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,10 +72,9 @@ pub struct Deferral {
     best: Way,
     stage: Stage,
     interval: Duration,
-    /// When the block began, the requests in it, and its waits without and with chains.
+    /// When the block began, and the requests in it.
     block: Instant,
     requests: u64,
-    waits: [u32; 2],
 }
 
 impl Deferral {
@@ -92,7 +86,6 @@ impl Deferral {
             interval: TRIALS[0],
             block: now,
             requests: 0,
-            waits: [0; 2],
         }
     }
 
@@ -127,7 +120,6 @@ impl Deferral {
             self.held = Some(Held {
                 since: now,
                 quiet: None,
-                chains: false,
             });
         }
         at_once
@@ -138,7 +130,6 @@ impl Deferral {
         let Some(held) = &mut self.held else {
             return false;
         };
-        held.chains |= chains;
         let quiet = if chains {
             held.quiet = None;
             Duration::ZERO
@@ -150,11 +141,7 @@ impl Deferral {
 
     /// No call waits any longer. Did one?
     pub fn release(&mut self) -> bool {
-        let held = self.held.take();
-        if let Some(held) = held {
-            self.waits[usize::from(held.chains)] += 1;
-        }
-        held.is_some()
+        self.held.take().is_some()
     }
 
     fn way(&self) -> Way {
@@ -167,23 +154,14 @@ impl Deferral {
     fn end_block(&mut self, now: Instant) {
         let long = now.duration_since(self.block);
         let requests = std::mem::take(&mut self.requests);
-        let [without, with] = std::mem::take(&mut self.waits);
         self.block = now;
         if long >= PAUSE.0 || requests < PAUSE.1 {
             *self = Self::new(now);
             return;
         }
         #[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]
-        let rate = if without > with {
-            0.0
-        } else {
-            requests as f64 / long.as_secs_f64()
-        };
+        let rate = requests as f64 / long.as_secs_f64();
         self.stage = match self.stage {
-            Stage::Settled(_) if rate == 0.0 => {
-                self.best = Way::AtOnce;
-                Stage::Settled(now + self.interval)
-            }
             Stage::Settled(until) if now < until => self.stage,
             Stage::Settled(_) => Stage::Trial(0, [0.0; 4]),
             Stage::Trial(block, mut rates) => {
