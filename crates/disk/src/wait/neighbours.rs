@@ -137,7 +137,7 @@ impl Neighbours {
         }
         self.alone = Duration::ZERO;
         self.turn = yielded.took.max(self.turn / 2);
-        self.end = now + Window::MOST * (1 << self.times);
+        self.end = now + Window::MOST * ((1 << self.times) - 1);
         self.is_after_pause = true;
         // Others may run at once after it, so that what counts begins there.
         self.polls = YIELD_EVERY;
