@@ -71,10 +71,10 @@ pub struct Neighbours {
     is_after_pause: bool,
 }
 
-/// After so many empty polls others may run: some 6 µs.
-const YIELD_EVERY: u32 = 256;
+/// After so many empty polls others may run: some 25 µs.
+const YIELD_EVERY: u32 = 1024;
 
-/// So often the pause doubles: from 50 µs to 0.2 s.
+/// So often the pause becomes twice as long and 50 µs longer, from none to 0.2 s.
 const DOUBLINGS: u32 = 12;
 
 impl Neighbours {
@@ -137,6 +137,7 @@ impl Neighbours {
         }
         self.alone = Duration::ZERO;
         self.turn = yielded.took.max(self.turn / 2);
+        // Who comes once may have come for a moment.
         self.end = now + Window::MOST * ((1 << self.times) - 1);
         self.is_after_pause = true;
         // Others may run at once after it, so that what counts begins there.
@@ -166,6 +167,26 @@ mod tests {
         }
         let all = usage().ran;
         assert!(ran <= all, "{ran:?} of {all:?}");
+    }
+
+    #[test]
+    fn who_comes_once_makes_no_pause_and_then_pauses_grow() {
+        let mut neighbours = Neighbours::new();
+        let mut now = Duration::from_secs(1);
+        for pause in [0, 50, 150, 350] {
+            let yielded = Yielded {
+                took: Duration::from_micros(5),
+                ran: Duration::from_micros(10),
+                before: 0,
+                meanwhile: 1,
+            };
+            assert!(neighbours.gave_way(now, yielded));
+            let end = now + Duration::from_micros(pause);
+            let polls = neighbours.lets_poll(end.saturating_sub(Duration::from_nanos(1)));
+            assert!(!polls, "{pause}");
+            assert!(neighbours.lets_poll(end), "{pause}");
+            now = end;
+        }
     }
 
     #[test]
