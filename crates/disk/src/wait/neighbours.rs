@@ -53,8 +53,8 @@ pub(super) fn give_way_beside(has_helped: impl Fn() -> bool) -> Yielded {
 }
 
 /// Whether others want the processor of a thread that polls: found out by letting them run now and then, and by how
-/// often the kernel has taken it ([`usage`](pollux_threads::usage)). A thread that is called may run here, and answer at
-/// once: such a poll has found what a sleep would have.
+/// often the kernel has taken it ([`usage`](pollux_threads::usage)). A thread that is called may run here, and answer
+/// at once: such a poll has found what a sleep would have.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// Empty polls since others might run.
@@ -71,7 +71,7 @@ pub struct Neighbours {
     is_after_pause: bool,
 }
 
-/// After so many empty polls others may run: some 25 µs.
+/// After so many empty polls others may run: some 25 µs with one queue.
 const YIELD_EVERY: u32 = 1024;
 
 /// So often the pause becomes twice as long and 50 µs longer, from none to 0.2 s.
@@ -113,12 +113,12 @@ impl Neighbours {
     ///
     /// A yield from which the kernel comes back at once does not mean that there are none. The kernel owes time to a
     /// thread that has slept, and lets it go on although others wait; later they have a turn of milliseconds, in which
-    /// nothing is served. So the next pause is shorter by half only when the thread has run for two such turns. Its own
-    /// time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do yields only every few
-    /// milliseconds. If some came since the last yield, it has run between two of them for the mean at least.
+    /// nothing is served. So the next pause is a step shorter only when the thread has run for two such turns. Its own
+    /// time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do yields only every
+    /// few milliseconds. If some came since the last yield, it has run between two of them for the mean at least.
     ///
-    /// Who came within a pause says nothing of how long those stay away that caused it: a thread that comes for a moment
-    /// every few milliseconds comes within each pause that is longer.
+    /// Who came within a pause says nothing of how long those stay away that caused it: a thread that comes for a
+    /// moment every few milliseconds comes within each pause that is longer.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
         let was_pause = std::mem::take(&mut self.is_after_pause);
         let before = if was_pause { 0 } else { yielded.before };
@@ -126,7 +126,7 @@ impl Neighbours {
         // Short of polls, a thread sleeps again before others have a turn: that is no time without them.
         self.alone += yielded.ran.min(now.saturating_sub(self.end));
         let between = u32::try_from(came + 1).map_or(Duration::ZERO, |times| self.alone / times);
-        // Beside one who computes it has every other turn, so one turn alone says nothing.
+        // Beside a thread that computes it has every other turn, so one turn alone says nothing.
         let turn = 2 * Window::MOST.max(self.turn);
         let turns = between.as_nanos() / turn.as_nanos();
         let turns = u32::try_from(turns).unwrap_or(u32::MAX);
@@ -137,7 +137,7 @@ impl Neighbours {
         }
         self.alone = Duration::ZERO;
         self.turn = yielded.took.max(self.turn / 2);
-        // Who comes once may have come for a moment.
+        // A thread that comes once may have come for a moment: no pause.
         self.end = now + Window::MOST * ((1 << self.times) - 1);
         self.is_after_pause = true;
         // Others may run at once after it, so that what counts begins there.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_once_makes_no_pause_and_then_pauses_grow() {
+    fn one_preemption_makes_no_pause_and_further_ones_longer_pauses() {
         let mut neighbours = Neighbours::new();
         let mut now = Duration::from_secs(1);
         for pause in [0, 50, 150, 350] {
