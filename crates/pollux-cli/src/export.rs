@@ -1,5 +1,6 @@
 //! One disk and how it is offered: on the command line and in the configuration file alike.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub struct ExportArgs {
     pub socket_path: Option<PathBuf>,
 
     /// Use this inherited unix stream socket: one that listens, or one that is connected
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_to(0_i32..=i32::MAX))]
     pub fd: Option<i32>,
 
     /// Use the socket of this name that the service manager passes: systemd's FileDescriptorName=. Without
@@ -73,15 +74,15 @@ pub struct ExportArgs {
 
     /// Queues offered; a frontend uses as many as it likes, and those it does not use cost nothing
     /// [default: 16]
-    #[arg(long, value_name = "N", value_parser = from_to(1_u16..=256))]
+    #[arg(long, value_name = "N", value_parser = from_to(QUEUES))]
     pub num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up, a power of two up to 1024 [default: 1024]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_to(ENTRIES))]
     pub queue_size: Option<u16>,
 
     /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
     pub block_size: Option<u32>,
 
     /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M, also iops-read,
@@ -122,7 +123,20 @@ pub enum Scope {
 }
 
 const DEFAULT_QUEUES: u16 = 16;
-const MOST_ENTRIES: u16 = 1024;
+
+/// How many queues a disk may offer.
+pub const QUEUES: RangeInclusive<u16> = 1..=256;
+
+/// How many entries the largest ring may have, of which it is a power of two.
+pub const ENTRIES: RangeInclusive<u16> = 1..=1024;
+
+/// Reads a logical block size.
+pub fn block_size(text: &str) -> Result<u32, String> {
+    let size = text.parse().ok().filter(|size| BLOCK_SIZES.contains(size));
+    size.ok_or_else(|| "give 512 or 4096".into())
+}
+
+const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 impl ExportArgs {
     /// Where to listen: that may be on a socket that was `passed`, which is taken from there.
@@ -191,16 +205,16 @@ impl ExportArgs {
 
     /// The disk and how it is offered, once all that is said of either has been checked.
     pub fn offer(&self, name: String) -> Result<Offer, Error> {
-        let queue_size = self.queue_size.unwrap_or(MOST_ENTRIES);
-        if !queue_size.is_power_of_two() || queue_size > MOST_ENTRIES {
+        let most = *ENTRIES.end();
+        let queue_size = self.queue_size.unwrap_or(most);
+        if !queue_size.is_power_of_two() || queue_size > most {
             return Err(format!(
-                "--queue-size {queue_size}: a ring has a power of two of entries, at most \
-                 {MOST_ENTRIES}"
+                "--queue-size {queue_size}: a ring has a power of two of entries, at most {most}"
             )
             .into());
         }
         let num_queues = self.num_queues.unwrap_or(DEFAULT_QUEUES);
-        if !(1..=256).contains(&num_queues) {
+        if !QUEUES.contains(&num_queues) {
             return Err(format!("--num-queues {num_queues}: from 1 to 256 can be offered").into());
         }
         let serial = self.serial.clone().unwrap_or_default();
@@ -212,7 +226,7 @@ impl ExportArgs {
             )
             .into());
         }
-        if let Some(block) = self.block_size.filter(|block| ![512, 4096].contains(block)) {
+        if let Some(block) = self.block_size.filter(|block| !BLOCK_SIZES.contains(block)) {
             return Err(format!("--block-size {block}: it is 512 or 4096").into());
         }
         Ok(Offer {

@@ -14,10 +14,12 @@ use rustix::fs::OFlags;
 use super::listed::{Error, Listed};
 use crate::control::client::{delete, named, put};
 use crate::control::sockets::{Sockets, find};
+use crate::export::{ENTRIES, QUEUES, block_size};
 use crate::limits::LimitsOption;
 use crate::log::chain;
 use crate::model::NewDisk;
 use crate::paths::absolute;
+use crate::process::from_to;
 use crate::socket::Rights;
 
 /// What is added.
@@ -63,15 +65,15 @@ pub struct AddArgs {
     serial: Option<String>,
 
     /// Queues offered [default: 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_to(QUEUES))]
     num_queues: Option<u16>,
 
     /// The largest ring a frontend may set up [default: 1024]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_to(ENTRIES))]
     queue_size: Option<u16>,
 
     /// The logical block size that the guest sees: 512 or 4096 [default: the disk's own]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
     block_size: Option<u32>,
 
     /// How many requests and bytes a second the disk may have: iops-total=5000,bps-write=100M
