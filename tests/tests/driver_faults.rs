@@ -404,3 +404,16 @@ fn a_queue_size_that_cannot_be_is_refused() {
     }
     backend.end();
 }
+
+#[test]
+fn a_server_that_takes_no_queue_as_large_is_told_by_its_option() {
+    let subject = Subject::start(Disk::memory(SIZE, 1), &["--queue-size", "128"]).unwrap();
+    let options = Options::default();
+    let refused = Driver::connect(subject.socket(), &options).map(drop);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("Options::queue_size"), "{refused}");
+    let options = options.queue_size(128);
+    Driver::connect(subject.socket(), &options)
+        .map(drop)
+        .unwrap();
+}

@@ -279,9 +279,14 @@ impl Connection {
         let index = usize::from(index);
         let mut exchange = self.lock();
         let Exchange { session, line, .. } = &mut *exchange;
+        let frontend = &mut line.frontend;
+        session
+            .wire
+            .exchange("the size of a queue, `Options::queue_size`", || {
+                frontend.set_vring_num(index, size)
+            })?;
         session.wire.exchange(message, || {
             let frontend = &mut line.frontend;
-            frontend.set_vring_num(index, size)?;
             frontend.set_vring_base(index, 0)?;
             frontend.set_vring_addr(index, &addresses)?;
             // Before the kick, upon which the ring starts.
