@@ -63,7 +63,8 @@ impl Queue {
             // The worker does not poll a queue that kicks, and leaves it alone when it sleeps: nothing would end a
             // wait.
             let kicks = self.setup.ring.is_armed();
-            if self.calls == Calls::AtOnce || kicks || self.deferral.is_made(Instant::now()) {
+            let may_wait = self.calls != Calls::AtOnce && !kicks && worth < WORTH_A_CALL;
+            if !may_wait || self.deferral.is_made(Instant::now()) {
                 self.call();
             }
         } else {

@@ -20,6 +20,10 @@ impl Queue {
         if !self.ongoing.is_empty() {
             self.go_on(position, budget, channel);
         }
+        if taken > 0 && !self.staged() {
+            // What is published has its own look at a call that waits.
+            self.call_in_time(true);
+        }
         self.setup.stats.in_flight.set(self.in_flight().into());
         taken
     }

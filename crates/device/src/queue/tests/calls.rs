@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pollux_disk::Completion;
+use pollux_disk::wait::Window;
 use pollux_memory::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -199,6 +200,42 @@ fn a_call_that_waits_for_a_driver_that_goes_on_is_made_once_much_has_ended() {
         batch.rig.queue.publish();
     }
     assert!(ended <= 128 + u64::from(RING / 2), "{ended}");
+    assert_eq!(batch.calls(), 1);
+}
+
+#[test]
+fn a_call_for_much_that_has_ended_does_not_wait() {
+    for (worth, calls) in [(127, 0), (128, 1)] {
+        let mut batch = Batch::new(1);
+        batch.rig.queue.calls = Calls::WhenQuiet;
+        batch.rig.queue.deferral = Deferral::waiting(Instant::now() + Duration::from_secs(3600));
+        batch.rig.queue.shows = false;
+        assert_eq!(batch.take(), RING / 2);
+        // As if they were larger.
+        batch.rig.queue.unpublished.worth = worth;
+        batch.rig.queue.publish();
+        assert_eq!(batch.calls(), calls, "{worth} blocks of 4 KiB");
+    }
+}
+
+#[test]
+fn a_call_that_waits_is_made_though_a_disk_that_ends_nothing_is_sent_more() {
+    let mut batch = held();
+    batch.driver_takes(RING / 2);
+    let mut disk = Later {
+        given: vec![],
+        ends: Arc::default(),
+    };
+    batch.rig.next = BUFFERS;
+    for _ in 0..RING / 2 {
+        batch.stage(1, 1);
+        let _ = batch.rig.driver.publish();
+        let queue = &mut batch.rig.queue;
+        assert_eq!(queue.take(0, &mut Budget::default(), &mut disk), 1);
+        batch.rig.queue.publish();
+        let began = Instant::now();
+        while began.elapsed() < Window::MOST / 4 {}
+    }
     assert_eq!(batch.calls(), 1);
 }
 
