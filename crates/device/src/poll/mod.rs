@@ -255,12 +255,15 @@ impl Policy {
         let is_over = gap.driver.until.max(gap.disk.until).is_zero();
         // Once: what follows is slept through, whatever wakes the worker for nothing.
         if is_over && std::mem::take(&mut gap.is_owed) {
-            self.spent(now.saturating_sub(gap.since), now);
+            self.spent(&gap);
         }
         self.gap = Some(gap);
-        if is_over {
-            Wait::Block
-        } else if self.neighbours.is_due(CLOCK_EVERY) {
+        if is_over { Wait::Block } else { self.spins() }
+    }
+
+    /// Some polls more were empty.
+    fn spins(&mut self) -> Wait {
+        if self.neighbours.is_due(CLOCK_EVERY) {
             Wait::Yield
         } else {
             Wait::Spin
@@ -337,7 +340,7 @@ impl Policy {
             }
         }
         if gap.is_owed {
-            self.spent(long, gap.last);
+            self.spent(&gap);
         }
     }
 
@@ -346,8 +349,10 @@ impl Policy {
         self.service = self.service / MEAN * (MEAN - 1) + took / MEAN;
     }
 
-    /// It was polled for so long, until `now`: no more before that is the share of the time that may be.
-    fn spent(&mut self, polled: Duration, now: Duration) {
+    /// It was polled through `gap`: no more before that is the share of the time that may be. In a gap longer than the
+    /// window the worker did not run.
+    fn spent(&mut self, gap: &Gap) {
+        let (now, polled) = (gap.last, gap.last.saturating_sub(gap.since).min(gap.most));
         let percent = u32::from(self.bounds.cpu.min(100));
         if percent < 100 && now >= self.resumes {
             self.resumes = now + polled * (100 - percent) / percent.max(1);
@@ -365,6 +370,12 @@ impl Policy {
             gap.driver.until = Duration::ZERO;
             gap.disk.until = Duration::ZERO;
         }
+    }
+
+    /// The worker was to sleep, and something was there, or a queue without kicks has to be polled: one that may never
+    /// sleep lets others run all the same.
+    pub fn could_not_sleep(&mut self) -> Wait {
+        self.spins()
     }
 
     /// A sleep has ended at `now`.

@@ -271,11 +271,10 @@ impl Queue {
         self.setup.kick.as_ref()
     }
 
-    /// Its driver may have kicked. Has it, as far as can be told?
-    pub fn kicked(&self) -> bool {
+    /// Its driver may have kicked: counts that if it has, as far as can be told.
+    pub fn kicked(&self) {
         let heard = self.setup.kick.as_ref().is_some_and(|kick| kick.heard());
         self.setup.stats.kicks.add(heard.into());
-        heard
     }
 
     /// Is there no sign that a driver ever wrote to its ring?

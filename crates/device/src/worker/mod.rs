@@ -42,7 +42,9 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
 }
 
-/// Commands are polled for in every turn without progress, and in every so many with; so often pipes are emptied.
+/// Commands are polled for in every turn without progress, and in every so many with. So often a worker listens for
+/// kicks through pipes: a driver may kick one that is awake, and one that writes to a pipe must not have to wait until it
+/// sleeps.
 const COMMANDS_EVERY: u32 = 32;
 
 /// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.
@@ -133,15 +135,13 @@ impl Worker {
         if progress.any() {
             self.busy += TURN + progress.work;
         }
-        if self.busy >= HEARS_EVERY {
+        let is_time = self.turns.is_multiple_of(COMMANDS_EVERY);
+        if self.busy >= HEARS_EVERY
+            || (is_time && self.sessions.iter().any(SessionQueues::has_pipes))
+        {
             self.hear();
         }
-        if self.turns.is_multiple_of(COMMANDS_EVERY) {
-            self.sessions
-                .iter_mut()
-                .for_each(SessionQueues::empty_pipes);
-        }
-        if !progress.any() || self.turns.is_multiple_of(COMMANDS_EVERY) {
+        if !progress.any() || is_time {
             progress.commands = self.obey();
         }
         progress
@@ -155,12 +155,13 @@ impl Worker {
         }
     }
 
-    /// Makes those active again that have kicked while the worker was awake.
+    /// Makes those active again that have kicked while the worker was awake, and empties their pipes.
     #[cold]
     fn hear(&mut self) {
         self.busy = 0;
         let sessions = &mut self.sessions;
-        if sessions.iter().any(SessionQueues::has_idle)
+        let has_kicks = |session: &SessionQueues| session.has_idle() || session.has_pipes();
+        if sessions.iter().any(has_kicks)
             && let Err(error) = self.sleeper.hear(|watch| kicked(sessions, watch))
         {
             tracing::error!(%error, "the wait point failed");
@@ -250,6 +251,9 @@ impl Worker {
         } else {
             self.sleeper.disarm();
             self.sessions.iter_mut().for_each(SessionQueues::disarm);
+            if self.policy.could_not_sleep() == Wait::Yield {
+                self.give_way();
+            }
         }
     }
 

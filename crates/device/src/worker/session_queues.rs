@@ -77,6 +77,11 @@ impl SessionQueues {
         self.active.is_empty() && self.stopping.is_empty() && !self.is_called
     }
 
+    /// Is one of its queues kicked through a pipe?
+    pub fn has_pipes(&self) -> bool {
+        !self.piped.is_empty()
+    }
+
     /// Is one of its queues idle?
     pub fn has_idle(&self) -> bool {
         self.active.has_idle()
@@ -243,19 +248,6 @@ impl SessionQueues {
         });
     }
 
-    /// Empties the pipes that carry kicks. A driver may kick a worker that is awake, and one that writes to a pipe must
-    /// not have to wait until it sleeps.
-    pub fn empty_pipes(&mut self) {
-        for position in &self.piped {
-            if let Some(queue) = &self.queues[usize::from(*position)]
-                && queue.kicked()
-            {
-                // No sleep will hear of it any more.
-                self.active.kicked(*position);
-            }
-        }
-    }
-
     /// Polls all queues in the next turn, as if each had kicked.
     pub fn look(&mut self) {
         for (position, _) in (0u16..)
@@ -266,13 +258,16 @@ impl SessionQueues {
         }
     }
 
-    /// Queue `index` has kicked. One that has stopped, or does not run yet, is polled when it starts.
+    /// Queue `index` has kicked. One that has stopped, or does not run yet, is polled when it starts. A kick of an idle
+    /// queue for nothing changes nothing: it goes on asking for kicks.
     fn kicked(&mut self, index: u16) {
-        let positions = (0u16..).zip(&self.queues);
-        let running = positions.filter_map(|(position, queue)| Some((position, queue.as_ref()?)));
+        let positions = (0u16..).zip(&mut self.queues);
+        let running = positions.filter_map(|(position, queue)| Some((position, queue.as_mut()?)));
         if let Some((position, queue)) = { running }.find(|(_, queue)| queue.index() == index) {
             queue.kicked();
-            self.active.kicked(position);
+            if queue.ends_idleness() {
+                self.active.kicked(position);
+            }
             if !self.is_kicked {
                 self.first_kick(usize::from(position));
             }

@@ -44,6 +44,25 @@ fn what_was_slept_through_is_not_held_against_the_budget() {
 }
 
 #[test]
+fn a_time_in_which_the_worker_did_not_run_is_not_held_against_the_budget() {
+    let bounds = Bounds {
+        cpu: 25,
+        ..Bounds::default()
+    };
+    let mut worker = Worker::new(bounds);
+    worker.load(1000, us(10), us(0));
+    let polls = worker.polls;
+    while worker.polls < polls + 16 {
+        worker.serve(worker.now + TURN, Progress::NONE);
+    }
+    // It is stopped, in the middle of a poll.
+    worker.now += Duration::from_secs(60);
+    let (back, polls) = (worker.now, worker.polls);
+    worker.load(1000, us(10), us(0));
+    assert!(worker.polls > polls + 100, "in {:?}", worker.now - back);
+}
+
+#[test]
 fn no_poll_is_longer_than_the_bound() {
     for max in [0, 10, 50, 1000] {
         let bounds = Bounds {

@@ -84,11 +84,11 @@ fn a_kick_through_a_pipe_that_is_emptied_meanwhile_is_heard() {
     become_idle(&mut session);
     assert!(client.send(), "it was asked for kicks");
     rustix::io::write(&writer, &[1; 8]).unwrap();
-    // The worker is awake, for others, and empties pipes once in a while.
-    session.empty_pipes();
+    // The worker is awake, for others, and listens once in a while.
+    let mut sessions = [session];
+    sleeper.hear(|watch| kicked(&mut sessions, watch)).unwrap();
     // Now the others have nothing either.
     sleeper.arm();
-    let mut sessions = [session];
     if sessions[0].is_idle() && sessions[0].arm() {
         let awake = Some(Duration::ZERO);
         sleeper
@@ -101,6 +101,29 @@ fn a_kick_through_a_pipe_that_is_emptied_meanwhile_is_heard() {
     );
     assert_eq!(sessions[0].turn(Tuning::default()).chains, 1);
     assert_eq!(client.back(), 1);
+}
+
+#[test]
+fn a_kick_for_nothing_leaves_a_queue_idle_and_the_next_is_heard() {
+    let (mut client, queue) = Client::new(Some(event()));
+    let kick = Arc::clone(queue.kick().unwrap());
+    let mut sleeper = Sleeper::new().unwrap();
+    let name = watch_of(SESSION, 0);
+    sleeper.point().watch(kick.as_fd(), name).unwrap();
+    let disk = pollux_disk::Memory::new(Geometry::plain(DISK)).unwrap();
+    let mut session = SessionQueues::new(SESSION, disk.open_channel(sleeper.point()).unwrap());
+    session.start(queue);
+    become_idle(&mut session);
+    let mut sessions = [session];
+    let mut is_idle_after_a_kick = || {
+        rustix::io::write(kick.as_fd(), &1u64.to_ne_bytes()).unwrap();
+        sleeper.hear(|watch| kicked(&mut sessions, watch)).unwrap();
+        sessions[0].is_idle()
+    };
+    assert!(is_idle_after_a_kick());
+    assert!(client.send(), "it asks for kicks still");
+    assert!(!is_idle_after_a_kick());
+    assert_eq!(sessions[0].turn(Tuning::default()).chains, 1);
 }
 
 /// The channel of a disk whose server has been restarted: it wants to be looked at, whatever is in flight.
