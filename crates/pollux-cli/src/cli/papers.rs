@@ -208,7 +208,11 @@ fn every_page_of_the_book_is_in_its_summary_and_links_to_what_the_book_has() {
             let is_page = to.extension().is_some_and(|kind| kind == "md");
             let is_there = path.is_empty() || tree.join(&to).is_file();
             let is_there = is_there && (!is_page || listed.contains(&to));
-            assert!(is_there, "{}: {link} is not in the book", page.path.display());
+            assert!(
+                is_there,
+                "{}: {link} is not in the book",
+                page.path.display()
+            );
         }
     }
 }
