@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::Parser;
 
@@ -172,23 +172,47 @@ fn every_link_of_the_papers_leads_somewhere() {
     }
 }
 
+/// `path` without the `..` in it, which would lead out of a folder that is a link.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(plain.pop(), "{}", path.display()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 #[test]
-fn every_page_of_the_book_is_in_its_summary() {
-    let papers = papers();
-    let book = root().join("docs/src");
-    let summary = papers
-        .iter()
-        .find(|paper| paper.path.ends_with("SUMMARY.md"))
-        .unwrap();
-    let listed: BTreeSet<_> = summary
-        .links()
-        .into_iter()
-        .map(|link| book.join(link))
-        .collect();
-    let pages = papers
-        .iter()
-        .map(|paper| paper.path.clone())
-        .filter(|path| path.starts_with(&book));
-    let pages: BTreeSet<_> = pages.filter(|path| !path.ends_with("SUMMARY.md")).collect();
-    assert_eq!(listed, pages);
+fn every_page_of_the_book_is_in_its_summary_and_links_to_what_the_book_has() {
+    let tree = root().join("docs/tree");
+    let read = |path: PathBuf| Paper {
+        text: fs::read_to_string(tree.join(&path)).unwrap(),
+        path,
+    };
+    let summary = read("SUMMARY.md".into());
+    let listed: BTreeSet<_> = summary.links().into_iter().map(PathBuf::from).collect();
+    for folder in ["docs/src", "docs/notes"] {
+        for page in fs::read_dir(tree.join(folder)).unwrap() {
+            let page = Path::new(folder).join(page.unwrap().file_name());
+            assert!(listed.contains(&page), "{} is not listed", page.display());
+        }
+    }
+    for page in listed.iter().cloned().map(read) {
+        let links = page.links();
+        for link in links.iter().filter(|link| !link.starts_with("http")) {
+            let path = link.split('#').next().unwrap();
+            let to = plain(&page.path.parent().unwrap().join(path));
+            let is_page = to.extension().is_some_and(|kind| kind == "md");
+            let is_there = path.is_empty() || tree.join(&to).is_file();
+            let is_there = is_there && (!is_page || listed.contains(&to));
+            assert!(
+                is_there,
+                "{}: {link} is not in the book",
+                page.path.display()
+            );
+        }
+    }
 }

@@ -1,0 +1,1 @@
+../../../../../crates/pollux/examples/tokio.rs
