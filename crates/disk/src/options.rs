@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use os_display::Quotable;
+
 use crate::file::{Conflict, Holder};
 use crate::stack::{PollScope, StackError};
 use crate::{Access, Geometry};
@@ -141,7 +143,8 @@ pub enum OpenError {
     PartialBlock { bytes: u64, block: u32 },
     /// Not even one block.
     #[error(
-        "{path} holds {bytes} bytes, less than a block; enlarge it, for example with `truncate --size=10G {path}`"
+        "{path} holds {bytes} bytes, less than a block; enlarge it, for example with `truncate --size=10G {}`",
+        .path.maybe_quote()
     )]
     Empty { path: PathBuf, bytes: u64 },
     /// There is not enough memory for a memory disk.
@@ -202,7 +205,7 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
     let unknown = || {
         format!(
             "another program, or this one (`fuser {}` names it),",
-            path.display()
+            path.maybe_quote()
         )
     };
     let who = holder.map_or_else(unknown, ToString::to_string);
@@ -218,15 +221,16 @@ fn format_remedy(format: &str) -> &'static str {
 }
 
 fn missing_remedy(path: &Path) -> String {
+    let quoted = path.maybe_quote();
     if path.extension().is_some_and(|name| name == "qcow2") {
-        let path = path.display();
-        return format!("create it first, for example with `qemu-img create -f qcow2 {path} 10G`");
+        return format!(
+            "create it first, for example with `qemu-img create -f qcow2 {quoted} 10G`"
+        );
     }
     if path.starts_with("/dev") {
         "`lsblk` lists the block devices that do".to_owned()
     } else {
-        let path = path.display();
-        format!("create it first, for example with `truncate --size=10G {path}`")
+        format!("create it first, for example with `truncate --size=10G {quoted}`")
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use os_display::Quotable;
+
 /// Why [`Disk::resize`](crate::Disk::resize) changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,7 +30,8 @@ pub enum ResizeError {
     Smaller { now: u64, asked: u64 },
     /// The file is shorter than what guests may use.
     #[error(
-        "{path} has {found} bytes, and guests may use {now}; enlarge it with `truncate --size={now} {path}` or the like"
+        "{path} has {found} bytes, and guests may use {now}; enlarge it with `truncate --size={now} {}` or the like",
+        .path.maybe_quote()
     )]
     Shrunk { path: PathBuf, now: u64, found: u64 },
     /// A size that the blocks do not fill.

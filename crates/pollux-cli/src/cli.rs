@@ -17,14 +17,9 @@ use crate::process::{ProcessArgs, below_zero};
 #[derive(Debug, Parser)]
 #[command(name = "pollux", version, about, long_about = None)]
 pub struct Cli {
-    /// What is logged: off, error, warn, info, debug or trace, and what is worse. The variable POLLUX_LOG says the same
-    /// [default: info; of bench: warn]
-    #[arg(
-        long,
-        global = true,
-        value_name = "LEVEL",
-        help_heading = "What it says"
-    )]
+    /// Log messages of this level and above: off, error, warn, info, debug or trace. The variable POLLUX_LOG says the
+    /// same [default: info; of bench: warn]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Output")]
     pub log_level: Option<LevelFilter>,
 
     #[command(subcommand)]
@@ -148,15 +143,15 @@ pub struct ServeArgs {
     pub export: ExportArgs,
 
     /// Print how to attach the disk in QEMU, Cloud Hypervisor and libvirt, then serve
-    #[arg(long, help_heading = "What it says")]
+    #[arg(long, help_heading = "Output")]
     pub show_attach: bool,
 
     /// Print what this back end can do, as QEMU's conventions ask, and exit
-    #[arg(long, help_heading = "What it says")]
+    #[arg(long, help_heading = "Output")]
     pub print_capabilities: bool,
 
     /// Format of log lines
-    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub log_format: Format,
 }
 

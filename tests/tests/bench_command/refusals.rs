@@ -39,7 +39,7 @@ fn what_cannot_be_done_is_refused_by_name() {
         (&["--disk", "memory:size=1M", "--cpus", "x"], "--cpus"),
         (
             &["--disk", "memory:size=1M", "--output", "/nowhere/report"],
-            "--output /nowhere/report",
+            "--output /nowhere/report cannot be written; make its folder first",
         ),
         (&["--disk", "memory:size=1M", "--direct=1"], "cache=none"),
         (&["--disk", "memory:size=1M", "--cpus", "4000"], "--cpus"),
@@ -60,6 +60,21 @@ fn what_cannot_be_done_is_refused_by_name() {
         let said = fails(args);
         assert!(said.contains(words), "{args:?}: {said}");
     }
+}
+
+#[test]
+fn a_server_with_small_rings_is_driven_through_small_rings() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let of_server = ["--disk", "memory:size=1M", "--queue-size", "128"];
+    let server = Server::pollux(&socket, &of_server).unwrap();
+    let socket = server.socket().to_str().unwrap();
+    let said = fails(&["--socket", socket]);
+    assert!(said.contains("for example --queue-size 128"), "{said}");
+    let args = ["--socket", socket, "--queue-size", "128"];
+    let deep = ["--iodepth", "1024", "--runtime", "200ms"];
+    let report = json(&[args, deep].concat());
+    assert!(count(&report["jobs"][0]["read"]["total_ios"]) > 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use os_display::Quotable;
 use pollux::disk::Spec;
 use pollux::disk::file::Cache;
 use rustix::fs::{SeekFrom, seek};
@@ -93,7 +94,7 @@ fn warn_of_holes(disk: &Spec) {
 fn filling(path: &Path) -> String {
     format!(
         "--filename {} --direct=1 --bs 64k --iodepth 16 --verify crc32c --runtime 1s",
-        path.display()
+        path.maybe_quote()
     )
 }
 
@@ -104,6 +105,8 @@ fn has_holes(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
 
     use super::*;
@@ -116,6 +119,18 @@ mod tests {
         assert!(has_holes(file.path()).unwrap());
         file.as_file().write_all_at(&vec![1; 1 << 20], 0).unwrap();
         assert!(!has_holes(file.path()).unwrap());
+    }
+
+    #[test]
+    fn a_shell_takes_the_path_for_one_word() {
+        for (path, word) in [
+            (&b"disk.img"[..], "disk.img"),
+            (b"my disk.img", "'my disk.img'"),
+            (b"a\xff", r"$'a\xFF'"),
+        ] {
+            let told = filling(Path::new(OsStr::from_bytes(path)));
+            assert!(told.starts_with(&format!("--filename {word} --")), "{told}");
+        }
     }
 
     #[test]

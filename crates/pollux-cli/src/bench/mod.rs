@@ -96,7 +96,13 @@ fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Error> {
             } else {
                 "make files in its folder"
             };
-            let (remedy, path) = (missing_right(path, &error, right), path.display());
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "; make its folder first, or correct the path".to_owned()
+                }
+                _ => missing_right(path, &error, right),
+            };
+            let path = path.display();
             Err(format!("--output {path} cannot be written{remedy}: {error}").into())
         }
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgGroup, Args, ValueEnum};
 use pollux::disk::spec::Size;
 
@@ -20,7 +20,8 @@ Examples:
   pollux bench --disk null:size=1G --iodepth 16 --hipri-percent 50 --output-format json
 
 Options have fio's names; these differ:
-  --runtime      always as long as this, also when all of --size has been used: it is used again
+  --runtime      always as long as this, also when all of --size has been used: it is used again;
+                 requests in flight at its end are waited for
   --size         of the disk, for all jobs together: each has a part of its own
   --rate-iops    per job, reads and writes together, as an open loop: a request is due at its time,
                  whatever became of the ones before, and its latency counts from then
@@ -52,7 +53,12 @@ pub struct BenchArgs {
     pub disk: Option<String>,
 
     /// fio's words for --disk file:path=FILE
-    #[arg(long, value_name = "FILE", help_heading = "Which disk")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = NonEmptyStringValueParser::new(),
+        help_heading = "Which disk"
+    )]
     pub filename: Option<String>,
 
     /// fio's words for cache=none of --filename: past the page cache
@@ -61,8 +67,7 @@ pub struct BenchArgs {
         value_name = "0|1",
         num_args = 0..=1,
         default_missing_value = "1",
-        value_parser = BoolishValueParser::new(),
-        hide_possible_values = true,
+        value_parser = zero_or_one,
         help_heading = "Which disk"
     )]
     pub direct: Option<bool>,
@@ -83,6 +88,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=1024))]
     pub iodepth: u16,
 
+    /// Entries of each ring, a power of two from 4 to 1024 [default: from 256 on, as the depth needs]
+    #[arg(long, value_name = "N", value_parser = queue_size)]
+    pub queue_size: Option<u16>,
+
     /// Jobs: a thread each, with a queue of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=256))]
     pub numjobs: u16,
@@ -93,7 +102,7 @@ pub struct BenchArgs {
 
     /// Wait so long for a server that goes away, and hand it what was in flight once it is back
     /// [default: end with an error]
-    #[arg(long, value_name = "TIME", value_parser = runtime)]
+    #[arg(long, value_name = "TIME", value_parser = reconnect)]
     pub reconnect: Option<Duration>,
 
     /// Use only so much of the disk, from its beginning [default: all of it]
@@ -125,11 +134,11 @@ pub struct BenchArgs {
     pub share_queue: bool,
 
     /// What is printed at the end
-    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub output_format: Output,
 
     /// Write it to this file instead
-    #[arg(long, value_name = "FILE", help_heading = "What it says")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -262,7 +271,31 @@ pub fn name(value: impl ValueEnum + Copy) -> String {
     value.get_name().to_owned()
 }
 
+fn zero_or_one(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("give 0 or 1"),
+    }
+}
+
+fn queue_size(text: &str) -> Result<u16, &'static str> {
+    let fits = |entries: &u16| entries.is_power_of_two() && (4..=1024).contains(entries);
+    let size = text.parse().ok().filter(fits);
+    size.ok_or("give a power of two from 4 to 1024")
+}
+
 fn runtime(text: &str) -> Result<Duration, &'static str> {
+    let some = Some(time(text)?).filter(|time| !time.is_zero());
+    some.ok_or("nothing can be measured in no time; write for example 5s")
+}
+
+fn reconnect(text: &str) -> Result<Duration, &'static str> {
+    let some = Some(time(text)?).filter(|time| !time.is_zero());
+    some.ok_or("leave --reconnect out not to wait")
+}
+
+fn time(text: &str) -> Result<Duration, &'static str> {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
     let unit = match unit {
@@ -284,10 +317,7 @@ fn runtime(text: &str) -> Result<Duration, &'static str> {
         Err(_) if digits.is_empty() => return Err("no time is given; write for example 5s"),
         Err(_) => return Err("that is too long; write for example 2h"),
     };
-    match u64::from(number) * unit {
-        0 => Err("nothing can be measured in no time; write for example 5s"),
-        ms => Ok(Duration::from_millis(ms)),
-    }
+    Ok(Duration::from_millis(u64::from(number) * unit))
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, String> {

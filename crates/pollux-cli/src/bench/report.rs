@@ -56,7 +56,7 @@ impl Report<'_> {
         let Self { args, plan, .. } = self;
         let mut parts = vec![format!("{} of {} at a time", name(args.rw), args.bs)];
         if args.rw.mixes() {
-            parts.push(format!("{} % reads", plan.reads));
+            parts.push(format!("{}% reads", plan.reads));
         }
         let (each, jobs) = match (plan.jobs, args.share_queue) {
             (1, _) => ("", String::new()),
@@ -72,7 +72,7 @@ impl Report<'_> {
         }
         parts.push(match plan.mix {
             Mix::All(waiting) => format!("completion {}", name(waiting)),
-            Mix::Hipri(percent) => format!("{percent} % polled"),
+            Mix::Hipri(percent) => format!("{percent}% polled"),
         });
         if plan.verify {
             parts.push("verified".to_owned());

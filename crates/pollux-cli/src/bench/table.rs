@@ -200,7 +200,7 @@ fn who_slept(counters: &Counters) -> String {
         } else {
             "woken by calls"
         };
-        format!("slept in {percent:.0} % of its waits, and was {woken}")
+        format!("slept in {percent:.0}% of its waits, and was {woken}")
     } else if hardly(counters.calls.saturating_sub(counters.sleeps)) {
         "polled for completions".to_owned()
     } else {
@@ -262,13 +262,13 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
                 0,
                 0,
                 300,
-                "slept in 30 % of its waits, and was hardly ever woken by a call.",
+                "slept in 30% of its waits, and was hardly ever woken by a call.",
             ),
             (
                 0,
                 900,
                 1100,
-                "slept in 100 % of its waits, and was woken by calls.",
+                "slept in 100% of its waits, and was woken by calls.",
             ),
         ] {
             // Of many requests each.

@@ -1,6 +1,6 @@
 //! What is driven: a connection of our driver to a server, inside this process or not.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use pollux::disk::{Disk, Geometry};
@@ -82,12 +82,14 @@ impl Target {
             Mix::Hipri(_) => Waits::Each,
         };
         let memory = memory.into_iter();
+        let not_started = |error| not_started(error, entries(args));
         if !args.share_queue {
             let client = |memory| Mixed::new(waits, memory, |wait| self.driver.channel(wait));
-            let clients = memory.map(client).collect::<io::Result<_>>()?;
+            let clients = memory.map(client).collect::<io::Result<_>>();
+            let clients = clients.map_err(not_started)?;
             return Ok(run(clients, None, common, progress)?);
         }
-        let queue = self.driver.queue(0)?;
+        let queue = self.driver.queue(0).map_err(not_started)?;
         let client = |memory| Mixed::new(waits, memory, |wait| queue.channel(wait));
         let clients = memory.map(client).collect::<io::Result<_>>()?;
         Ok(run(clients, Some(&queue), common, progress)?)
@@ -105,9 +107,6 @@ impl Target {
 }
 
 fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error> {
-    let sharers = if args.share_queue { args.numjobs } else { 1 };
-    let in_flight = args.iodepth.saturating_mul(sharers);
-    let entries = in_flight.checked_next_power_of_two().unwrap_or(ENTRIES.1);
     let experiment = Experiment {
         kick_lock: match args.kick_lock {
             None | Some(options::KickLock::Released) => KickLock::Released,
@@ -119,7 +118,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
     };
     let options = Options::default()
         .queues(queues)
-        .queue_size(entries.clamp(ENTRIES.0, ENTRIES.1))
+        .queue_size(entries(args))
         .reconnect(args.reconnect.map_or(Reconnect::Never, Reconnect::Within))
         .experiment(experiment);
     let driver = Driver::connect(socket, &options)?;
@@ -131,6 +130,28 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .into());
     }
     Ok(driver)
+}
+
+/// How many entries each ring has.
+fn entries(args: &BenchArgs) -> u16 {
+    let sharers = if args.share_queue { args.numjobs } else { 1 };
+    let in_flight = args.iodepth.saturating_mul(sharers);
+    let needed = in_flight.checked_next_power_of_two().unwrap_or(ENTRIES.1);
+    let usual = needed.clamp(ENTRIES.0, ENTRIES.1);
+    args.queue_size.unwrap_or(usual)
+}
+
+/// A queue of so many `entries` was not started: the server said no, or closed the connection over it.
+fn not_started(error: io::Error, entries: u16) -> Error {
+    match error.kind() {
+        ErrorKind::Other | ErrorKind::BrokenPipe => format!(
+            "{error}; its largest ring may be smaller than {entries}: give the --queue-size of the daemon, for \
+             example --queue-size {}",
+            entries / 2
+        )
+        .into(),
+        _ => error.into(),
+    }
 }
 
 /// The options of a server are for the one inside this process.

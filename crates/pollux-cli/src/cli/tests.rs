@@ -39,6 +39,23 @@ fn what_is_said_of_looking_reaches_the_workers() {
 }
 
 #[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    for (line, words) in [
+        ("disk add x", "--blk-file <PATH>|--disk <SPEC>"),
+        ("disk add x --disk d --blk-file f", "cannot be used with"),
+        ("disk add a/b --disk d", "a name has 1 to 64"),
+        ("disk add x --disk d --num-queues -1", "from 1 to 256"),
+        ("disk trace x --seconds abc", "from 1 to 3600"),
+        ("disk trace x --records 0", "from 1 to 262144"),
+        ("top --interval -1", "0.05 to 3600 seconds"),
+    ] {
+        let line = format!("pollux {line}");
+        let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+        assert!(error.to_string().contains(words), "{line}: {error}");
+    }
+}
+
+#[test]
 fn what_follows_the_options_is_not_wrapped() {
     let cli = Cli::command();
     for command in cli
@@ -89,7 +106,7 @@ fn which_daemon_is_asked_stands_apart_from_which_disk() {
         &["top"],
     ] {
         assert_eq!(under("Which daemon", words), ["control"], "{words:?}");
-        assert_eq!(under("What it says", words), ["output", "log_level"]);
+        assert_eq!(under("Output", words), ["output", "log_level"]);
     }
     let of_a_disk = under("Which disk", &["disk", "add"]);
     assert_eq!(of_a_disk.first().unwrap(), "blk_file");

@@ -122,6 +122,7 @@ fn export(folder: &Path) -> Export {
     };
     Export {
         name: "root".to_owned(),
+        spec,
         socket: endpoint
             .open(&mut Inherited::default())
             .expect("it is free"),

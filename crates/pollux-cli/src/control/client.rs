@@ -1,6 +1,8 @@
 //! Asks a daemon over its control socket.
 
+use std::io::{self, ErrorKind::ConnectionRefused, ErrorKind::NotFound};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use hyper::client::conn::http1::handshake;
 use hyper::http::request::Builder;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use os_display::Quotable;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -27,7 +30,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A daemon did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
-    /// Nobody is there.
+    /// There is nothing.
+    #[error("there is no control socket; start a daemon with `--control {0}`, or correct the path")]
+    Missing(String),
+    /// There is something else.
+    #[error(
+        "it is no socket; give the control socket of a daemon, or a folder with those of several"
+    )]
+    NotASocket,
+    /// Nobody is there any more.
     #[error("no server listens there; `pollux serve --control {0}` does")]
     Absent(String),
     /// It cannot be reached; the right that is missing, if one is.
@@ -40,7 +51,7 @@ pub enum NoAnswer {
     #[error("no answer in {} s", PATIENCE.as_secs())]
     Silence,
     /// It said no.
-    #[error("{}; {}", .0.detail, .0.remedy)]
+    #[error("{0}")]
     Problem(Refused),
 }
 
@@ -66,7 +77,7 @@ pub fn each<T>(
                 match ask(&path) {
                     Ok(answer) => answers.push(answer),
                     // It was killed, and has left its socket.
-                    Err(NoAnswer::Absent(_)) => {
+                    Err(NoAnswer::Missing(_) | NoAnswer::Absent(_)) => {
                         tracing::info!(path = %path.display(), "no server listens there");
                     }
                     Err(error) => failed.push(named(&path, &error)),
@@ -166,17 +177,10 @@ async fn ask(
     request: Request<Full<Bytes>>,
     passed: Option<OwnedFd>,
 ) -> Result<(StatusCode, Bytes), NoAnswer> {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
     let speech = |error: hyper::Error| NoAnswer::Speech(error.into());
     let stream = UnixStream::connect(socket)
         .await
-        .map_err(|error| match error.kind() {
-            NotFound | ConnectionRefused => NoAnswer::Absent(socket.display().to_string()),
-            _ => {
-                let right = "write to the socket, or ask as its owner or as root";
-                NoAnswer::Connect(missing_right(socket, &error, right), error)
-            }
-        })?;
+        .map_err(|error| unreached(socket, error))?;
     let (mut sender, connection) = handshake(TokioIo::new(Passing::sending(stream, passed)))
         .await
         .map_err(speech)?;
@@ -187,6 +191,24 @@ async fn ask(
     let body = body.await.map_err(NoAnswer::Speech)?.to_bytes();
     driven.abort();
     Ok((status, body))
+}
+
+fn unreached(socket: &Path, error: io::Error) -> NoAnswer {
+    let there = || socket.maybe_quote().to_string();
+    match error.kind() {
+        NotFound => NoAnswer::Missing(there()),
+        ConnectionRefused if !is_socket(socket) => NoAnswer::NotASocket,
+        ConnectionRefused => NoAnswer::Absent(there()),
+        _ => {
+            let right = "write to the socket, or ask as its owner or as root";
+            NoAnswer::Connect(missing_right(socket, &error, right), error)
+        }
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|found| found.file_type().is_socket())
 }
 
 #[cfg(test)]
@@ -202,5 +224,21 @@ mod tests {
         assert_eq!(told, "the daemon at /run/a.control: it is in use; end that");
         let told = named(control, &NoAnswer::Silence);
         assert!(told.starts_with("--control /run/a.control: "), "{told}");
+    }
+
+    #[test]
+    fn where_nobody_answers_it_is_said_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        drop(std::os::unix::net::UnixListener::bind(at("left")).unwrap());
+        for (name, words) in [
+            ("none", "there is no control socket; start a daemon with"),
+            ("file", "it is no socket"),
+            ("left", "no server listens there"),
+        ] {
+            let error = text(&at(name), "/v1/disks").unwrap_err();
+            assert!(error.to_string().contains(words), "{name}: {error}");
+        }
     }
 }

@@ -56,7 +56,7 @@ pub struct DiskArgs {
         global = true,
         value_enum,
         default_value_t,
-        help_heading = "What it says"
+        help_heading = "Output"
     )]
     output: Output,
 }

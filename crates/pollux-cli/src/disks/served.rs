@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pollux::device::Device;
-use pollux::disk::{Access, Subscription};
+use pollux::disk::{Access, Spec, Subscription};
 use pollux::stats::Snapshot;
 use tokio::sync::watch;
 
@@ -14,6 +14,8 @@ use crate::model::{Count, Counters, Disk, DiskStats, Frontend, Latency, NewDisk,
 pub struct Served {
     /// What it is called.
     pub name: String,
+    /// What was opened.
+    pub spec: Spec,
     /// Where frontends connect.
     pub socket: String,
     /// The disk.

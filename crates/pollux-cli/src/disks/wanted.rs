@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pollux::device::Device;
-use pollux::disk::Subscription;
 use pollux::disk::spec::Elsewhere;
+use pollux::disk::{Spec, Subscription};
 use tokio::sync::watch;
 
 use super::served::Served;
@@ -41,6 +41,7 @@ impl Wanted {
     ) -> Result<Export, NotServed> {
         let endpoint = self.endpoint;
         let (limit_group, limits) = (self.offer.limit_group.clone(), self.offer.limits);
+        let spec = self.offer.disk.clone();
         let device = self.offer.open(groups, elsewhere);
         let device = device.map_err(NotServed::Disk)?;
         let socket = endpoint.open(inherited).map_err(NotServed::Socket)?;
@@ -51,6 +52,7 @@ impl Wanted {
         }
         Ok(Export {
             name: self.name,
+            spec,
             endpoint,
             socket,
             device,
@@ -78,6 +80,7 @@ impl From<NotServed> for Error {
 /// One disk with its socket.
 pub struct Export {
     pub name: String,
+    pub spec: Spec,
     pub endpoint: Endpoint,
     pub socket: Socket,
     pub device: Arc<Device>,
@@ -90,6 +93,7 @@ impl Export {
     pub fn served(&self, added: Option<NewDisk>, resizes: Option<Subscription>) -> Served {
         Served {
             name: self.name.clone(),
+            spec: self.spec.clone(),
             socket: self.endpoint.name(),
             device: Arc::clone(&self.device),
             limit_group: self.limit_group.clone(),

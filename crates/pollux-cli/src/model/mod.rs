@@ -14,11 +14,13 @@ mod new_disk;
 mod observed;
 mod problem;
 
-pub use name::{is_name, name, unique};
+pub use name::{NAMES, is_name, name, unique};
 pub use new_disk::NewDisk;
 #[cfg(test)]
 pub use observed::Bucket;
-pub use observed::{Latency, TraceOrder, TraceState, TracedRequest, op};
+pub use observed::{
+    Latency, TRACED_RECORDS, TRACED_SECONDS, TraceOrder, TraceState, TracedRequest, op,
+};
 pub use problem::{Problem, Refused};
 
 /// All disks of a daemon.

@@ -8,13 +8,15 @@ use crate::socket::Endpoint;
 
 const LONGEST: usize = 64;
 
+/// What a disk can be called.
+pub const NAMES: &str =
+    "a name has 1 to 64 of the characters a-z A-Z 0-9 . _ - and does not begin with a dot";
+
 /// A disk cannot be called that.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// It would need quotes.
-    #[error(
-        "--name {0:?}: a name has 1 to {LONGEST} of the characters a-z A-Z 0-9 . _ - and does not begin with a dot"
-    )]
+    #[error("--name {0:?}: {NAMES}")]
     Characters(String),
     /// It would not say which disk.
     #[error("two disks are called `{0}`; give each a name of its own (--name, or name = \"...\")")]

@@ -1,5 +1,7 @@
 //! What is noted of requests while a client asks for it.
 
+use std::ops::RangeInclusive;
+
 use pollux::device;
 use pollux::stats::{Kind, Outcome, Times};
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,12 @@ pub struct Bucket {
     /// How many there were.
     pub count: u64,
 }
+
+/// For how many seconds requests are traced: longer is told by counters.
+pub const TRACED_SECONDS: RangeInclusive<u64> = 1..=3600;
+/// How many requests are kept of a trace: 12 MiB at most, which are told in some 40 MB of JSON. How many clients are told
+/// that at once, the server bounds.
+pub const TRACED_RECORDS: RangeInclusive<usize> = 1..=1 << 18;
 
 /// Which requests are to be traced.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]

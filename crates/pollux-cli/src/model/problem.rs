@@ -1,5 +1,7 @@
 //! Errors as RFC 9457 wants them: what is wrong, in which field, and what to do about it.
 
+use std::fmt;
+
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,7 +26,7 @@ pub struct Problem {
     /// What of the request is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What to do instead.
+    /// What to do instead; empty where `detail` tells.
     pub remedy: String,
 }
 
@@ -68,9 +70,7 @@ impl Problem {
 
     /// As an error says it: what is wrong, and after a semicolon what to do.
     pub fn said(status: StatusCode, error: &str) -> Self {
-        let (detail, remedy) = error
-            .split_once("; ")
-            .unwrap_or((error, "see to it, then ask again"));
+        let (detail, remedy) = error.split_once("; ").unwrap_or((error, ""));
         Self::new(status, detail, remedy)
     }
 
@@ -106,5 +106,15 @@ impl Problem {
 
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        match &*self.remedy {
+            "" => Ok(()),
+            remedy => write!(f, "; {remedy}"),
+        }
     }
 }

@@ -32,7 +32,7 @@ fn every_option_is_read() {
     let args = parse(
         "--socket s --rw randrw --rwmixread 70 --bs 16k --iodepth 8 --numjobs 2 --runtime 2m \
          --size 1m --rate-iops 1000 --completion polled --verify crc32c --cpus 0,1 --share-queue \
-         --kick-lock held --output-format json",
+         --kick-lock held --queue-size 128 --output-format json",
     )
     .unwrap();
     assert_eq!(args.rw, Rw::Randrw);
@@ -40,6 +40,7 @@ fn every_option_is_read() {
     assert_eq!(args.runtime, Duration::from_secs(120));
     assert_eq!(args.rate_iops, NonZeroU32::new(1000));
     assert_eq!(args.kick_lock, Some(KickLock::Held));
+    assert_eq!(args.queue_size, Some(128));
     assert_eq!(args.process.cpus.as_deref(), Some("0,1"));
     assert_eq!(
         parse("--disk x --hipri-percent 50").unwrap().hipri_percent,
@@ -66,7 +67,14 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--disk d --runtime 1m30s", "a time has one unit"),
         ("--disk d --runtime 0.2", "a time is a whole number"),
         ("--disk d --filename f", "cannot be used with"),
-        ("--filename f --direct=2", "--direct"),
+        ("--filename f --direct=2", "give 0 or 1"),
+        ("--filename=", "--filename <FILE>"),
+        ("--disk d --reconnect 0", "leave --reconnect out"),
+        ("--disk d --queue-size 100", "a power of two from 4 to 1024"),
+        (
+            "--disk d --queue-size 2048",
+            "a power of two from 4 to 1024",
+        ),
         ("--disk d --ioengine libaio", "engine=io_uring"),
         ("--disk d --ramp_time 1", "leave it out"),
         ("--disk d --ramp-time=1", "--ramp_time: measuring begins"),

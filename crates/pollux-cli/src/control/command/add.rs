@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use pollux::disk::Spec;
 use pollux::disk::file::Settings;
 use pollux::disk::spec::SpecError;
@@ -17,9 +17,9 @@ use crate::control::sockets::{Sockets, find};
 use crate::export::{ENTRIES, QUEUES, block_size};
 use crate::limits::LimitsOption;
 use crate::log::chain;
-use crate::model::NewDisk;
+use crate::model::{NAMES, NewDisk, is_name};
 use crate::paths::absolute;
-use crate::process::from_to;
+use crate::process::{below_zero, from_to};
 use crate::socket::Rights;
 
 /// What is added.
@@ -30,18 +30,16 @@ use crate::socket::Rights;
 )]
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Which disk")]
+#[command(mut_args(below_zero))]
+#[group(skip)]
+#[command(group(ArgGroup::new("image").required(true).args(["blk_file", "disk"])))]
 pub struct AddArgs {
     /// What it is called
-    #[arg(help_heading = None)]
+    #[arg(help_heading = None, value_parser = called)]
     name: String,
 
-    /// Serve this file or block device: short for --disk file:path=PATH
-    #[arg(
-        long,
-        value_name = "PATH",
-        required_unless_present = "disk",
-        conflicts_with = "disk"
-    )]
+    /// Serve this file or block device, as --disk file:path= with its whole path
+    #[arg(long, value_name = "PATH")]
     blk_file: Option<PathBuf>,
 
     /// What to serve, as of `pollux serve`; with whole paths, which lie in the daemon's --disk-folder
@@ -99,6 +97,10 @@ pub struct AddArgs {
     /// The group of the socket, by name or number
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
+}
+
+fn called(name: &str) -> Result<String, &'static str> {
+    is_name(name).then(|| name.to_owned()).ok_or(NAMES)
 }
 
 impl AddArgs {

@@ -10,17 +10,19 @@ use serde_json::json;
 
 use super::listed::{Error, Listed};
 use crate::control::client::{NoAnswer, delete, get, named, put, text};
-use crate::model::TraceState;
+use crate::model::{TRACED_RECORDS, TRACED_SECONDS, TraceState};
+use crate::process::{below_zero, from_to};
 
 /// Which requests are traced.
 #[derive(Args, Debug)]
+#[command(mut_args(below_zero))]
 pub struct Order {
     /// For how many seconds
-    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = from_to(TRACED_SECONDS))]
     seconds: u64,
 
     /// Of how many requests, the last ones, there is room for
-    #[arg(long, value_name = "N", default_value_t = 65536)]
+    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = from_to(TRACED_RECORDS))]
     records: usize,
 }
 

@@ -1,17 +1,46 @@
 //! Why a disk is not added, as HTTP says it.
 
-use hyper::StatusCode;
-use pollux::disk::OpenError;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use hyper::StatusCode;
+use pollux::disk::{OpenError, Spec};
+
+use crate::control::folders::reached;
+use crate::disks::{Disks, Served};
 use crate::log::chain;
 use crate::model::Problem;
 use crate::socket::SocketError;
 
-pub fn not_opened(error: &(dyn std::error::Error + 'static)) -> Problem {
+pub fn not_opened(error: &(dyn std::error::Error + 'static), disks: &Disks) -> Problem {
+    if let Some(OpenError::InUse { path, .. }) = error.downcast_ref()
+        && let Some(name) = user(path, disks)
+    {
+        let path = path.display();
+        let detail = format!("{path} is in use: the disk `{name}` of this daemon has it");
+        let remedy = format!("`pollux disk remove {name}` gives it free");
+        return Problem::conflict(detail, remedy).of("disk");
+    }
     let status = error
         .downcast_ref()
         .map_or(StatusCode::BAD_REQUEST, status_of);
     Problem::said(status, &chain(error)).of("disk")
+}
+
+/// The disk that has the image at `path`: from inside the sandbox the kernel names no process that has locked it.
+fn user(path: &Path, disks: &Disks) -> Option<String> {
+    let wanted = identity(path)?;
+    let of = |disk: &Served| (disk.name.clone(), disk.spec.clone());
+    // Without the lock: to look at a file may take a while.
+    let served: Vec<_> = disks.look().iter().map(of).collect();
+    let mut served = served.into_iter();
+    let has = |spec: &Spec| reached(spec).any(|path| identity(path) == Some(wanted));
+    served.find(|(_, spec)| has(spec)).map(|(name, _)| name)
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = path.metadata().ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 fn status_of(error: &OpenError) -> StatusCode {

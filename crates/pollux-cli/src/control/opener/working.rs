@@ -62,10 +62,9 @@ impl Working {
             match again {
                 Ok(export) => opened.push((export, opens)),
                 Err(problem) => {
-                    let (why, remedy) = (problem.detail, problem.remedy);
                     tracing::error!(
                         disk = name,
-                        "a disk that was added is not served again: {why}; {remedy}"
+                        "a disk that was added is not served again: {problem}"
                     );
                     self.disks.miss(name, disk);
                 }
@@ -198,7 +197,7 @@ impl Working {
         wanted.offer.how = wanted.offer.how.within(self.folders.all());
         let export = wanted.open(&mut Inherited::default(), &mut self.groups, &handed);
         Ok(export.map_err(|why| match why {
-            NotServed::Disk(error) => not_opened(&*error),
+            NotServed::Disk(error) => not_opened(&*error, &self.disks),
             NotServed::Socket(error) => not_listened(&error),
         })?)
     }

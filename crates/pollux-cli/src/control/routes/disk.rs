@@ -8,7 +8,7 @@ use super::answers::{named, object, unknown};
 use crate::control::opener::{Outcome, PATIENCE};
 use crate::control::state::State;
 use crate::disks::NotRemoved;
-use crate::model::{Disk, NewDisk, Problem, Refused, is_name};
+use crate::model::{Disk, NAMES, NewDisk, Problem, Refused, is_name};
 
 /// Adds a disk. The same request once more changes nothing; with other limits it changes these.
 #[utoipa::path(
@@ -37,9 +37,7 @@ pub async fn put(
     })?;
     if !is_name(name) {
         let detail = format!("a disk cannot be called {name:?}");
-        let remedy =
-            "a name has 1 to 64 of the characters a-z A-Z 0-9 . _ - and does not begin with a dot";
-        return Err(Problem::bad_request(detail, remedy).of("name").into());
+        return Err(Problem::bad_request(detail, NAMES).of("name").into());
     }
     let disk: NewDisk = object(body).map_err(|error| {
         let remedy =

@@ -9,16 +9,14 @@ use pollux::device::Trace;
 
 use super::answers::{Answer, JSON, named, object, respond, written};
 use crate::control::state::State;
-use crate::model::{Problem, Refused, TraceOrder, TraceState, TracedRequest};
+use crate::model::{
+    Problem, Refused, TRACED_RECORDS, TRACED_SECONDS, TraceOrder, TraceState, TracedRequest,
+};
 
 /// For how long requests are traced, if nothing is said.
 const SECONDS: u64 = 10;
-/// At most: longer is told by counters.
-const MOST_SECONDS: u64 = 3600;
 /// How many are kept, if nothing is said: 3 MiB.
 const RECORDS: usize = 1 << 16;
-/// At most: 12 MiB, which are told in some 40 MB of JSON. How many clients are told that at once, the server bounds.
-const MOST_RECORDS: usize = 1 << 18;
 
 /// Traces the requests of a disk from now on, and throws an earlier trace away.
 #[utoipa::path(
@@ -40,13 +38,13 @@ pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Refused
     };
     let seconds = order.seconds.unwrap_or(SECONDS);
     let records = order.records.unwrap_or(RECORDS);
-    if !(1..=MOST_SECONDS).contains(&seconds) {
-        let remedy = format!("name 1 to {MOST_SECONDS} seconds");
+    if !TRACED_SECONDS.contains(&seconds) {
+        let remedy = format!("name 1 to {} seconds", TRACED_SECONDS.end());
         let problem = Problem::bad_request(format!("{seconds} seconds are not traced"), &remedy);
         return Err(problem.of("seconds").into());
     }
-    if !(1..=MOST_RECORDS).contains(&records) {
-        let remedy = format!("name 1 to {MOST_RECORDS} records");
+    if !TRACED_RECORDS.contains(&records) {
+        let remedy = format!("name 1 to {} records", TRACED_RECORDS.end());
         let problem = Problem::bad_request(format!("{records} records are not kept"), &remedy);
         return Err(problem.of("records").into());
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::command::Output;
+use crate::process::below_zero;
 use rates::{Rates, between};
 use sample::take;
 
@@ -28,6 +29,7 @@ counting of its latencies, without which there is no p50 and p99.";
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]
 #[command(after_help = KEYS_HELP)]
+#[command(mut_args(below_zero))]
 pub struct TopArgs {
     /// The control socket of a daemon, or a folder with those of several, as NAME.control
     /// [default: $XDG_RUNTIME_DIR/pollux, or /run/pollux]
@@ -43,7 +45,7 @@ pub struct TopArgs {
     interval: Duration,
 
     /// What is printed; json: a line for each interval
-    #[arg(long, value_enum, default_value_t, help_heading = "What it says")]
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     output: Output,
 }
 

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use super::text::percent;
+
 /// What a queue did with its time. Shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueTime {
@@ -175,10 +177,6 @@ impl QueueTime {
             limit,
         }
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
 }
 
 fn of_limit(share: f64, limits: &[(String, u64)]) -> String {

@@ -38,25 +38,25 @@ fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
             queue(1000),
             worker(0.2, 0.5, 0.7),
             Bottleneck::Guest,
-            "80 % of the time nothing was in flight: the guest sends 1.5 requests at once",
+            "80% of the time nothing was in flight: the guest sends 1.5 requests at once",
         ),
         (
             queue(1000),
             worker(0.97, 0.03, 1.0),
             Bottleneck::Worker,
-            "worker 0 was busy 97 % of the time",
+            "worker 0 was busy 97% of the time",
         ),
         (
             queue(1000),
             worker(0.97, 0.03, 0.5),
             Bottleneck::Worker,
-            "but had its processor for 50 % only",
+            "but had its processor for 50% only",
         ),
         (
             with(|queue| (queue.disk, queue.in_flight) = (0.7, 12)),
             worker(0.2, 0.3, 0.5),
             Bottleneck::Engine,
-            "70 % of the time its worker only waited for the disk; 12 in flight now",
+            "70% of the time its worker only waited for the disk; 12 in flight now",
         ),
         // Requests are in flight, but the worker has no time to see what has ended.
         (
@@ -69,14 +69,14 @@ fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
             with(|queue| queue.throttled = 0.9),
             worker(ASLEEP, 0.0, ASLEEP),
             Bottleneck::Limit,
-            "90 % of the time requests waited for the disk's limits: iops-total=5000",
+            "90% of the time requests waited for the disk's limits: iops-total=5000",
         ),
         // A wait that is longer than the time between two samples.
         (
             with(|queue| (queue.requests, queue.is_throttled) = (0, true)),
             worker(0.0, 0.0, 0.0),
             Bottleneck::Limit,
-            "100 % of the time",
+            "100% of the time",
         ),
         // A disk that does not answer.
         (
@@ -115,7 +115,7 @@ fn queues_count_by_their_requests_and_by_their_own_workers() {
     assert_eq!(which(&[on(0, 0), on(1, 1)]), Bottleneck::Worker);
     let both = judge(&[on(0, 50), on(1, 50)], &workers, &[]);
     assert!((both.shares.worker - 0.55).abs() < 1e-9, "{both:?}");
-    assert!(both.why.starts_with("worker 1 was busy 100 %"), "{both:?}");
+    assert!(both.why.starts_with("worker 1 was busy 100%"), "{both:?}");
 }
 
 #[test]
