@@ -75,7 +75,7 @@ pub enum OpenError {
     /// The kernel uses it.
     #[error(
         "{path} is in use, mounted for example or part of another device; end that use, or open it \
-         read-only"
+         read-only (`--read-only`)"
     )]
     Busy { path: PathBuf, source: io::Error },
     /// Its file system cannot bypass the page cache.
@@ -168,12 +168,18 @@ pub enum OpenError {
     /// Two legs of a disk that is written, and one file.
     #[error(
         "{path} is named as two legs of one disk, and a write to one would change the other; name each file once, or \
-         open the disk read-only"
+         open the disk read-only (`--read-only`)"
     )]
     LegTwice { path: PathBuf },
     /// Those disks cannot be stacked like that.
-    #[error("cannot stack `{spec}`")]
-    Stack { spec: String, source: StackError },
+    #[error("cannot stack `{spec}`{leg}")]
+    Stack {
+        /// Its beginning.
+        spec: String,
+        /// Which leg `source` counts, if it is about one.
+        leg: String,
+        source: StackError,
+    },
     /// The server decides how large its blocks are.
     #[error(
         "{path} has blocks of {there} bytes, not of {asked}; leave out the block size, or have its \
@@ -198,7 +204,7 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
     let is_own = holder.is_some_and(|holder| holder.pid == std::process::id());
     if is_own && conflict != Conflict::Shares {
         return "this process has it open already, as a disk or as a part of one; give each disk an image of its own, \
-                or open all of them read-only"
+                or open all of them read-only (`--read-only`)"
             .to_owned();
     }
     // Inside the sandbox no other process can be inspected.
@@ -244,7 +250,9 @@ fn access_verb(access: Access) -> &'static str {
 fn access_remedy(access: Access) -> &'static str {
     match access {
         Access::ReadOnly => "give this user the right to read it",
-        Access::ReadWrite => "give this user the right to write it, or open it read-only",
+        Access::ReadWrite => {
+            "give this user the right to write it, or open it read-only (`--read-only`)"
+        }
     }
 }
 

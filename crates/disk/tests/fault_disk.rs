@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::faulty::{faults, faulty, file, memory, over};
+use pollux_disk::fault::Faults;
 use pollux_disk::{
     Channel, Disk, Event, Events, Failure, Fault, Geometry, Memory, Op, OpenError, Options, Spec,
     Unmap, WaitPoint,
@@ -31,7 +32,7 @@ fn failing(disk: &Fault, count: u64) -> Vec<u64> {
 
 #[test]
 fn without_rules_it_behaves_as_the_disk_below() {
-    behaves_like_a_disk(&|bytes| Arc::new(over(memory(bytes), "")));
+    behaves_like_a_disk(&|bytes| Arc::new(Fault::new(memory(bytes), &Faults::default()).unwrap()));
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn images_of_other_tools_are_refused_by_name() {
         for spec in [
             "linear:{}",
             "table:0 1 linear {} 0",
-            "fault:seed=1,on=file:path={}",
+            "fault:delay=1ms,on=file:path={}",
         ] {
             let spec = spec.replace("{}", path.to_str().unwrap());
             let spec: Spec = spec.parse().unwrap();

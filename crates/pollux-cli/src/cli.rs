@@ -9,8 +9,8 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::bench::BenchArgs;
 use crate::control::{DiskArgs, TopArgs};
 use crate::export::ExportArgs;
-use crate::log::Format;
-use crate::process::{ProcessArgs, below_zero};
+use crate::log::{Format, level};
+use crate::process::{ProcessArgs, below_zero, listen_address};
 
 /// A virtio-blk stack with both ends of the ring.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
@@ -19,7 +19,13 @@ use crate::process::{ProcessArgs, below_zero};
 pub struct Cli {
     /// Log messages of this level and above: off, error, warn, info, debug or trace. The variable POLLUX_LOG says the
     /// same [default: info; of bench: warn]
-    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Output")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        value_parser = level,
+        help_heading = "Output"
+    )]
     pub log_level: Option<LevelFilter>,
 
     #[command(subcommand)]
@@ -124,7 +130,12 @@ pub struct ServeArgs {
     pub control: Option<PathBuf>,
 
     /// Answer GET /metrics on this TCP address, for Prometheus, and nothing else: 127.0.0.1:9464 [default: none]
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "While it runs")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        value_parser = listen_address,
+        help_heading = "While it runs"
+    )]
     pub metrics_listen: Option<SocketAddr>,
 
     /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given

@@ -1,14 +1,17 @@
 //! One disk and how it is offered: on the command line and in the configuration file alike.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
 use pollux::disk::spec::{Elsewhere, SpecError};
-use pollux::disk::{PollScope, Spec};
+use pollux::disk::{OpenError, PollScope, Spec};
 use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
@@ -91,7 +94,7 @@ pub struct ExportArgs {
     pub limits: Option<LimitsOption>,
 
     /// Share the limits with the other disks of this group, one of which says what they are
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub limit_group: Option<String>,
 
     /// Count how long requests take from the start on, as `pollux disk latencies` does later
@@ -138,6 +141,9 @@ pub fn block_size(text: &str) -> Result<u32, String> {
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
+/// The most bytes of a table: tens of thousands of lines.
+const LONGEST_TABLE: u64 = 1 << 20;
+
 impl ExportArgs {
     /// Where to listen: that may be on a socket that was `passed`, which is taken from there.
     pub fn endpoint(&self, passed: &mut Passed) -> Result<Endpoint, Error> {
@@ -165,6 +171,25 @@ impl ExportArgs {
         }
     }
 
+    /// The first key that has an empty text, and what it is to have.
+    pub fn empty(&self) -> Option<(&'static str, &'static str)> {
+        let paths = [
+            ("socket-path", &self.socket_path),
+            ("blk-file", &self.blk_file),
+            ("table", &self.table),
+        ];
+        let names = [
+            ("fd-name", &self.fd_name),
+            ("name", &self.name),
+            ("limit-group", &self.limit_group),
+        ];
+        let is_empty = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new(""));
+        let path = paths.iter().find(|(_, path)| is_empty(path));
+        let name = names.iter().find(|(_, name)| name.as_deref() == Some(""));
+        path.map(|&(key, _)| (key, "a path"))
+            .or_else(|| name.map(|&(key, _)| (key, "a name")))
+    }
+
     /// What is served, as it was written.
     pub fn written(&self) -> String {
         match (&self.disk, &self.blk_file, &self.table) {
@@ -184,15 +209,11 @@ impl ExportArgs {
                 settings: Settings::default(),
             }),
             (None, None, Some(path)) => {
-                let named = |error: &dyn std::error::Error| {
-                    format!("--table {}: {}", path.display(), chain(error)).into()
-                };
-                let table = std::fs::read_to_string(path).map_err(|error| {
-                    let named = named(&error);
-                    format!("{named}; it is to be a file that holds what `dmsetup table` prints")
-                })?;
-                let spec = format!("table:{table}").parse();
-                spec.map_err(|error: SpecError| named(&error))
+                let spec = table(path).and_then(|table| {
+                    let spec = format!("table:{table}").parse();
+                    spec.map_err(|error: SpecError| chain(&error))
+                });
+                spec.map_err(|why| format!("--table {}: {why}", path.display()).into())
             }
             (None, None, None) => Err(
                 "what to serve is missing: give --blk-file PATH, --disk SPEC or --table FILE, for example \
@@ -249,6 +270,24 @@ impl ExportArgs {
     }
 }
 
+/// The table that the file at `path` holds.
+fn table(path: &Path) -> Result<String, String> {
+    let mut table = Vec::new();
+    let file = File::open(path);
+    let read = file.and_then(|file| file.take(LONGEST_TABLE + 1).read_to_end(&mut table));
+    let read = read.map_err(|error| {
+        format!("{error}; it is to be a file that holds what `dmsetup table` prints")
+    })?;
+    let table = String::from_utf8(table).ok();
+    let is_table = |table: &String| read as u64 <= LONGEST_TABLE && !table.contains('\0');
+    table.filter(is_table).ok_or_else(|| {
+        let path = path.display();
+        format!(
+            "this is no table of device-mapper; to serve the file itself, give --blk-file {path}"
+        )
+    })
+}
+
 /// A disk that has not been opened, and how it is to be offered.
 #[derive(Clone, Debug)]
 pub struct Offer {
@@ -278,7 +317,14 @@ impl Offer {
         elsewhere: &dyn Elsewhere,
     ) -> Result<Arc<Device>, Error> {
         let limiter = groups.limiter(self.limit_group.as_deref(), self.limits)?;
-        let disk = self.disk.open_with(&self.how, elsewhere)?;
+        let disk = self.disk.open_with(&self.how, elsewhere);
+        let disk = disk.map_err(|error| match error {
+            // Those of files name them.
+            OpenError::PartialBlock { .. } | OpenError::NoMemory { .. } => {
+                format!("--disk {}: {}", self.disk, chain(&error)).into()
+            }
+            error => Error::from(error),
+        })?;
         let device = Device::new(disk, self.options).limited_by(limiter);
         device.observation().set_latencies(self.latencies);
         Ok(Arc::new(device))

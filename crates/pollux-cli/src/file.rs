@@ -1,6 +1,7 @@
 //! The configuration file: several disks in one process.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -47,9 +48,17 @@ pub enum BadFile {
     Parse {
         path: String,
         /// What to write, where `source` does not tell.
-        remedy: &'static str,
+        remedy: String,
         #[source]
         source: Box<toml::de::Error>,
+    },
+    /// A path or a name without a letter.
+    #[error("{path}: {section}{key} is empty; give {what}")]
+    Empty {
+        path: String,
+        section: String,
+        key: &'static str,
+        what: &'static str,
     },
     /// Two disks, and one way to both.
     #[error(
@@ -73,7 +82,12 @@ pub enum BadFile {
 pub fn read(path: &Path) -> Result<File, BadFile> {
     let text = std::fs::read_to_string(path).map_err(|source| BadFile::Read {
         path: path.display().to_string(),
-        remedy: missing_right(path, &source, "read it"),
+        remedy: match source.kind() {
+            ErrorKind::NotFound => {
+                "; give the path of another, or write one (see dist/pollux.toml)".to_owned()
+            }
+            _ => missing_right(path, &source, "read it"),
+        },
         source,
     })?;
     parse(&text, path)
@@ -87,6 +101,14 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
         remedy: remedy(text, &error),
         source: Box::new(error),
     })?;
+    if let Some((section, key, what)) = file.empty() {
+        return Err(BadFile::Empty {
+            path: name(),
+            section,
+            key,
+            what,
+        });
+    }
     if file.disk.is_empty() && file.disk_folder.is_empty() {
         return Err(BadFile::NoDisk { path: name() });
     }
@@ -106,14 +128,43 @@ pub fn parse(text: &str, path: &Path) -> Result<File, BadFile> {
     Ok(file)
 }
 
+impl File {
+    /// The first key that has an empty text: its section, itself, and what it is to have.
+    fn empty(&self) -> Option<(String, &'static str, &'static str)> {
+        let folders = self.disk_folder.iter().map(|path| ("disk-folder", path));
+        let mut paths = folders
+            .chain(self.control.iter().map(|path| ("control", path)))
+            .chain(self.state.iter().map(|path| ("state", path)));
+        if let Some((key, _)) = paths.find(|(_, path)| path.as_os_str().is_empty()) {
+            return Some((String::new(), key, "a path"));
+        }
+        self.disk.iter().enumerate().find_map(|(index, disk)| {
+            let (key, what) = disk.empty()?;
+            Some((format!("{}: ", disk_number(index)), key, what))
+        })
+    }
+}
+
+/// What errors call the section of the disk at `index`.
+pub fn disk_number(index: usize) -> String {
+    format!("[[disk]] number {}", index + 1)
+}
+
 /// What to write in the line that `error` is about.
-fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
-    let start = error.span().map_or(0, |span| span.start);
-    let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
+fn remedy(text: &str, error: &toml::de::Error) -> String {
+    let span = error.span().unwrap_or_default();
+    let line = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
     let line = text[line..].lines().next().unwrap_or_default();
-    let key = line.split('=').next().unwrap_or_default().trim();
+    let (key, value) = (
+        line.split('=').next().unwrap_or_default().trim(),
+        &text[span],
+    );
     let is_unknown = error.message().starts_with("unknown field");
-    match key {
+    let is_wanted = |what| error.message().ends_with(what);
+    let remedy = match key {
+        _ if is_unknown && key.contains('_') => {
+            return format!("; keys have dashes: {}", key.replace('_', "-"));
+        }
         _ if key.starts_with("[disk]") => {
             "; write [[disk]] in double brackets, as there may be several"
         }
@@ -121,6 +172,10 @@ fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
         "poll-cpu" if error.message().contains("integer") => {
             "; write a percentage in quotes, poll-cpu = \"25%\""
         }
+        "metrics-listen" if !is_unknown => {
+            "; write metrics-listen = \"127.0.0.1:9464\"; names are not looked up"
+        }
+        "limits" if is_wanted("expected a string") => "; write one text, limits = \"iops-total=5\"",
         "control" | "metrics-listen" | "disk-folder" | "state" if is_unknown => {
             "; write this key before the first section"
         }
@@ -129,8 +184,22 @@ fn remedy(text: &str, error: &toml::de::Error) -> &'static str {
         {
             "; write this key in the section [process]"
         }
+        _ if is_wanted("expected a string") || is_wanted("expected path string") => {
+            return format!("; write it in quotes: {key} = {value:?}");
+        }
+        "disk" if is_wanted("expected a sequence") => "; write this key in a section [[disk]]",
+        "disk-folder" if is_wanted("expected a sequence") => {
+            return format!("; write it in brackets: {key} = [{value}]");
+        }
+        _ if error.message().starts_with("invalid type: string") => {
+            return format!(
+                "; write it without quotes: {key} = {}",
+                value.trim_matches('"')
+            );
+        }
         _ => "",
-    }
+    };
+    remedy.to_owned()
 }
 
 #[cfg(test)]
@@ -191,6 +260,46 @@ mod tests {
                 "unknown field",
             ),
             (
+                "[[disk]]\nsocket_path = \"x\"\n",
+                "; keys have dashes: socket-path",
+                "unknown field",
+            ),
+            (
+                "[[disk]]\nnum-queues = \"4\" # four\n",
+                "; write it without quotes: num-queues = 4",
+                "invalid type",
+            ),
+            (
+                "[process]\ncpus = 1\n",
+                "; write it in quotes: cpus = \"1\"",
+                "invalid type",
+            ),
+            (
+                "[[disk]]\nsocket-path = 1\n",
+                "; write it in quotes: socket-path = \"1\"",
+                "invalid type",
+            ),
+            (
+                "disk-folder = \"/x\"\n",
+                "; write it in brackets: disk-folder = [\"/x\"]",
+                "invalid type",
+            ),
+            (
+                "disk = \"null:size=1G\"\n",
+                "; write this key in a section [[disk]]",
+                "invalid type",
+            ),
+            (
+                "[[disk]]\nlimits = { iops-total = 5 }\n",
+                "; write one text, limits = \"iops-total=5\"",
+                "invalid type",
+            ),
+            (
+                "metrics-listen = \":9464\"\n",
+                "; write metrics-listen = \"127.0.0.1:9464\"; names are not looked up",
+                "invalid socket address",
+            ),
+            (
                 "[[disk]]\nsocket-pth = \"x\"\n",
                 "a.toml: TOML",
                 "unknown field",
@@ -204,6 +313,23 @@ mod tests {
             let told = refusal(text);
             assert!(told.contains(remedy), "{told}");
             assert_eq!(told.matches(once).count(), 1, "{told}");
+        }
+    }
+
+    #[test]
+    fn an_empty_text_is_refused_by_its_key() {
+        for (text, told) in [
+            (
+                "[[disk]]\nname = \"a\"\n[[disk]]\nsocket-path = \"\"\n",
+                "[[disk]] number 2: socket-path is empty; give a path",
+            ),
+            (
+                "[[disk]]\nlimit-group = \"\"\n",
+                "[[disk]] number 1: limit-group is empty; give a name",
+            ),
+            ("control = \"\"\n", "control is empty; give a path"),
+        ] {
+            assert_eq!(refusal(text), format!("a.toml: {told}"));
         }
     }
 

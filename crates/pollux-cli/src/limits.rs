@@ -1,6 +1,6 @@
 //! Limits as people and programs write them, in the words of QEMU's `throttling.*`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::{Arc, Weak};
@@ -83,6 +83,14 @@ pub enum BadLimit {
         burst: u64,
         rate: u64,
     },
+    /// It is there twice.
+    #[error("{0} is given twice; leave out one")]
+    Twice(String),
+    /// Disks share limits that none of them has, and that cannot come later.
+    #[error(
+        "no disk of the limit group `{0}` has limits; give them to one, such as iops-total=5000, or leave out the group"
+    )]
+    Unset(String),
     /// Disks that share limits do not agree.
     #[error(
         "the disks of the limit group `{0}` have different limits; give them to one disk, or the same to all"
@@ -94,9 +102,11 @@ impl BadLimit {
     /// Which field of [`DiskLimits`] is to blame.
     pub fn field(&self) -> Option<String> {
         let word = match self {
-            Self::Word(word) | Self::Zero(word) | Self::Number { word, .. } => word.clone(),
+            Self::Word(word) | Self::Zero(word) | Self::Twice(word) | Self::Number { word, .. } => {
+                word.clone()
+            }
             Self::NoRate(word) | Self::SmallBurst { word, .. } => format!("{word}-max"),
-            Self::Group(_) => return None,
+            Self::Group(_) | Self::Unset(_) => return None,
         };
         Some(format!("limits.{}", word.replace('-', "_")))
     }
@@ -207,10 +217,13 @@ impl FromStr for LimitsOption {
     type Err = BadLimit;
 
     fn from_str(text: &str) -> Result<Self, BadLimit> {
-        let mut all = DiskLimits::default();
+        let (mut all, mut given) = (DiskLimits::default(), HashSet::new());
         for part in text.split(',') {
             let (field, number) = change(part)?;
             let word = field.replace('_', "-");
+            if !given.insert(field) {
+                return Err(BadLimit::Twice(word));
+            }
             for (what, [rate, burst]) in Limited::ALL.into_iter().zip(all.each()) {
                 if word == what.word() {
                     *rate = number;
@@ -262,6 +275,18 @@ impl Groups {
             return Err(BadLimit::Group(group.unwrap_or_default().to_owned()));
         }
         Ok(limiter)
+    }
+}
+
+/// Does one disk at least of each group have limits?
+pub fn are_set<'a>(disks: impl Iterator<Item = (&'a str, Limits)>) -> Result<(), BadLimit> {
+    let mut groups = HashMap::new();
+    for (group, limits) in disks {
+        *groups.entry(group).or_insert(false) |= !limits.is_empty();
+    }
+    match groups.into_iter().find(|(_, is_limited)| !is_limited) {
+        Some((group, _)) => Err(BadLimit::Unset(group.to_owned())),
+        None => Ok(()),
     }
 }
 
@@ -321,6 +346,11 @@ mod tests {
                 "a number",
             ),
             ("", "limits.", "there is no limit ``"),
+            (
+                "iops-total=1,iops-total=2",
+                "limits.iops_total",
+                "iops-total is given twice",
+            ),
         ] {
             let bad = read(text).unwrap_err();
             assert_eq!(bad.field().as_deref(), Some(field), "{text}");
@@ -344,6 +374,14 @@ mod tests {
         );
         let own = groups.limiter(None, limits("iops-total=7")).unwrap();
         assert!(!Arc::ptr_eq(&first, &own));
+        let disks = |names: &[&'static str]| {
+            let limits = limits("iops-total=5");
+            let limited = [("a", limits), ("a", Limits::default())];
+            let unlimited = names.iter().map(|name| (*name, Limits::default()));
+            are_set(limited.into_iter().chain(unlimited))
+        };
+        assert_eq!(disks(&["a"]), Ok(()));
+        assert_eq!(disks(&["b"]), Err(BadLimit::Unset("b".to_owned())));
         let other = groups.limiter(Some("a"), limits("iops-total=6"));
         assert_eq!(other.unwrap_err(), BadLimit::Group("a".to_owned()));
     }

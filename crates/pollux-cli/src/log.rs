@@ -24,15 +24,51 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses, in the language of `tracing`'s
-/// `EnvFilter`: `debug`, or `pollux_device=trace`; or else it is from `least` on. The program's own target is
-/// `pollux_cli`.
-pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
-    let filter = EnvFilter::builder().with_default_directive(asked.unwrap_or(least).into());
-    let filter = match asked {
-        Some(_) => filter.parse_lossy(""),
-        None => filter.with_env_var("POLLUX_LOG").from_env_lossy(),
+/// The variable that says what is logged.
+const VARIABLE: &str = "POLLUX_LOG";
+
+/// What [`VARIABLE`] says cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{VARIABLE}={0}: write off, error, warn, info, debug or trace, or TARGET=LEVEL, such as pollux_device=debug,info"
+)]
+pub struct BadFilter(String);
+
+/// Reads a level of the log. `LevelFilter` takes nothing at all for `error`.
+pub fn level(text: &str) -> Result<LevelFilter, String> {
+    let level = Some(text).filter(|text| !text.is_empty());
+    let level = level.and_then(|text| text.parse().ok());
+    level.ok_or_else(|| "write off, error, warn, info, debug or trace".to_owned())
+}
+
+/// What the variable's value says, in the language of `tracing`'s `EnvFilter`, but that a word alone is a level:
+/// that one takes `debgu` for a target, and is silent.
+fn filter(value: &str, least: LevelFilter) -> Result<EnvFilter, BadFilter> {
+    let bad = || BadFilter(value.to_owned());
+    let is_bad = |part: &str| {
+        let is_word = !part.is_empty() && !part.contains(['=', '[']);
+        part.ends_with('=') || is_word && level(part).is_err()
     };
+    if value.split(',').any(|part| is_bad(part.trim())) {
+        return Err(bad());
+    }
+    let filter = EnvFilter::builder().with_default_directive(least.into());
+    filter.parse(value).map_err(|_| bad())
+}
+
+/// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses: `debug`, or
+/// `pollux_device=trace`; or else it is from `least` on. The program's own target is `pollux_cli`.
+pub fn start(
+    format: Format,
+    asked: Option<LevelFilter>,
+    least: LevelFilter,
+) -> Result<(), BadFilter> {
+    let variable = match asked {
+        Some(_) => None,
+        None => std::env::var_os(VARIABLE),
+    };
+    let variable = variable.unwrap_or_default();
+    let filter = filter(&variable.to_string_lossy(), asked.unwrap_or(least))?;
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         // It would tell of them where they happen: on standard error, and panic where that is closed.
@@ -48,6 +84,7 @@ pub fn start(format: Format, asked: Option<LevelFilter>, least: LevelFilter) {
         .with(lines.with_filter(filter))
         .with(Teller.with_filter(LevelFilter::WARN))
         .init();
+    Ok(())
 }
 
 /// Tells those that listen to events of what goes wrong.
@@ -104,4 +141,36 @@ pub fn chain(error: &dyn Error) -> String {
         next = cause.source();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_would_be_silent_is_refused() {
+        for good in [
+            "",
+            "debug",
+            "INFO",
+            "off",
+            "pollux_device=debug,info",
+            "pollux_cli::serve=trace, warn,",
+            "pollux_disk[read{a=1}]=debug",
+        ] {
+            assert!(filter(good, LevelFilter::INFO).is_ok(), "{good}");
+        }
+        for bad in [
+            "debgu",
+            "info,pollux_device",
+            "pollux_device=debgu",
+            "pollux_device=",
+            "\u{fffd}",
+        ] {
+            let told = filter(bad, LevelFilter::INFO).unwrap_err().to_string();
+            let words = format!("POLLUX_LOG={bad}: write off, error");
+            assert!(told.starts_with(&words), "{told}");
+        }
+        assert!(level("").is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! Options of the whole process, on the command line and in a file.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -99,6 +100,14 @@ where
         let (least, most) = (bounds.start(), bounds.end());
         number.ok_or_else(|| format!("give a whole number from {least} to {most}"))
     }
+}
+
+/// Reads where to listen.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| {
+        "give an address and a port, such as 127.0.0.1:9464; names are not looked up".to_owned()
+    })
 }
 
 /// A number in a file, which has the same bounds there as on the command line.

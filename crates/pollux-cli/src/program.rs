@@ -13,34 +13,36 @@ use crate::{bench, control, log, serve};
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Cli { log_level, command } = Cli::parse();
-    let ended = match command {
-        Command::Serve(args) => {
-            log::start(args.log_format, log_level, LevelFilter::INFO);
-            serve::run(&args)
-        }
-        Command::Disk(args) => {
-            log::start(Format::Text, log_level, LevelFilter::WARN);
-            control::run(&args)
-        }
-        Command::Top(args) => {
-            log::start(Format::Text, log_level, LevelFilter::ERROR);
-            control::top(&args)
-        }
-        // Its log would be in the way of its report.
-        Command::Bench(args) => {
-            log::start(Format::Text, log_level, LevelFilter::WARN);
-            bench::run(&args)
-        }
-        Command::Generate(what) => generate(&what).map_err(Into::into),
-    };
-    match ended {
+    match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The status tells it, too, where standard error is closed.
             let _ = writeln!(io::stderr(), "pollux: {}", log::chain(&*error));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn std::error::Error>> {
+    match command {
+        Command::Serve(args) => {
+            log::start(args.log_format, log_level, LevelFilter::INFO)?;
+            serve::run(&args)
+        }
+        Command::Disk(args) => {
+            log::start(Format::Text, log_level, LevelFilter::WARN)?;
+            control::run(&args)
+        }
+        Command::Top(args) => {
+            log::start(Format::Text, log_level, LevelFilter::ERROR)?;
+            control::top(&args)
+        }
+        // Its log would be in the way of its report.
+        Command::Bench(args) => {
+            log::start(Format::Text, log_level, LevelFilter::WARN)?;
+            bench::run(&args)
+        }
+        Command::Generate(what) => Ok(generate(&what)?),
     }
 }
 

@@ -19,8 +19,8 @@ use crate::confine;
 use crate::control::{Control, Folders, Kept, Starting, State};
 use crate::disks::{Disks, Export, Wanted};
 use crate::export::ExportArgs;
-use crate::file;
-use crate::limits::Groups;
+use crate::file::{self, disk_number};
+use crate::limits::{Groups, are_set};
 use crate::log::{Format, chain};
 use crate::model::{NewDisk, unique};
 use crate::paths::{absolute, folder};
@@ -112,19 +112,24 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let mut passed = Passed::to_us()?;
     let numbers = wishes.disks.iter().filter_map(|disk| disk.fd);
     let mut inherited = Inherited::take_over(numbers.chain(passed.numbers()))?;
-    let tuning = process.tuning()?;
-    let cpus = process.cpu_list()?;
+    let config = args.config.as_deref();
+    // Options of the command line name themselves.
+    let of_process = config.filter(|_| args.process == ProcessArgs::default());
+    let in_process = |error| in_section(error, of_process, "[process]");
+    let tuning = process.tuning().map_err(|error| in_process(error.into()))?;
+    let cpus = process
+        .cpu_list()
+        .map_err(|error| in_process(error.into()))?;
     // Before anything can be interrupted.
     let signals = Signals::new(signals::ending().chain([SIGUSR1, SIGXFSZ]))?;
     raise_descriptor_limit();
-    let config = args.config.as_deref();
     let wanted = wishes
         .disks
         .iter()
         .enumerate()
         .map(|(index, disk)| {
             let wanted = Wanted::new(disk, &mut passed);
-            wanted.map_err(|error| in_section(error, config, index))
+            wanted.map_err(|error| in_section(error, config, &disk_number(index)))
         })
         .collect::<Result<Vec<_>, _>>()?;
     passed.complain_of_the_rest();
@@ -138,7 +143,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .enumerate()
         .map(|(index, wanted)| {
             let export = wanted.open(&mut inherited, &mut groups, &Drivers);
-            export.map_err(|error| in_section(error.into(), config, index))
+            export.map_err(|error| in_section(error.into(), config, &disk_number(index)))
         })
         .collect::<Result<Vec<_>, _>>()?;
     let control = Control::open(wishes.control.as_deref(), wishes.metrics)?;
@@ -179,20 +184,22 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     )
 }
 
-/// An error of one disk; with a configuration file, it names the section.
-fn in_section(error: Error, config: Option<&Path>, index: usize) -> Error {
+/// An error of one section; with a configuration file, it names that.
+fn in_section(error: Error, config: Option<&Path>, section: &str) -> Error {
     match config {
         None => error,
-        Some(file) => {
-            let (file, number) = (file.display(), index + 1);
-            format!("{file}: [[disk]] number {number}: {}", chain(&*error)).into()
-        }
+        Some(file) => format!("{}: {section}: {}", file.display(), chain(&*error)).into(),
     }
 }
 
 /// What the sandbox is to leave.
 fn plan(wishes: &Wishes, wanted: &[Wanted]) -> Result<Plan, Error> {
     let mut plan = Plan::default();
+    // Over a control socket, limits may come later.
+    if wishes.control.is_none() {
+        let offers = wanted.iter().map(|disk| &disk.offer);
+        are_set(offers.filter_map(|offer| Some((offer.limit_group.as_deref()?, offer.limits))))?;
+    }
     if wishes.control.is_some() || wishes.metrics.is_some() {
         unique(wanted.iter().map(|disk| disk.name.as_str()))?;
         confine::add_control(&mut plan, wishes.control.as_deref());
@@ -282,7 +289,8 @@ mod tests {
 
     #[test]
     fn an_error_of_a_disk_names_its_section() {
-        let told = |config| in_section("--serial is too long".into(), config, 1).to_string();
+        let told =
+            |config| in_section("--serial is too long".into(), config, &disk_number(1)).to_string();
         assert_eq!(told(None), "--serial is too long");
         let named = "a.toml: [[disk]] number 2: --serial is too long";
         assert_eq!(told(Some(Path::new("a.toml"))), named);

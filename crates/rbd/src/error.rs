@@ -59,12 +59,12 @@ pub enum RbdError {
     /// It could be written by two.
     #[error(
         "{image} has no exclusive lock, so that others could write it at the same time; give it one with `rbd feature \
-         enable {image} exclusive-lock`, or open it read-only"
+         enable {image} exclusive-lock`, or open it read-only (`--read-only`)"
     )]
     NoLock { image: String },
     /// Another client writes it.
     #[error(
-        "{image} is in use: {} has its lock; end that use, or open the image read-only (a dead one's lock is broken \
+        "{image} is in use: {} has its lock; end that use, or open the image read-only (`--read-only`; a dead one's lock is broken \
          once the cluster takes it for dead)",
         .holder.as_ref().map_or("another client".to_owned(), |address| format!("the client at {address}"))
     )]

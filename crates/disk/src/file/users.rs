@@ -39,7 +39,9 @@ impl Conflict {
             (Self::Writes | Self::Resizes, Access::ReadOnly) => {
                 "end that first, as what it writes would change the disk under its reader"
             }
-            (Self::Forbids, Access::ReadWrite) => "end that first, or open the disk read-only",
+            (Self::Forbids, Access::ReadWrite) => {
+                "end that first, or open the disk read-only (`--read-only`)"
+            }
             (Self::Forbids, Access::ReadOnly) => "end that first",
             (Self::Shares, _) => {
                 "end that first, or, where both only read it, open it once more and pass that"

@@ -64,13 +64,13 @@ pub enum Refusal {
     Features(u64),
     /// Marked by QEMU after it found damage.
     #[error(
-        "is marked corrupt; repair it with `qemu-img check -r all`, or open it read-only to save what it holds"
+        "is marked corrupt; repair it with `qemu-img check -r all`, or open it read-only (`--read-only`) to save what it holds"
     )]
     Corrupt,
     /// Left open with `lazy_refcounts=on`.
     #[error(
         "was not closed, and its reference counts may be stale (`lazy_refcounts=on`); repair it with \
-         `qemu-img check -r all`, or open it read-only"
+         `qemu-img check -r all`, or open it read-only (`--read-only`)"
     )]
     Dirty,
     /// With `backing=none`.

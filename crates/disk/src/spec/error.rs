@@ -2,6 +2,9 @@
 
 use super::SizeError;
 
+/// How much of a text a message quotes: a file that was named by mistake may be one long line.
+const QUOTED: usize = 80;
+
 const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img`, \
     `qcow2:path=disk.qcow2`, `vhost-user:path=disk.sock`, `rbd:pool=rbd,image=disk`, `fault:...,on=` one of these, or \
     `linear:`, `striped:` or `table:` over several";
@@ -12,14 +15,15 @@ const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img
 #[non_exhaustive]
 pub enum SpecError {
     /// It does not say what kind of disk.
-    #[error("`{spec}` does not begin with a kind of disk and a colon; {KINDS}")]
+    #[error("`{}` does not begin with a kind of disk and a colon; {KINDS}", short(.spec))]
     NoKind { spec: String },
     /// There is no such kind.
-    #[error("there is no disk of the kind `{kind}`; {KINDS}")]
+    #[error("there is no disk of the kind `{}`; {KINDS}", short(.kind))]
     UnknownKind { kind: String },
     /// An option without a value.
     #[error(
-        "`{option}` is not KEY=VALUE; write for example `{example}` (a comma in a value twice: `,,`)"
+        "`{}` is not KEY=VALUE; write for example `{example}` (a comma in a value twice: `,,`)",
+        short(.option)
     )]
     NoValue {
         option: String,
@@ -60,9 +64,24 @@ pub enum SpecError {
     #[error("`{disk}` is nested more than {most} deep; write fewer disks into each other")]
     Nested { disk: String, most: u32 },
     /// Not a part of such a disk.
-    #[error("`{option}` {remedy}")]
+    #[error("`{}` {remedy}", short(.option))]
     Part {
         option: String,
         remedy: &'static str,
     },
+    /// Not a line of a table.
+    #[error("`{}` {wrong}; write for example `{example}`, in sectors of 512 bytes", short(.line))]
+    Line {
+        line: String,
+        wrong: &'static str,
+        example: &'static str,
+    },
+}
+
+/// The beginning of `text`.
+pub fn short(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }

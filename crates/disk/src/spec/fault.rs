@@ -94,7 +94,11 @@ impl Reading {
             "log" if self.log.is_some() => return Err(twice(key)),
             "log" if value.is_empty() => return Err(wrong("names no file")),
             "log" => self.log = Some(value.into()),
-            "seed" => self.seed = Some(number(value).ok_or(wrong("is not a number"))?),
+            "seed" => {
+                self.seed = Some(number(value).ok_or(wrong(
+                    "is not a number; write a whole number, such as `seed=7`",
+                ))?);
+            }
             "delay" => {
                 let delay = delay(value).ok_or(wrong(
                     "is not a delay; write for example `200us`, `1ms-5ms`, `exp:1ms` \
@@ -154,7 +158,6 @@ impl Reading {
             return Err(twice(&format!("{key} of one rule")));
         }
         self.given.push(known);
-        let not_a_number = "is not a number, or 0";
         match (known, action) {
             ("op", Action::Torn { .. }) => return Err(wrong("is left out: only writes are torn")),
             ("op", _) => {
@@ -169,9 +172,23 @@ impl Reading {
                 ))?;
                 when.range = Some(range);
             }
-            ("after", _) => when.after = counting(value).ok_or(wrong(not_a_number))?.get(),
-            ("every", _) => when.every = counting(value).ok_or(wrong(not_a_number))?,
-            ("times", _) => when.times = Some(counting(value).ok_or(wrong(not_a_number))?.get()),
+            ("after", _) => {
+                let count = counting(value).ok_or(wrong(
+                    "is no count; write a whole number from 1 on, such as `after=7`",
+                ))?;
+                when.after = count.get();
+            }
+            ("every", _) => {
+                when.every = counting(value).ok_or(wrong(
+                    "is no count; write a whole number from 1 on, such as `every=100`",
+                ))?;
+            }
+            ("times", _) => {
+                let count = counting(value).ok_or(wrong(
+                    "is no count; write a whole number from 1 on, such as `times=3`",
+                ))?;
+                when.times = Some(count.get());
+            }
             ("chance", _) => {
                 when.chance = chance(value)
                     .ok_or(wrong("is no chance; write for example `10%` or `0.01%`"))?;
@@ -198,6 +215,12 @@ impl Reading {
             rules: self.rules,
         };
         let on = Box::new(super::parse(below, depth)?);
+        if faults.rules.is_empty() && faults.log.is_none() {
+            return Err(SpecError::Missing {
+                key: "RULE",
+                example: EXAMPLE,
+            });
+        }
         Ok(Spec::Fault { faults, on })
     }
 }

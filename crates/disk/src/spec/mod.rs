@@ -239,7 +239,12 @@ impl Spec {
     /// It, and all that it is made of: what is opened with it, but for what images name.
     #[must_use]
     pub fn parts(&self) -> Vec<&Self> {
-        let below: &[Self] = match self {
+        let below = self.below().iter().flat_map(Self::parts);
+        std::iter::once(self).chain(below).collect()
+    }
+
+    fn below(&self) -> &[Self] {
+        match self {
             Self::Fault { on, .. } => std::slice::from_ref(&**on),
             Self::Linear { legs } | Self::Striped { legs, .. } => legs,
             Self::Table(table) => &table.legs,
@@ -249,14 +254,13 @@ impl Spec {
             | Self::Qcow2 { .. }
             | Self::VhostUser(_)
             | Self::Rbd(_) => &[],
-        };
-        let below = below.iter().flat_map(Self::parts);
-        std::iter::once(self).chain(below).collect()
+        }
     }
 
     fn stacked(&self, stack: Result<Stack, StackError>) -> Result<Arc<dyn Disk>, OpenError> {
         let stack = stack.map_err(|source| OpenError::Stack {
-            spec: self.to_string(),
+            spec: error::short(&self.to_string()),
+            leg: stack::blamed(&source, self.below()).unwrap_or_default(),
             source,
         })?;
         Ok(Arc::new(stack))

@@ -76,7 +76,9 @@ pub struct Given {
 impl Given {
     pub fn parse(kind: &'static str, example: &'static str, rest: &str) -> Result<Self, SpecError> {
         let mut options: Vec<(String, String)> = Vec::new();
-        for option in split(rest) {
+        // Nothing at all lacks what cannot be left out.
+        let given = (!rest.is_empty()).then(|| split(rest));
+        for option in given.into_iter().flatten() {
             let Some((key, value)) = option.split_once('=') else {
                 return Err(SpecError::NoValue { option, example });
             };

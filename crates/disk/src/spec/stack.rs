@@ -7,9 +7,11 @@ use std::hash::Hash;
 use super::leg;
 use super::size::Size;
 use super::{Spec, SpecError};
-use crate::stack::{Layout, Stretch, Target};
+use crate::stack::{Layout, StackError, Stretch, Target};
 
 const SECTOR: u64 = 512;
+const LINEAR: &str = "0 2097152 linear disk.img 0";
+const STRIPED: &str = "0 4194304 striped 2 128 a.img 0 b.img 0";
 
 /// A table in device-mapper's language, and the disks that it names. A disk that is named more than once is one
 /// leg.
@@ -98,9 +100,14 @@ impl Reading {
     /// `[NAME:] START LENGTH linear LEG OFFSET`, or `… striped LEGS CHUNK LEG OFFSET [LEG OFFSET]…`: all numbers
     /// in sectors of 512 bytes.
     fn line(&mut self, line: &str) -> Result<(), SpecError> {
-        let wrong = |remedy| SpecError::Part {
+        let part = |remedy| SpecError::Part {
             option: line.trim().to_owned(),
             remedy,
+        };
+        let wrong = |wrong, example| SpecError::Line {
+            line: line.trim().to_owned(),
+            wrong,
+            example,
         };
         let words = leg::split(line, char::is_whitespace)?;
         let mut words = words.into_iter().filter(|word| !word.is_empty()).peekable();
@@ -109,48 +116,52 @@ impl Reading {
         }
         if let Some(name) = words.next_if(|word| word.ends_with(':')) {
             if self.name.as_deref().is_some_and(|known| known != name) {
-                return Err(wrong("is of another device; a disk has one table"));
+                return Err(part("is of another device; a disk has one table"));
             }
             self.name = Some(name.to_owned());
         }
-        let mut sectors = |remedy| {
+        let mut sectors = |missing| {
             let number = words.next().and_then(number);
             number
                 .and_then(|number| number.checked_mul(SECTOR))
-                .ok_or_else(|| wrong(remedy))
+                .ok_or_else(|| wrong(missing, LINEAR))
         };
         let start = sectors("does not begin with its first sector")?;
         let len = sectors("has no length in sectors after its first")?;
         let layout = match words.next() {
             Some("linear") => {
-                let stretch = self.stretch(&mut words)?;
-                Layout::Linear(stretch.ok_or_else(|| wrong("names no leg and its offset"))?)
+                let stretch = self.stretch(&mut words, LINEAR)?;
+                Layout::Linear(stretch.ok_or_else(|| wrong("names no leg and its offset", LINEAR))?)
             }
             Some("striped") => {
                 let count = words.next().and_then(number);
-                let count = count.ok_or_else(|| wrong("does not say how many legs it has"))?;
+                let count =
+                    count.ok_or_else(|| wrong("does not say how many legs it has", STRIPED))?;
                 let chunk = words.next().and_then(number);
                 let chunk = chunk.and_then(|chunk| chunk.checked_mul(SECTOR));
-                let chunk = chunk.ok_or_else(|| wrong("has no chunk size in sectors"))?;
+                let chunk = chunk.ok_or_else(|| wrong("has no chunk size in sectors", STRIPED))?;
                 let mut stripes = Vec::new();
-                while let Some(stretch) = self.stretch(&mut words)? {
+                while let Some(stretch) = self.stretch(&mut words, STRIPED)? {
                     stripes.push(stretch);
                 }
                 if stripes.is_empty() || stripes.len() as u64 != count {
                     return Err(wrong(
                         "has not as many legs with offsets as it says, one at least",
+                        STRIPED,
                     ));
                 }
                 Layout::Striped { chunk, stripes }
             }
             _ => {
-                return Err(wrong(
+                return Err(part(
                     "is of a kind that is not known here; use `linear` or `striped`",
                 ));
             }
         };
         if words.next().is_some() {
-            return Err(wrong("goes on after its last leg"));
+            return Err(part(
+                "goes on after its last leg; write each of a table's lines on its own, or `;` between them",
+            ));
         }
         self.targets.push(Target { start, len, layout });
         Ok(())
@@ -160,15 +171,17 @@ impl Reading {
     fn stretch<'a>(
         &mut self,
         words: &mut impl Iterator<Item = &'a str>,
+        example: &'static str,
     ) -> Result<Option<Stretch>, SpecError> {
         let Some(text) = words.next() else {
             return Ok(None);
         };
         let at = words.next().and_then(number);
         let at = at.and_then(|at| at.checked_mul(SECTOR));
-        let at = at.ok_or_else(|| SpecError::Part {
-            option: text.to_owned(),
-            remedy: "has no offset in sectors after it",
+        let at = at.ok_or_else(|| SpecError::Line {
+            line: text.to_owned(),
+            wrong: "has no offset in sectors after it",
+            example,
         })?;
         let spec = leg::read(text, self.depth)?;
         let leg = self.legs.number(spec);
@@ -202,6 +215,17 @@ impl<T: Eq + Hash> Numbered<T> {
 fn number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
+}
+
+/// Which of `legs` it is that `error` has a number for.
+pub fn blamed(error: &StackError, legs: &[Spec]) -> Option<String> {
+    let (StackError::TooSmall { leg, .. } | StackError::BeyondLeg { leg, .. }) = error else {
+        return None;
+    };
+    Some(format!(
+        " (leg {leg} is `{}`)",
+        leg::printed(&legs[leg - 1])
+    ))
 }
 
 /// Prints `legs` with `between` them.

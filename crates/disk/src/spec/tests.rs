@@ -92,8 +92,9 @@ fn every_mistake_is_named_with_its_remedy() {
         ("disk:x", "no disk of the kind `disk`; write `null:size=2G`"),
         (
             "null:",
-            "`` is not KEY=VALUE; write for example `null:size=2G`",
+            "`size` is missing; write for example `null:size=2G`",
         ),
+        ("memory:size=1G,", "`` is not KEY=VALUE; write for example"),
         ("memory:1G", "`1G` is not KEY=VALUE"),
         (
             "memory:size=",

@@ -7,8 +7,7 @@ use pollux_disk::file::{Inline, Settings};
 use pollux_disk::{Disk, Fault, File, Geometry, Memory, Options, Spec};
 
 pub fn faults(rules: &str) -> Faults {
-    let comma = if rules.is_empty() { "" } else { "," };
-    match format!("fault:{rules}{comma}on=null:size=1").parse() {
+    match format!("fault:{rules},on=null:size=1").parse() {
         Ok(Spec::Fault { faults, .. }) => faults,
         other => panic!("{rules}: {other:?}"),
     }

@@ -86,7 +86,14 @@ impl Control {
         if path.is_none() && metrics.is_none() {
             return Ok(None);
         }
-        let failed = |address, error| format!("--metrics-listen {address}: {error}");
+        let failed = |address, error: io::Error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; choose a port from 1024 on",
+                io::ErrorKind::AddrNotAvailable => "; give an address of this machine",
+                _ => "",
+            };
+            format!("--metrics-listen {address}: {error}{remedy}")
+        };
         let metrics = metrics.map(|address| {
             let listener = std::net::TcpListener::bind(address);
             let listener = listener.map_err(|error| failed(address, error))?;

@@ -49,7 +49,10 @@ fn one_writer_or_any_number_of_readers() {
     drop(writer);
     let readers = [open(path, WE_READ).unwrap(), open(path, WE_READ).unwrap()];
     let told = told(path, WE_WRITE);
-    assert!(told.ends_with("or open all of them read-only"), "{told}");
+    assert!(
+        told.ends_with("or open all of them read-only (`--read-only`)"),
+        "{told}"
+    );
     drop(readers);
     open(path, WE_WRITE).unwrap();
 }

@@ -85,7 +85,15 @@ fn every_mistake_is_named_with_its_remedy() {
         ("seed=1,seed=2,", "`seed` is given twice"),
         ("log=a,log=b,", "`log` is given twice"),
         ("log=,on=null:size=1G", "`log=` names no file"),
-        ("seed=x,", "`seed=x` is not a number"),
+        (
+            "on=null:size=1G",
+            "`RULE` is missing; write for example `fault:",
+        ),
+        ("seed=1,on=null:size=1G", "`RULE` is missing"),
+        (
+            "seed=x,",
+            "`seed=x` is not a number; write a whole number, such as",
+        ),
         ("error=EFOO,", "`error=EFOO` is not an error"),
         ("delay=1h,", "`delay=1h` is not a delay"),
         ("delay=3601s,", "at most 3600s"),
@@ -99,8 +107,12 @@ fn every_mistake_is_named_with_its_remedy() {
             "`op of one rule` is given twice",
         ),
         ("error=EIO,range=2M-1M,", "not a range"),
-        ("error=EIO,every=0,", "`every=0` is not a number, or 0"),
-        ("error=EIO,times=+1,", "is not a number"),
+        (
+            "error=EIO,every=0,",
+            "`every=0` is no count; write a whole number from 1 on, such as `every=100`",
+        ),
+        ("error=EIO,after=abc,", "such as `after=7`"),
+        ("error=EIO,times=+1,", "such as `times=3`"),
         ("error=EIO,chance=0%,", "is no chance"),
         ("error=EIO,chance=100.1%,", "is no chance"),
         ("error=EIO,chance=0.5,", "is no chance"),
@@ -175,7 +187,10 @@ fn some_rules() -> impl Strategy<Value = Rule> {
 pub fn over(on: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     let rules = prop::collection::vec(some_rules(), 0..4);
     let log = prop::option::of("[a-z/= ]{1,9}".prop_map(Into::into));
-    (any::<u64>(), log, rules, on).prop_map(|(seed, log, rules, on)| Spec::Fault {
+    let faults = (log, rules).prop_filter("a rule, or a log", |(log, rules)| {
+        log.is_some() || !rules.is_empty()
+    });
+    (any::<u64>(), faults, on).prop_map(|(seed, (log, rules), on)| Spec::Fault {
         faults: Faults { seed, log, rules },
         on: Box::new(on),
     })

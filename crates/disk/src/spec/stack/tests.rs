@@ -127,6 +127,7 @@ fn a_leg_that_is_named_twice_is_refused_where_it_would_be_written() {
 
 #[test]
 fn every_mistake_is_named() {
+    let short = format!("`{}…` does not begin", "ä".repeat(80));
     for (spec, expected) in [
         ("linear:", "`` is no leg"),
         ("linear:a++b", "`` is no leg"),
@@ -135,7 +136,12 @@ fn every_mistake_is_named() {
         ("striped:a,b", "`chunk` is missing"),
         ("striped:chunk=3X:a,b", "`chunk=3X` is not a size"),
         ("table:", "`a line of the table` is missing"),
-        ("table:x", "`x` does not begin with its first sector"),
+        (
+            "table:x",
+            "`x` does not begin with its first sector; write for example `0 2097152 linear disk.img 0`, in sectors of \
+             512 bytes",
+        ),
+        (&format!("table:{}", "ä".repeat(1000)), &short),
         (
             "table:0 8 mirror core",
             "not known here; use `linear` or `striped`",
@@ -144,7 +150,7 @@ fn every_mistake_is_named() {
         ("table:0 8 linear a 0 b", "goes on after its last leg"),
         (
             "table:0 8 striped 2 8 a 0",
-            "not as many legs with offsets as it says",
+            "not as many legs with offsets as it says, one at least; write for example `0 4194304 striped 2 128",
         ),
         (
             "table:0 99999999999999999999 linear a 0",
@@ -196,7 +202,9 @@ fn a_stacked_disk_opens_and_says_why_not() {
         .map(|_| ())
         .unwrap_err();
     let source = std::error::Error::source(&told).unwrap().to_string();
-    assert!(told.to_string().contains("table:0 4096 linear"), "{told}");
+    let words =
+        "cannot stack `table:0 4096 linear [memory:size=1M] 0` (leg 1 is `[memory:size=1M]`)";
+    assert_eq!(told.to_string(), words);
     assert!(source.contains("leg 1 holds 1048576 bytes"), "{source}");
 }
 
