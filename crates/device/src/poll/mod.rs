@@ -258,11 +258,15 @@ impl Policy {
             self.spent(&gap);
         }
         self.gap = Some(gap);
-        if is_over { Wait::Block } else { self.spins() }
+        if is_over {
+            Wait::Block
+        } else {
+            self.polls_on()
+        }
     }
 
-    /// Some polls more were empty.
-    fn spins(&mut self) -> Wait {
+    /// Some polls more were empty. They go on, also where the worker was to sleep and cannot: for a queue without kicks.
+    pub fn polls_on(&mut self) -> Wait {
         if self.neighbours.is_due(CLOCK_EVERY) {
             Wait::Yield
         } else {
@@ -370,12 +374,6 @@ impl Policy {
             gap.driver.until = Duration::ZERO;
             gap.disk.until = Duration::ZERO;
         }
-    }
-
-    /// The worker was to sleep, and something was there, or a queue without kicks has to be polled: one that may never
-    /// sleep lets others run all the same.
-    pub fn could_not_sleep(&mut self) -> Wait {
-        self.spins()
     }
 
     /// A sleep has ended at `now`.

@@ -64,7 +64,8 @@ pub enum Refusal {
     Features(u64),
     /// Marked by QEMU after it found damage.
     #[error(
-        "is marked corrupt; repair it with `qemu-img check -r all`, or open it read-only (`--read-only`) to save what it holds"
+        "is marked corrupt; repair it with `qemu-img check -r all`, or open it read-only (`--read-only`) to save what it \
+         holds"
     )]
     Corrupt,
     /// Left open with `lazy_refcounts=on`.

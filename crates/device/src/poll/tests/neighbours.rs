@@ -136,7 +136,7 @@ fn a_worker_that_may_not_sleep_gives_way_all_the_same() {
             now += TURN;
             let wait = match policy.after_turn(Progress::NONE, || now, || 0) {
                 // A queue without kicks has to be polled.
-                Block => policy.could_not_sleep(),
+                Block => policy.polls_on(),
                 wait => wait,
             };
             yields += u32::from(wait == Yield);
