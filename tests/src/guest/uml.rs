@@ -7,6 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::running::Running;
 use super::{LIBRARY, Outcome, PATIENCE};
@@ -16,6 +17,8 @@ use crate::peers;
 #[derive(Clone, Debug)]
 pub struct UserModeLinux {
     folder: PathBuf,
+    /// How long it may take for a test.
+    patience: Duration,
 }
 
 impl UserModeLinux {
@@ -26,14 +29,21 @@ impl UserModeLinux {
 
     /// The same for the kernel that looks for faults in itself, for which `tests/setup.sh full` has to be run.
     pub fn find_debug() -> Option<Self> {
-        Self::find_in("uml-debug")
+        let kernel = Self::find_in("uml-debug")?;
+        Some(Self {
+            patience: 5 * kernel.patience,
+            ..kernel
+        })
     }
 
     fn find_in(folder: &str) -> Option<Self> {
         let kernel = peers::fetched(&format!("{folder}/linux"))?;
         peers::fetched(&format!("{folder}/pollux_blk.ko"))?;
         let folder = kernel.parent()?.canonicalize().ok()?;
-        Some(Self { folder })
+        Some(Self {
+            folder,
+            patience: PATIENCE,
+        })
     }
 
     /// Boots it with the disk on `socket` as `/dev/vda`, to run `script` (see `tests/guest/lib.sh` for what it may
@@ -76,7 +86,7 @@ impl UserModeLinux {
         command.env("HOME", folder.path());
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::start(&mut command, folder, PATIENCE, None)
+        Running::start(&mut command, folder, self.patience, None)
     }
 
     /// As [`UserModeLinux::start`], and waits until it has powered off.

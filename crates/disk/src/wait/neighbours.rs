@@ -74,8 +74,8 @@ pub struct Neighbours {
 /// After so many empty polls others may run: some 25 µs with one queue.
 const YIELD_EVERY: u32 = 1024;
 
-/// So often the pause becomes twice as long and 50 µs longer, from none to 0.2 s.
-const DOUBLINGS: u32 = 12;
+/// So often the pause becomes twice as long and 50 µs longer, from none to 0.8 s.
+const DOUBLINGS: u32 = 14;
 
 impl Neighbours {
     /// None that are known of.

@@ -122,7 +122,7 @@ fn a_worker_whose_processor_others_want_stops_polling() {
         );
         // It is alone again.
         (worker.others, worker.is_preempted) = (Duration::ZERO, false);
-        worker.load(10_000, us(pause), us(0));
+        worker.load(50_000, us(pause), us(0));
         assert_eq!(worker.load(1000, us(pause), us(0)).0, 0.0);
     }
 }
