@@ -260,14 +260,7 @@ impl Policy {
         self.gap = Some(gap);
         if is_over {
             Wait::Block
-        } else {
-            self.polls_on()
-        }
-    }
-
-    /// Some polls more were empty. They go on, also where the worker was to sleep and cannot: for a queue without kicks.
-    pub fn polls_on(&mut self) -> Wait {
-        if self.neighbours.is_due(CLOCK_EVERY) {
+        } else if self.neighbours.is_due(CLOCK_EVERY) {
             Wait::Yield
         } else {
             Wait::Spin

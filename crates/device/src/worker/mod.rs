@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use pollux_disk::wait::{Sleeper, WaitPoint};
+use pollux_disk::wait::{Neighbours, Sleeper, WaitPoint};
 use pollux_stats::WorkerStats;
 
 use crate::poll::{Policy, Polling, Progress, Wait};
@@ -36,6 +36,8 @@ pub struct Worker {
     tuning: Tuning,
     started: Instant,
     turns: u32,
+    /// The turn after which others could run last: in a sleep, or as it gave way.
+    let_others: u32,
     /// Work since the last sleep, or since kicks were listened for.
     busy: u64,
     ended: bool,
@@ -68,6 +70,7 @@ impl Worker {
             tuning,
             started: Instant::now(),
             turns: 0,
+            let_others: 0,
             busy: 0,
             ended: false,
             stats: Arc::default(),
@@ -222,6 +225,7 @@ impl Worker {
 
     /// Lets others run that wait for this processor: for as long as they like, so no call waits for that.
     pub fn give_way(&mut self) {
+        self.let_others = self.turns;
         self.sessions
             .iter_mut()
             .for_each(SessionQueues::release_calls);
@@ -251,7 +255,8 @@ impl Worker {
         } else {
             self.sleeper.disarm();
             self.sessions.iter_mut().for_each(SessionQueues::disarm);
-            if self.policy.polls_on() == Wait::Yield {
+            // One that may never sleep, for a queue without kicks, lets others run all the same.
+            if self.turns.wrapping_sub(self.let_others) >= Neighbours::YIELD_EVERY {
                 self.give_way();
             }
         }
@@ -259,6 +264,7 @@ impl Worker {
 
     fn sleep(&mut self) {
         self.busy = 0;
+        self.let_others = self.turns;
         let before = self.started.elapsed();
         self.stats.sleeps.add(1);
         self.stats.asleep.start(nanoseconds(before));
@@ -296,4 +302,27 @@ impl Worker {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_sleep_gives_way_all_the_same() {
+        let (commands, receiver) = crossbeam_channel::unbounded();
+        let mut worker = Worker::new(receiver, Tuning::default()).unwrap();
+        // There is always something to do.
+        commands.send(Command::End).unwrap();
+        for yields in 1..4 {
+            for turn in 1..=Neighbours::YIELD_EVERY {
+                worker.turns += 1;
+                let before = worker.let_others;
+                worker.rest();
+                let gave_way = worker.let_others != before;
+                assert_eq!(gave_way, turn == Neighbours::YIELD_EVERY, "{turn}");
+            }
+            assert_eq!(worker.let_others, yields * Neighbours::YIELD_EVERY);
+        }
+    }
 }

@@ -71,13 +71,13 @@ pub struct Neighbours {
     is_after_pause: bool,
 }
 
-/// After so many empty polls others may run: some 25 µs with one queue.
-const YIELD_EVERY: u32 = 1024;
-
 /// So often the pause becomes twice as long and 50 µs longer, from none to 0.8 s.
 const DOUBLINGS: u32 = 14;
 
 impl Neighbours {
+    /// After so many empty polls others may run: some 25 µs with one queue.
+    pub const YIELD_EVERY: u32 = 1024;
+
     /// None that are known of.
     #[must_use]
     pub const fn new() -> Self {
@@ -102,7 +102,7 @@ impl Neighbours {
     #[inline]
     pub fn is_due(&mut self, polls: u32) -> bool {
         self.polls += polls;
-        let is_due = self.polls >= YIELD_EVERY;
+        let is_due = self.polls >= Self::YIELD_EVERY;
         if is_due {
             self.polls = 0;
         }
@@ -141,7 +141,7 @@ impl Neighbours {
         self.end = now + Window::MOST * ((1 << self.times) - 1);
         self.is_after_pause = true;
         // Others may run at once after it, so that what counts begins there.
-        self.polls = YIELD_EVERY;
+        self.polls = Self::YIELD_EVERY;
         self.times = (self.times + 1).min(DOUBLINGS);
         true
     }

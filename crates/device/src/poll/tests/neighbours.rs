@@ -128,24 +128,6 @@ fn a_worker_whose_processor_others_want_stops_polling() {
 }
 
 #[test]
-fn a_worker_that_may_not_sleep_gives_way_all_the_same() {
-    for polling in [Polling::Adaptive, Polling::Never] {
-        let mut policy = Policy::new(polling, Bounds::default());
-        let (mut now, mut yields) = (Duration::ZERO, 0);
-        for _ in 0..100_000 {
-            now += TURN;
-            let wait = match policy.after_turn(Progress::NONE, || now, || 0) {
-                // A queue without kicks has to be polled.
-                Block => policy.polls_on(),
-                wait => wait,
-            };
-            yields += u32::from(wait == Yield);
-        }
-        assert!(yields >= 100_000 / 1024 - 1, "{polling:?}: {yields}");
-    }
-}
-
-#[test]
 fn others_are_noticed_though_they_do_not_run_at_each_yield() {
     let mut worker = Worker::new(Bounds::default());
     (worker.others, worker.owed) = (us(3000), us(2900));
