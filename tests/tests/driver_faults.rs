@@ -408,12 +408,13 @@ fn a_queue_size_that_cannot_be_is_refused() {
 #[test]
 fn a_server_that_takes_no_queue_as_large_is_told_by_its_option() {
     let subject = Subject::start(Disk::memory(SIZE, 1), &["--queue-size", "128"]).unwrap();
+    let has_queue = |options: &Options| {
+        let driver = Driver::connect(subject.socket(), options).map_err(|error| error.to_string());
+        let queue = driver.and_then(|driver| driver.queue(0).map_err(|error| error.to_string()));
+        queue.map(drop)
+    };
     let options = Options::default();
-    let refused = Driver::connect(subject.socket(), &options).map(drop);
-    let refused = refused.unwrap_err().to_string();
+    let refused = has_queue(&options).unwrap_err();
     assert!(refused.contains("Options::queue_size"), "{refused}");
-    let options = options.queue_size(128);
-    Driver::connect(subject.socket(), &options)
-        .map(drop)
-        .unwrap();
+    has_queue(&options.queue_size(128)).unwrap();
 }
