@@ -4,8 +4,9 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::process::Command;
 
-use pollux_tests::server::{Server, pollux_command};
+use pollux_tests::server::{Server, pollux_binary, pollux_command};
 use tempfile::TempDir;
 
 #[test]
@@ -38,7 +39,7 @@ fn a_bad_option_is_refused_by_name() {
         ("--fd", &["--fd", "3"]),
         ("whole number from 0", &["--fd", "stdin"]),
         ("--blk-file", &["--blk-file", "/dev/null"]),
-        ("see dist/pollux.toml", &["--config", "/no/such.toml"]),
+        ("[[disk]] section", &["--config", "/no/such.toml"]),
         (
             "iops-total is given twice",
             &["--limits", "iops-total=1,iops-total=2"],
@@ -113,6 +114,19 @@ fn refuses(socket: &Path, args: &[&str], name: &str) {
         ErrorKind::NotFound,
         "{args:?}"
     );
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_refused_with_a_remedy() {
+    let mut command = Command::new(pollux_binary());
+    let ended = command
+        .args(["serve", "--config", "/no/such.toml"])
+        .output();
+    let ended = ended.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.contains("/no/such.toml"), "{told}");
+    assert!(told.contains("see dist/pollux.toml"), "{told}");
 }
 
 #[test]

@@ -116,12 +116,7 @@ of all queues to the log; with --log-format json, as one line of JSON for each q
 pub struct ServeArgs {
     // Headings stand in the order of their first options.
     /// Serve the disks that this file describes, in one process (see dist/pollux.toml)
-    #[arg(
-        long,
-        value_name = "FILE.toml",
-        conflicts_with = "disk-options",
-        help_heading = "Which disk"
-    )]
+    #[arg(long, value_name = "FILE.toml", help_heading = "Which disk")]
     pub config: Option<PathBuf>,
 
     /// Answer HTTP on this unix socket, for `pollux disk` and curl: what is served, and what was counted. Only its

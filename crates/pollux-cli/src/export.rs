@@ -25,7 +25,6 @@ type Error = Box<dyn std::error::Error>;
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[group(id = "disk-options", multiple = true)]
 #[command(next_help_heading = "Which disk")]
 pub struct ExportArgs {
     /// Listen on this unix socket; PATH.lock lies beside it meanwhile

@@ -52,6 +52,13 @@ impl Wishes {
         let (mut control, mut metrics) = (args.control.clone(), args.metrics_listen);
         let (mut folders, mut state) = (args.disk_folder.clone(), args.state.clone());
         let (disks, process) = match file {
+            Some(_) if args.export != ExportArgs::default() => {
+                return Err(
+                    "with --config, the disks are described in its file; write what --disk, --socket-path and the \
+                     other options of a disk say into a [[disk]] section there, or leave --config out"
+                        .into(),
+                );
+            }
             Some(file) => {
                 control = control.or(file.control);
                 metrics = metrics.or(file.metrics_listen);
