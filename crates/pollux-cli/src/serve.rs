@@ -48,17 +48,17 @@ struct Wishes {
 impl Wishes {
     fn of(args: &ServeArgs) -> Result<Self, Error> {
         let process = args.process.clone();
+        if args.config.is_some() && args.export != ExportArgs::default() {
+            return Err(
+                "with --config, the disks are described in its file; write what --disk, --socket-path and the other \
+                 options of a disk say into a [[disk]] section there, or leave --config out"
+                    .into(),
+            );
+        }
         let file = args.config.as_deref().map(file::read).transpose()?;
         let (mut control, mut metrics) = (args.control.clone(), args.metrics_listen);
         let (mut folders, mut state) = (args.disk_folder.clone(), args.state.clone());
         let (disks, process) = match file {
-            Some(_) if args.export != ExportArgs::default() => {
-                return Err(
-                    "with --config, the disks are described in its file; write what --disk, --socket-path and the \
-                     other options of a disk say into a [[disk]] section there, or leave --config out"
-                        .into(),
-                );
-            }
             Some(file) => {
                 control = control.or(file.control);
                 metrics = metrics.or(file.metrics_listen);
