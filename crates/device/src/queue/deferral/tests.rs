@@ -76,13 +76,13 @@ fn a_call_waits_until_it_is_quiet_and_no_longer_than_the_most() {
     let start = Instant::now();
     let mut hold = Deferral::waiting(start);
     let us = |us| start + Duration::from_micros(us);
-    let times = [us(10), us(11), us(13), us(14), us(18), us(19), us(61)];
+    let times = [us(10), us(11), us(13), us(14), us(19), us(20), us(61)];
     assert!(!hold.is_made(times[0]));
     assert!(!hold.is_over(times[1], false));
     assert!(!hold.is_over(times[2], true));
     assert!(!hold.is_over(times[3], false));
     assert!(!hold.is_over(times[4], false));
-    assert!(hold.is_over(times[5], false), "five microseconds of quiet");
+    assert!(hold.is_over(times[5], false), "six microseconds of quiet");
     assert!(hold.is_over(times[6], true), "fifty since it was due");
     assert!(hold.release() && !hold.release());
 }
