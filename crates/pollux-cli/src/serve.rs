@@ -130,29 +130,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     // Before anything can be interrupted.
     let signals = Signals::new(signals::ending().chain([SIGUSR1, SIGXFSZ]))?;
     raise_descriptor_limit();
-    let wanted = wishes
-        .disks
-        .iter()
-        .enumerate()
-        .map(|(index, disk)| {
-            let wanted = Wanted::new(disk, &mut passed);
-            wanted.map_err(|error| in_section(error, config, &disk_number(index)))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let wanted = each_in_section(&wishes.disks, config, |disk| Wanted::new(disk, &mut passed))?;
     passed.complain_of_the_rest();
     let plan = plan(&wishes, &wanted)?;
     let kept = wishes.state.as_deref().map(Kept::open).transpose()?;
     // From here on, every thread confines itself as it is born.
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
     let mut groups = Groups::default();
-    let exports = wanted
-        .into_iter()
-        .enumerate()
-        .map(|(index, wanted)| {
-            let export = wanted.open(&mut inherited, &mut groups, &Drivers);
-            export.map_err(|error| in_section(error.into(), config, &disk_number(index)))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let exports = each_in_section(wanted, config, |wanted| {
+        Ok(wanted.open(&mut inherited, &mut groups, &Drivers)?)
+    })?;
     let control = Control::open(wishes.control.as_deref(), wishes.metrics)?;
     let disks = Disks::new(wishes.folders.is_some());
     // The one thread that may open more, so it is born before this one gives that up.
@@ -189,6 +176,20 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         control.map(|control| (control, state)),
         opener.1,
     )
+}
+
+/// Makes something of each disk; an error names its section of the configuration file.
+fn each_in_section<T, R>(
+    disks: impl IntoIterator<Item = T>,
+    config: Option<&Path>,
+    mut make: impl FnMut(T) -> Result<R, Error>,
+) -> Result<Vec<R>, Error> {
+    let disks = disks.into_iter().enumerate();
+    disks
+        .map(|(index, disk)| {
+            make(disk).map_err(|error| in_section(error, config, &disk_number(index)))
+        })
+        .collect()
 }
 
 /// An error of one section; with a configuration file, it names that.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use pollux_disk::wait::Window;
 
 /// A driver that sends no chain for so long sends none: longer than one that is awake takes for its next request. With
-/// 3 µs, on a processor that takes longer, half of the calls of a Linux guest still came in the middle of its requests
+/// 3 µs, half of the calls of a Linux guest still came in the middle of its requests
 /// (`docs/notes/0001-calls-wait-while-that-pays.md`).
 const QUIET: Duration = Duration::from_micros(6);
 

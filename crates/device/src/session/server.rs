@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use pollux_disk::Admitted;
 use pollux_memory::{Alarm, Misdeed};
@@ -48,61 +48,20 @@ pub fn serve(
         Arc::clone(workers),
         Arc::clone(&alarm),
     ));
-    let answers = stream.try_clone()?;
-    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
-    // A client that connects and says nothing only tests whether we are here.
-    let mut talked = false;
-    // Of one that began unsaid, the end is not told either.
-    let mut told = false;
-    let ended = loop {
-        // What it has sent before that is not worth listening to.
-        if alarm.rung().is_some() {
-            break Ok(());
-        }
-        let outcome = match messages
-            .next(|| tell_of_another(device))
-            .and_then(|()| messages.long_mem_table())
-        {
-            Ok(None) => {
-                if let Some(channel) = messages.backend_channel() {
-                    let session = session.lock().expect("a handler does not panic");
-                    session.offered(channel);
-                }
-                handler.handle_request()
-            }
-            Ok(Some(table)) => table.carry_out(&session, &answers),
-            Err(error) => Err(ProtocolError::ReqHandlerError(error)),
-        };
-        match outcome {
-            Ok(()) if talked => {}
-            Ok(()) => {
-                talked = true;
-                if let Some(Admitted { withheld }) = device.log_quotas().sessions.admits() {
-                    told = true;
-                    let disk = &device.options().name;
-                    tracing::info!(disk, withheld, "a frontend connected");
-                }
-            }
-            // `SocketRetry` among the errors: what was read of a message is lost, and with it where the
-            // next one begins.
-            Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break Ok(()),
-            Err(error) => break Err(error),
-        }
+    let mut conversation = Conversation {
+        messages,
+        answers: stream.try_clone()?,
+        handler: BackendReqHandler::from_stream(stream, Arc::clone(&session)),
+        session: &session,
+        alarm: &alarm,
+        device,
+        is_told: false,
     };
+    let ended = conversation.hold();
     session.lock().expect("a handler does not panic").end();
-    let counted = device
-        .snapshots()
-        .into_iter()
-        .sum::<Snapshot>()
-        .since(before);
-    if told {
-        let (disk, after) = (&device.options().name, started.elapsed());
-        if counted.requests.total() == 0 && counted.peer_faults == 0 {
-            tracing::info!(disk, ?after, "the session ended without a request");
-        } else {
-            // They have many lines, so they come last.
-            tracing::info!(disk, ?after, counters = %format_args!("\n{counted}"), "the session ended");
-        }
+    if conversation.is_told {
+        let after: Snapshot = device.snapshots().into_iter().sum();
+        tell_of_the_end(device, started.elapsed(), &after.since(before));
     }
     if let Some(misdeed) = alarm.rung() {
         if misdeed == Misdeed::DescriptorBlocks {
@@ -115,6 +74,76 @@ pub fn serve(
         ProtocolError::ReqHandlerError(refusal) => refusal,
         error => io::Error::other(error),
     })
+}
+
+/// What a frontend and this end say to each other.
+struct Conversation<'a> {
+    messages: Messages<'a>,
+    answers: UnixStream,
+    handler: BackendReqHandler<Mutex<Session>>,
+    session: &'a Arc<Mutex<Session>>,
+    alarm: &'a Alarm,
+    device: &'a Device,
+    /// Was the log told that it has begun? If not, it is not told of the end either.
+    is_told: bool,
+}
+
+impl Conversation<'_> {
+    /// Until it ends.
+    fn hold(&mut self) -> Result<(), ProtocolError> {
+        // A client that connects and says nothing only tests whether we are here.
+        let mut talked = false;
+        // What it has sent before it rang is not worth listening to.
+        while self.alarm.rung().is_none() {
+            match self.answer() {
+                Ok(()) if talked => {}
+                Ok(()) => {
+                    talked = true;
+                    self.tell_of_the_start();
+                }
+                // `SocketRetry` among the errors: what was read of a message is lost, and with it where the next one
+                // begins.
+                Err(ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message, and answers it.
+    fn answer(&mut self) -> Result<(), ProtocolError> {
+        let device = self.device;
+        let table = self
+            .messages
+            .next(|| tell_of_another(device))
+            .and_then(|()| self.messages.long_mem_table());
+        if let Some(table) = table.map_err(ProtocolError::ReqHandlerError)? {
+            return table.carry_out(self.session, &self.answers);
+        }
+        if let Some(channel) = self.messages.backend_channel() {
+            let session = self.session.lock().expect("a handler does not panic");
+            session.offered(channel);
+        }
+        self.handler.handle_request()
+    }
+
+    fn tell_of_the_start(&mut self) {
+        if let Some(Admitted { withheld }) = self.device.log_quotas().sessions.admits() {
+            self.is_told = true;
+            let disk = &self.device.options().name;
+            tracing::info!(disk, withheld, "a frontend connected");
+        }
+    }
+}
+
+fn tell_of_the_end(device: &Device, after: Duration, counted: &Snapshot) {
+    let disk = &device.options().name;
+    if counted.requests.total() == 0 && counted.peer_faults == 0 {
+        tracing::info!(disk, ?after, "the session ended without a request");
+    } else {
+        // They have many lines, so they come last.
+        tracing::info!(disk, ?after, counters = %format_args!("\n{counted}"), "the session ended");
+    }
 }
 
 fn tell_of_another(device: &Device) {

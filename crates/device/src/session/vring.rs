@@ -15,7 +15,7 @@ use super::config;
 use super::dirty;
 use super::refusal::Refusal;
 use crate::device::Device;
-use crate::inflight::{Inflight, Record};
+use crate::inflight::Inflight;
 use crate::notify::{Call, KickFd};
 use crate::queue::{Dirty, Pace, Queue, Rules, Setup, UsedRing};
 use crate::worker::{Command, Handle, SessionId, watch_of};
@@ -139,54 +139,7 @@ impl Vring {
             return Ok(());
         };
         let kick = kick.fd().cloned();
-        let geometry = context.device.disk().geometry();
-        let queue_size = context.device.options().queue_size;
-        let accepted = |bit: u64| context.features & bit != 0;
-        let mut ring = self.device_end(context)?;
-        let record = context
-            .inflight
-            .map(|inflight| inflight.record(self.index, &mut ring))
-            .transpose()?;
-        let requests = record.as_ref().map_or(0, Record::left);
-        if requests > 0
-            && let Some(Admitted { withheld }) = context.device.log_quotas().resumed.admits()
-        {
-            let (disk, queue) = (&context.device.options().name, self.index);
-            tracing::info!(
-                disk,
-                queue,
-                requests,
-                withheld,
-                "submitting again what was in flight"
-            );
-        }
-        let setup = Setup {
-            index: self.index,
-            ring,
-            record,
-            memory: Arc::clone(context.memory),
-            alarm: Arc::clone(&self.alarm),
-            kick: kick.clone(),
-            call: self.call()?,
-            error: self.call_through(self.error.as_ref())?,
-            rules: Rules {
-                geometry,
-                bytes: Arc::clone(context.device.bytes()),
-                size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
-                seg_max: config::seg_max(queue_size),
-                max_ranges: config::MAX_RANGES,
-                pace: Pace::of(context.device.disk().effort()),
-            },
-            serial: context.device.serial(),
-            flush: accepted(feature::FLUSH),
-            writeback: context.cache.for_queue(context.features),
-            dirty: context.log.map(|log| self.dirty(log)).transpose()?,
-            stats: Arc::clone(context.device.stats(self.index)),
-            limiter: Arc::clone(context.device.limiter()),
-            observation: Arc::clone(context.device.observation()),
-            log_quotas: Arc::clone(context.device.log_quotas()),
-            disk: context.device.options().name.clone(),
-        };
+        let setup = self.setup(kick.clone(), context)?;
         if let Some(kick) = kick {
             // Last, as only a queue that runs is stopped. What it reports until then is polled for when the queue
             // starts.
@@ -204,6 +157,62 @@ impl Vring {
         });
         self.running = true;
         Ok(())
+    }
+
+    /// What its worker needs to run it.
+    fn setup(&self, kick: Option<Arc<KickFd>>, context: &Context<'_>) -> Result<Setup, Refusal> {
+        let device = context.device;
+        let accepted = |bit: u64| context.features & bit != 0;
+        let mut ring = self.device_end(context)?;
+        let record = context
+            .inflight
+            .map(|inflight| inflight.record(self.index, &mut ring))
+            .transpose()?;
+        if let Some(record) = &record {
+            self.tell_of_what_was_left(record.left(), device);
+        }
+        Ok(Setup {
+            index: self.index,
+            ring,
+            record,
+            memory: Arc::clone(context.memory),
+            alarm: Arc::clone(&self.alarm),
+            kick,
+            call: self.call()?,
+            error: self.call_through(self.error.as_ref())?,
+            rules: Rules {
+                geometry: device.disk().geometry(),
+                bytes: Arc::clone(device.bytes()),
+                size_max: accepted(feature::SIZE_MAX).then_some(config::SIZE_MAX),
+                seg_max: config::seg_max(device.options().queue_size),
+                max_ranges: config::MAX_RANGES,
+                pace: Pace::of(device.disk().effort()),
+            },
+            serial: device.serial(),
+            flush: accepted(feature::FLUSH),
+            writeback: context.cache.for_queue(context.features),
+            dirty: context.log.map(|log| self.dirty(log)).transpose()?,
+            stats: Arc::clone(device.stats(self.index)),
+            limiter: Arc::clone(device.limiter()),
+            observation: Arc::clone(device.observation()),
+            log_quotas: Arc::clone(device.log_quotas()),
+            disk: device.options().name.clone(),
+        })
+    }
+
+    fn tell_of_what_was_left(&self, requests: usize, device: &Device) {
+        if requests > 0
+            && let Some(Admitted { withheld }) = device.log_quotas().resumed.admits()
+        {
+            let (disk, queue) = (&device.options().name, self.index);
+            tracing::info!(
+                disk,
+                queue,
+                requests,
+                withheld,
+                "submitting again what was in flight"
+            );
+        }
     }
 
     /// The call descriptor as a running queue takes it.

@@ -102,24 +102,7 @@ fn backing(
     };
     let metadata = file.metadata().map_err(failed("look at"))?;
     let kind = disk_type(path, metadata.file_type())?;
-    if let (Locked::Running, Coherence::OwnWrites(storage)) =
-        (settings.lock, system::coherence(kind, &file))
-        && cache != Cache::None
-    {
-        let path = path.to_owned();
-        return Err(OpenError::Incoherent { path, storage });
-    }
-    let hold = Hold::open(settings.lock, &file, path, options.access())?;
-    if let Some(device) = loops::over(&metadata, options.access()) {
-        let path = path.to_owned();
-        return Err(OpenError::Looped { path, device });
-    }
-    if kind == Kind::BlockDevice
-        && options.access() == Access::ReadWrite
-        && refuses_writes(&metadata)
-    {
-        return Err(refused(path, cache, options.access(), Errno::ROFS.into()));
-    }
+    let hold = hold(&file, &metadata, kind, path, settings, options)?;
     let size = size(&file).map_err(failed("find the size of"))?;
     if settings.format == Format::Probe {
         let found = format::probe(&file, kind, size).map_err(failed("read"))?;
@@ -166,6 +149,34 @@ fn backing(
         complaints: Quota::new(COMPLAINTS),
         hold,
     })
+}
+
+/// Locks the file, if it may be used like that.
+fn hold(
+    file: &fs::File,
+    metadata: &fs::Metadata,
+    kind: Kind,
+    path: &Path,
+    settings: Settings,
+    options: Options,
+) -> Result<Hold, OpenError> {
+    let (cache, access) = (settings.cache, options.access());
+    if let (Locked::Running, Coherence::OwnWrites(storage)) =
+        (settings.lock, system::coherence(kind, file))
+        && cache != Cache::None
+    {
+        let path = path.to_owned();
+        return Err(OpenError::Incoherent { path, storage });
+    }
+    let hold = Hold::open(settings.lock, file, path, access)?;
+    if let Some(device) = loops::over(metadata, access) {
+        let path = path.to_owned();
+        return Err(OpenError::Looped { path, device });
+    }
+    if kind == Kind::BlockDevice && access == Access::ReadWrite && refuses_writes(metadata) {
+        return Err(refused(path, cache, access, Errno::ROFS.into()));
+    }
+    Ok(hold)
 }
 
 fn disk_type(path: &Path, kind: FileType) -> Result<Kind, OpenError> {

@@ -61,33 +61,7 @@ impl Plan {
                 "{what}: the disk is read-only, and this writes to it; give --rw read or randread, without --verify"
             ));
         }
-        let size = args.size.map_or(disk.bytes, |size| size.0);
-        if size > disk.bytes {
-            return Err(format!(
-                "--size {}: the disk has only {} bytes",
-                Size(size),
-                disk.bytes
-            ));
-        }
-        let blocks = size / bs.0 / u64::from(args.numjobs);
-        let least = if verify { u64::from(args.iodepth) } else { 1 };
-        if blocks < least {
-            let (jobs, part) = (args.numjobs, Size(least.saturating_mul(bs.0)));
-            let what = match args.size {
-                Some(size) => format!("--size {size}: too small"),
-                None => format!("--bs {bs}: the disk has only {size} bytes, too few"),
-            };
-            return Err(format!(
-                "{what} for --numjobs {jobs}, which needs a part of {part} or more for each job; give a larger \
-                 disk or --size, or a smaller --bs, --numjobs or --iodepth"
-            ));
-        }
-        if verify && blocks * u64::from(args.numjobs) > MOST_VERIFIED {
-            let most = Size(MOST_VERIFIED.saturating_mul(bs.0));
-            return Err(format!(
-                "--verify: it remembers every block, at most {most} with --bs {bs}; give --size {most} or less"
-            ));
-        }
+        let blocks = blocks(args, disk)?;
         let reads = match (args.rw.reads(), args.rw.writes()) {
             (true, false) => 100,
             (false, _) => 0,
@@ -139,6 +113,39 @@ impl Plan {
     pub fn is_mixed(&self) -> bool {
         matches!(self.mix, Mix::Hipri(_))
     }
+}
+
+/// Blocks of `--bs` in a job's part of the disk.
+fn blocks(args: &BenchArgs, disk: &Geometry) -> Result<u64, String> {
+    let (bs, verify) = (args.bs, args.verify.is_some());
+    let size = args.size.map_or(disk.bytes, |size| size.0);
+    if size > disk.bytes {
+        return Err(format!(
+            "--size {}: the disk has only {} bytes",
+            Size(size),
+            disk.bytes
+        ));
+    }
+    let blocks = size / bs.0 / u64::from(args.numjobs);
+    let least = if verify { u64::from(args.iodepth) } else { 1 };
+    if blocks < least {
+        let (jobs, part) = (args.numjobs, Size(least.saturating_mul(bs.0)));
+        let what = match args.size {
+            Some(size) => format!("--size {size}: too small"),
+            None => format!("--bs {bs}: the disk has only {size} bytes, too few"),
+        };
+        return Err(format!(
+            "{what} for --numjobs {jobs}, which needs a part of {part} or more for each job; give a larger \
+             disk or --size, or a smaller --bs, --numjobs or --iodepth"
+        ));
+    }
+    if verify && blocks * u64::from(args.numjobs) > MOST_VERIFIED {
+        let most = Size(MOST_VERIFIED.saturating_mul(bs.0));
+        return Err(format!(
+            "--verify: it remembers every block, at most {most} with --bs {bs}; give --size {most} or less"
+        ));
+    }
+    Ok(blocks)
 }
 
 #[cfg(test)]

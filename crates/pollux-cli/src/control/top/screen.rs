@@ -136,6 +136,38 @@ fn worker_bar(of: &WorkerRates) -> Vec<Span<'static>> {
 
 /// One disk in detail.
 fn detail(frame: &mut Frame<'_>, of: &DiskRates, area: Rect) {
+    let frontend = if of.connected {
+        "connected"
+    } else {
+        "no frontend is connected"
+    };
+    let name = format!("{} at {}, {frontend}", of.name, of.control.display());
+    let mut lines = vec![Line::from(name).bold(), held_by(of)];
+    let limits = of.limits.iter();
+    let limits = listed(
+        limits.map(|(limit, number)| format!("{limit}={number}")),
+        ",",
+    );
+    let limits = limits.unwrap_or_else(|| "none".to_owned());
+    lines.push(format!("{:<12}{limits}", "limits").into());
+    lines.extend(requests(of));
+    lines.extend(queues(of));
+    let counted = of.disk.iter().filter(|(_, rate)| *rate > 0.0);
+    let counted = counted.map(|(name, rate)| format!("{name} {}/s", text::number(*rate)));
+    if let Some(counted) = listed(counted, ", ") {
+        lines.push(format!("{:<12}{counted}", "the disk").into());
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// All of them in a line, if there are any.
+fn listed(words: impl Iterator<Item = String>, between: &str) -> Option<String> {
+    let words: Vec<_> = words.collect();
+    (!words.is_empty()).then(|| words.join(between))
+}
+
+/// What holds its requests up, and how much each.
+fn held_by(of: &DiskRates) -> Line<'static> {
     let shares = of.bottleneck.shares;
     let mut held = vec![Span::from(format!("{:<12}", "held by"))];
     held.extend(bar(&[
@@ -152,65 +184,42 @@ fn detail(frame: &mut Frame<'_>, of: &DiskRates, area: Rect) {
         percent(shares.worker),
         percent(shares.guest)
     )));
-    let frontend = if of.connected {
-        "connected"
-    } else {
-        "no frontend is connected"
-    };
-    let name = format!("{} at {}, {frontend}", of.name, of.control.display());
-    let mut lines = vec![Line::from(name).bold(), Line::from(held)];
-    let limits: Vec<_> = of
-        .limits
-        .iter()
-        .map(|(limit, number)| format!("{limit}={number}"))
-        .collect();
-    let limits = if limits.is_empty() {
-        "none".to_owned()
-    } else {
-        limits.join(",")
-    };
-    lines.push(format!("{:<12}{limits}", "limits").into());
-    lines.push(
-        format!(
-            "{:<12}{}, {} failed a second, {:.1} at once",
-            "requests",
-            text::number(of.iops),
-            text::number(of.errors_per_second),
-            of.depth
-        )
-        .into(),
+    Line::from(held)
+}
+
+/// Its requests, and those of each kind.
+fn requests(of: &DiskRates) -> Vec<Line<'static>> {
+    let all = format!(
+        "{:<12}{}, {} failed a second, {:.1} at once",
+        "requests",
+        text::number(of.iops),
+        text::number(of.errors_per_second),
+        of.depth
     );
-    for op in &of.ops {
+    let kinds = of.ops.iter().map(|op| {
         let (iops, p50, p99) = (
             text::number(op.iops),
             text::optional(op.p50_ns, text::time),
             text::optional(op.p99_ns, text::time),
         );
-        lines.push(format!("  {:<14}{iops:>8}/s  p50 {p50:>9}  p99 {p99:>9}", op.op).into());
-    }
-    lines.push("queues".to_owned().into());
-    for queue in &of.queues {
+        format!("  {:<14}{iops:>8}/s  p50 {p50:>9}  p99 {p99:>9}", op.op)
+    });
+    [all].into_iter().chain(kinds).map(Line::from).collect()
+}
+
+/// Its queues, one a line.
+fn queues(of: &DiskRates) -> Vec<Line<'static>> {
+    let queues = of.queues.iter().map(|queue| {
         let (iops, kicks, calls) = (
             text::number(queue.iops),
             text::number(queue.kicks_per_second),
             text::number(queue.calls_per_second),
         );
         let (number, worker, in_flight) = (queue.queue, queue.worker, queue.in_flight);
-        lines.push(
-            format!(
-                "  {number:<3} worker {worker:<3}{iops:>8}/s  {in_flight:>4} in flight  {kicks:>7} kicks/s  {calls:>7} calls/s"
-            )
-            .into(),
-        );
-    }
-    let counted: Vec<_> = of
-        .disk
-        .iter()
-        .filter(|(_, rate)| *rate > 0.0)
-        .map(|(name, rate)| format!("{name} {}/s", text::number(*rate)))
-        .collect();
-    if !counted.is_empty() {
-        lines.push(format!("{:<12}{}", "the disk", counted.join(", ")).into());
-    }
-    frame.render_widget(Paragraph::new(lines), area);
+        format!(
+            "  {number:<3} worker {worker:<3}{iops:>8}/s  {in_flight:>4} in flight  {kicks:>7} kicks/s  {calls:>7} calls/s"
+        )
+    });
+    let head = ["queues".to_owned()].into_iter();
+    head.chain(queues).map(Line::from).collect()
 }
