@@ -36,10 +36,11 @@ impl Study for Kernel {
 
     const TITLE: &'static str = "Linux in front";
     const EXPLANATION: &'static str = "\
-A User-Mode Linux guest on the client's processor, booted for each measurement, with Linux's own `virtio_blk` (one
-default queue and one to poll); inside its kernel a thread keeps 4 KiB random reads in flight and polls for them
-(`polled`), or sleeps until it is interrupted (`interrupts`). An interrupt is a signal there, some 20 µs, and its
-clock steps by 256 ns. *interrupts* are those of the disk for each request, as the guest counts them.
+A User-Mode Linux guest on the client's processor, booted for each measurement, with Linux's own `virtio_blk`; inside
+its kernel a thread keeps 4 KiB random reads in flight and polls for them (`polled`, with two virtual processors, one
+default queue and one to poll), or sleeps until it is interrupted (`interrupts`, with one processor and one queue). An
+interrupt is a signal there, some 20 µs, and its clock steps by 256 ns. *interrupts* are those of the disk for each
+request, as the guest counts them.
 ";
     const RATIOS: &'static [&'static str] = &[SPEED, P50, SERVER];
     const SHARE_OF_RUNTIME: f64 = 1.0;
@@ -84,7 +85,9 @@ clock steps by 256 ns. *interrupts* are those of the disk for each request, as t
             // processor of the host the two would wait for each other.
             processors: 1 + u16::from(trial.polled),
             spread: None,
-            driver: Driver::Stock { poll_queues: 1 },
+            driver: Driver::Stock {
+                poll_queues: trial.polled.into(),
+            },
             stack: Stack::Bare,
             way: if trial.polled {
                 Way::Polled
