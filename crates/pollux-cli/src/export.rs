@@ -215,11 +215,11 @@ impl ExportArgs {
                 spec.map_err(|why| format!("--table {}: {why}", path.display()).into())
             }
             (None, None, None) => Err(
-                "what to serve is missing: give --blk-file PATH, --disk SPEC or --table FILE, for example \
+                "what to serve is missing; give --blk-file PATH, --disk SPEC or --table FILE, for example \
                                  --disk memory:size=1G"
                     .into(),
             ),
-            _ => Err("--disk, --blk-file and --table exclude each other".into()),
+            _ => Err("--disk, --blk-file and --table exclude each other; give one of them".into()),
         }
     }
 
@@ -229,25 +229,31 @@ impl ExportArgs {
         let queue_size = self.queue_size.unwrap_or(most);
         if !queue_size.is_power_of_two() || queue_size > most {
             return Err(format!(
-                "--queue-size {queue_size}: a ring has a power of two of entries, at most {most}"
+                "--queue-size {queue_size}: a ring has a power of two of entries; give one up to {most}"
             )
             .into());
         }
         let num_queues = self.num_queues.unwrap_or(DEFAULT_QUEUES);
         if !QUEUES.contains(&num_queues) {
-            return Err(format!("--num-queues {num_queues}: from 1 to 256 can be offered").into());
+            return Err(format!(
+                "--num-queues {num_queues}: this many cannot be offered; give 1 to 256"
+            )
+            .into());
         }
         let serial = self.serial.clone().unwrap_or_default();
         if serial.len() > pollux::blk::SERIAL_BYTES {
             let most = pollux::blk::SERIAL_BYTES;
             return Err(format!(
-                "--serial {serial:?} has {} bytes; a guest sees at most {most}",
+                "--serial {serial:?} has {} bytes; give at most {most}, which is what a guest sees",
                 serial.len()
             )
             .into());
         }
         if let Some(block) = self.block_size.filter(|block| !BLOCK_SIZES.contains(block)) {
-            return Err(format!("--block-size {block}: it is 512 or 4096").into());
+            return Err(format!(
+                "--block-size {block}: a disk has no such blocks; give 512 or 4096"
+            )
+            .into());
         }
         Ok(Offer {
             disk: self.spec()?,

@@ -68,9 +68,10 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
     }
 
-    /// As an error says it: what is wrong, and after a semicolon what to do.
+    /// As an error says it: what is wrong, and after a semicolon what to do, where that does not go without saying.
     pub fn said(status: StatusCode, error: &str) -> Self {
-        let (detail, remedy) = error.split_once("; ").unwrap_or((error, ""));
+        let remedy = "see to that, and ask again";
+        let (detail, remedy) = error.split_once("; ").unwrap_or((error, remedy));
         Self::new(status, detail, remedy)
     }
 

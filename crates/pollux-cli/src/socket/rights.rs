@@ -27,7 +27,7 @@ impl Default for Rights {
 /// Nobody can be given such rights.
 #[derive(Debug, thiserror::Error)]
 pub enum BadRights {
-    #[error("--socket-mode {0:?}: write permissions in octal, for example 0660")]
+    #[error("--socket-mode {0:?}: these are no permissions; write them in octal, for example 0660")]
     Mode(String),
     #[error("{option}: there is no user `{name}` on this machine; give a name or a number")]
     NoUser { option: String, name: String },
