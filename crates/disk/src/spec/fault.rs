@@ -92,7 +92,9 @@ impl Reading {
         match key {
             "seed" if self.seed.is_some() => return Err(twice(key)),
             "log" if self.log.is_some() => return Err(twice(key)),
-            "log" if value.is_empty() => return Err(wrong("names no file")),
+            "log" if value.is_empty() => {
+                return Err(wrong("names no file; write for example `log=faults.log`"));
+            }
             "log" => self.log = Some(value.into()),
             "seed" => {
                 self.seed = Some(number(value).ok_or(wrong(
@@ -120,7 +122,9 @@ impl Reading {
                 self.begin(Action::Torn { keep, then }, Ops::WRITE);
             }
             "hang" => {
-                let hang = named(&HANG, value).ok_or(wrong("is neither `request` nor `device`"))?;
+                let hang = named(&HANG, value).ok_or(wrong(
+                    "is neither `request` nor `device`; write one of the two",
+                ))?;
                 self.begin(Action::Hang(hang), Ops::ALL);
             }
             key => return self.condition(key, value, wrong),
@@ -151,7 +155,7 @@ impl Reading {
         };
         let Some(Rule { action, when }) = self.rules.last_mut() else {
             return Err(wrong(
-                "follows what it is a condition of: `delay=`, `error=`, `torn=` or `hang=`",
+                "is a condition of nothing; write it after `delay=`, `error=`, `torn=` or `hang=`",
             ));
         };
         if self.given.contains(&known) {
@@ -159,11 +163,15 @@ impl Reading {
         }
         self.given.push(known);
         match (known, action) {
-            ("op", Action::Torn { .. }) => return Err(wrong("is left out: only writes are torn")),
+            ("op", Action::Torn { .. }) => {
+                return Err(wrong(
+                    "is not for `torn=`; leave it out, as only writes are torn",
+                ));
+            }
             ("op", _) => {
                 when.ops = ops(value).ok_or(wrong(
-                    "is none of `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, nor \
-                     several joined by `+`",
+                    "names no operations; write `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, or several \
+                     joined by `+`",
                 ))?;
             }
             ("range", _) => {
@@ -194,9 +202,11 @@ impl Reading {
                     .ok_or(wrong("is no chance; write for example `10%` or `0.01%`"))?;
             }
             (_, Action::Torn { then, .. }) => {
-                *then = named(&THEN, value).ok_or(wrong("is none of `fail`, `ok` and `hang`"))?;
+                *then = named(&THEN, value).ok_or(wrong(
+                    "is none of `fail`, `ok` and `hang`; write one of these",
+                ))?;
             }
-            _ => return Err(wrong("is for `torn=` only")),
+            _ => return Err(wrong("is for `torn=` only; leave it out")),
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub const NAMES: &str =
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// It would need quotes.
-    #[error("--name {0:?}: {NAMES}")]
+    #[error("--name {0:?} names no disk; {NAMES}")]
     Characters(String),
     /// It would not say which disk.
     #[error("two disks are called `{0}`; give each a name of its own (--name, or name = \"...\")")]

@@ -58,7 +58,7 @@ pub enum SocketError {
     #[error("{0}: its directory does not exist; make it first, or choose another path")]
     NoDirectory(PathBuf),
     /// The system refused.
-    #[error("{path}: cannot listen there")]
+    #[error("{path}: cannot listen there; choose another path")]
     Listen { path: PathBuf, source: io::Error },
     /// Its rights cannot be set.
     #[error(

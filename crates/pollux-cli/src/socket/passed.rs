@@ -30,7 +30,7 @@ pub enum NotPassed {
         count: usize,
     },
     #[error(
-        "where to listen is missing: give --socket-path PATH or --fd N, or in a configuration file socket-path = \"PATH\""
+        "where to listen is missing; give --socket-path PATH or --fd N, or in a configuration file socket-path = \"PATH\""
     )]
     Nothing,
     #[error(

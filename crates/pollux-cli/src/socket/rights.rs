@@ -33,7 +33,7 @@ pub enum BadRights {
     NoUser { option: String, name: String },
     #[error("{option}: there is no group `{name}` on this machine; give a name or a number")]
     NoGroup { option: String, name: String },
-    #[error("{option}: cannot look up `{name}`")]
+    #[error("{option}: cannot look up `{name}`; give its number")]
     Lookup {
         option: String,
         name: String,

@@ -100,8 +100,8 @@ fn every_mistake_is_named_with_its_remedy() {
         ("delay=5ms-1ms,", "is not a delay"),
         ("torn=x,", "is no part of a write"),
         ("hang=x,", "neither `request` nor `device`"),
-        ("op=read,error=EIO,", "follows what it is a condition of"),
-        ("error=EIO,op=erase,", "none of `read`"),
+        ("op=read,error=EIO,", "is a condition of nothing"),
+        ("error=EIO,op=erase,", "names no operations"),
         (
             "error=EIO,op=read,op=write,",
             "`op of one rule` is given twice",
@@ -124,6 +124,7 @@ fn every_mistake_is_named_with_its_remedy() {
     for (rules, expected) in table {
         let told = parse(rules, 0).unwrap_err().to_string();
         assert!(told.contains(expected), "{rules}: {told}");
+        assert!(told.contains("; "), "{rules}: no remedy: {told}");
     }
 }
 
