@@ -13,10 +13,10 @@ use pollux_ring::PeerFault;
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum ConnectError {
     /// There is nothing at the path.
-    #[error("there is no socket at {path}: start the server first, or correct the path")]
+    #[error("there is no socket at {path}; start the server first, or correct the path")]
     Missing { path: PathBuf },
     /// There is something, but no socket.
-    #[error("{path} is not a socket: give the path on which the vhost-user server listens")]
+    #[error("{path} is not a socket; give the path on which the vhost-user server listens")]
     NotASocket { path: PathBuf },
     /// No server listens.
     #[error(
@@ -26,18 +26,18 @@ pub enum ConnectError {
     Refused { path: PathBuf },
     /// The socket is not ours to use.
     #[error(
-        "no permission to connect to {path}: give this user the right to write to the socket, or run as its owner or \
+        "no permission to connect to {path}; give this user the right to write to the socket, or run as its owner or \
          in its group"
     )]
     Permission { path: PathBuf },
     /// A folder on the way to it is closed.
     #[error(
-        "{path} cannot be reached: give this user the right to enter the folder {folder} (`chmod +x`)"
+        "{path} cannot be reached; give this user the right to enter the folder {folder} (`chmod +x`)"
     )]
     ClosedFolder { path: PathBuf, folder: PathBuf },
     /// No socket has such a path.
     #[error(
-        "{path} is too long for the path of a unix socket, which has 107 bytes at most: choose a shorter one, for \
+        "{path} is too long for the path of a unix socket, which has 107 bytes at most; choose a shorter one, for \
          example a relative one"
     )]
     TooLong { path: PathBuf },
@@ -45,7 +45,7 @@ pub enum ConnectError {
     #[error("cannot connect to {path}")]
     Connect { path: PathBuf, source: io::Error },
     /// The server lacks something without which there is no disk.
-    #[error("the server at {path} does not offer {what}: {remedy}")]
+    #[error("the server at {path} does not offer {what}; {remedy}")]
     Lacks {
         path: PathBuf,
         what: &'static str,
@@ -53,7 +53,7 @@ pub enum ConnectError {
     },
     /// The options ask for queues that cannot be.
     #[error(
-        "a queue cannot have {size} entries: give a power of two from {least} to {most}",
+        "a queue cannot have {size} entries; give a power of two from {least} to {most}",
         least = QUEUE_SIZES.start(), most = QUEUE_SIZES.end()
     )]
     QueueSize { size: u16 },
@@ -61,7 +61,7 @@ pub enum ConnectError {
     #[error("the disk at {path} cannot be used: {fault}; report this to the makers of the server")]
     Nonsense { path: PathBuf, fault: Nonsense },
     /// The server refused one of our messages, but is still there.
-    #[error("the server at {path} refuses {message}: its log should tell why")]
+    #[error("the server at {path} refuses {message}; its log should tell why")]
     Refusal {
         path: PathBuf,
         message: &'static str,
@@ -142,7 +142,7 @@ pub enum Lost {
     /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows no server was there to
     /// connect to.
     #[error(
-        "the server closed the connection, and was not back within {within:?} ({reason}): start it again and \
+        "the server closed the connection, and was not back within {within:?} ({reason}); start it again and \
          connect anew, or allow it more time"
     )]
     Away { within: Duration, reason: String },
@@ -185,11 +185,11 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The server said no; the connection is as it was.
-    #[error("the server refuses {message}: its log should tell why")]
+    #[error("the server refuses {message}; its log should tell why")]
     Refused { message: &'static str },
     /// The server holds as many pieces of memory as it can.
     #[error(
-        "the server takes no more than {limit} regions of memory: unmap some, or use larger ones; \
+        "the server takes no more than {limit} regions of memory; unmap some, or use larger ones; \
          requests in other memory are copied"
     )]
     NoSlot { limit: usize },

@@ -299,7 +299,7 @@ fn a_queue_too_small_or_odd_is_refused_by_name() {
         let error = Driver::connect("nowhere", &options).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("a queue cannot have {size} entries: give a power of two from 4 to 32768")
+            format!("a queue cannot have {size} entries; give a power of two from 4 to 32768")
         );
     }
 }
