@@ -68,10 +68,9 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
     }
 
-    /// As an error says it: what is wrong, and after a semicolon what to do. The system's errors do not say that.
+    /// As an error says it: what is wrong, and after a semicolon what to do.
     pub fn said(status: StatusCode, error: &str) -> Self {
-        let remedy = "see to that, and ask again";
-        let (detail, remedy) = error.split_once("; ").unwrap_or((error, remedy));
+        let (detail, remedy) = error.split_once("; ").unwrap_or((error, ""));
         Self::new(status, detail, remedy)
     }
 

@@ -24,7 +24,12 @@ pub fn not_opened(error: &(dyn std::error::Error + 'static), disks: &Disks) -> P
     let status = error
         .downcast_ref()
         .map_or(StatusCode::BAD_REQUEST, status_of);
-    Problem::said(status, &chain(error)).of("disk")
+    let mut problem = Problem::said(status, &chain(error));
+    if status.is_server_error() && problem.remedy.is_empty() {
+        // The system's own errors do not say it.
+        "see to the path and the storage below it, and ask again".clone_into(&mut problem.remedy);
+    }
+    problem.of("disk")
 }
 
 /// The disk that has the image at `path`: from inside the sandbox the kernel names no process that has locked it.
