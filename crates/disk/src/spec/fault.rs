@@ -1,6 +1,7 @@
 //! Reads and prints `fault:` disks. What they mean is in [`crate::fault`].
 
-use std::fmt;
+mod print;
+
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use super::size::Size;
 use super::{Spec, SpecError};
 use crate::Failure;
 use crate::fault::{Action, Chance, Delay, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
+
+pub use print::print;
 
 pub const EXAMPLE: &str = "fault:error=EIO,op=write,every=100,on=memory:size=1G";
 
@@ -162,53 +165,7 @@ impl Reading {
             return Err(twice(&format!("{key} of one rule")));
         }
         self.given.push(known);
-        match (known, action) {
-            ("op", Action::Torn { .. }) => {
-                return Err(wrong(
-                    "is not for `torn=`; leave it out, as only writes are torn",
-                ));
-            }
-            ("op", _) => {
-                when.ops = ops(value).ok_or(wrong(
-                    "names no operations; write `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, or several \
-                     joined by `+`",
-                ))?;
-            }
-            ("range", _) => {
-                let range = range(value).ok_or(wrong(
-                    "is not a range of the disk; write for example `1M-2M`",
-                ))?;
-                when.range = Some(range);
-            }
-            ("after", _) => {
-                let count = counting(value).ok_or(wrong(
-                    "is no count; write a whole number from 1 on, such as `after=7`",
-                ))?;
-                when.after = count.get();
-            }
-            ("every", _) => {
-                when.every = counting(value).ok_or(wrong(
-                    "is no count; write a whole number from 1 on, such as `every=100`",
-                ))?;
-            }
-            ("times", _) => {
-                let count = counting(value).ok_or(wrong(
-                    "is no count; write a whole number from 1 on, such as `times=3`",
-                ))?;
-                when.times = Some(count.get());
-            }
-            ("chance", _) => {
-                when.chance = chance(value)
-                    .ok_or(wrong("is no chance; write for example `10%` or `0.01%`"))?;
-            }
-            (_, Action::Torn { then, .. }) => {
-                *then = named(&THEN, value).ok_or(wrong(
-                    "is none of `fail`, `ok` and `hang`; write one of these",
-                ))?;
-            }
-            _ => return Err(wrong("is for `torn=` only; leave it out")),
-        }
-        Ok(())
+        set(known, action, when, value).map_err(wrong)
     }
 
     /// All of it, over `below`.
@@ -235,6 +192,44 @@ impl Reading {
     }
 }
 
+/// Gives a rule one more condition; if it is none of this rule, says why, and what to write.
+fn set(
+    condition: &str,
+    action: &mut Action,
+    when: &mut When,
+    value: &str,
+) -> Result<(), &'static str> {
+    match (condition, action) {
+        ("op", Action::Torn { .. }) => {
+            return Err("is not for `torn=`; leave it out, as only writes are torn");
+        }
+        ("op", _) => {
+            when.ops = ops(value).ok_or(
+                "names no operations; write `read`, `write`, `flush`, `discard`, `write-zeroes`, `resize`, or several \
+                 joined by `+`",
+            )?;
+        }
+        ("range", _) => {
+            let range =
+                range(value).ok_or("is not a range of the disk; write for example `1M-2M`")?;
+            when.range = Some(range);
+        }
+        ("after", _) => when.after = counting(value)?.get(),
+        ("every", _) => when.every = counting(value)?,
+        ("times", _) => when.times = Some(counting(value)?.get()),
+        ("chance", _) => {
+            when.chance =
+                chance(value).ok_or("is no chance; write for example `10%` or `0.01%`")?;
+        }
+        (_, Action::Torn { then, .. }) => {
+            let known = named(&THEN, value);
+            *then = known.ok_or("is none of `fail`, `ok` and `hang`; write one of these")?;
+        }
+        _ => return Err("is for `torn=` only; leave it out"),
+    }
+    Ok(())
+}
+
 fn twice(key: &str) -> SpecError {
     let key = key.to_owned();
     SpecError::Twice { key }
@@ -245,19 +240,14 @@ fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     found.map(|&(_, value)| value)
 }
 
-fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
-    let found = table.iter().find(|(_, known)| known == value);
-    found.map_or("?", |(name, _)| name)
-}
-
 /// Digits and nothing else.
 fn number<N: FromStr>(text: &str) -> Option<N> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
 }
 
-fn counting(text: &str) -> Option<NonZeroU64> {
-    number(text)
+fn counting(text: &str) -> Result<NonZeroU64, &'static str> {
+    number(text).ok_or("is no count; write a whole number from 1 on")
 }
 
 fn bytes(text: &str) -> Option<u64> {
@@ -304,17 +294,6 @@ fn time(text: &str) -> Option<Duration> {
     (time <= Delay::LONGEST).then_some(time)
 }
 
-/// In the largest unit of which it is a whole number.
-fn printed_time(time: Duration) -> String {
-    let ns = time.as_nanos();
-    let fits = UNITS
-        .iter()
-        .rev()
-        .find(|(_, unit)| ns.is_multiple_of(u128::from(*unit)));
-    let (name, unit) = fits.unwrap_or(&UNITS[0]);
-    format!("{}{name}", ns / u128::from(*unit))
-}
-
 /// Percent, with at most four decimals.
 fn chance(text: &str) -> Option<Chance> {
     let percent = text.strip_suffix('%')?;
@@ -325,76 +304,6 @@ fn chance(text: &str) -> Option<Chance> {
     let whole: u32 = number(whole)?;
     let million = whole.checked_mul(10_000)?.checked_add(number(&part)?)?;
     Chance::new(million)
-}
-
-fn printed_chance(chance: Chance) -> String {
-    let (whole, part) = (
-        chance.of_a_million() / 10_000,
-        chance.of_a_million() % 10_000,
-    );
-    let text = format!("{whole}.{part:04}");
-    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-/// As [`parse`] reads it; what is as it is by default is left out.
-pub fn print(faults: &Faults, on: &Spec, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("fault:")?;
-    if faults.seed != 0 {
-        write!(f, "seed={},", faults.seed)?;
-    }
-    if let Some(log) = &faults.log {
-        write!(f, "log={},", log.display())?;
-    }
-    for rule in &faults.rules {
-        print_rule(rule, f)?;
-    }
-    write!(f, "on={on}")
-}
-
-fn print_rule(Rule { action, when }: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut all = Ops::ALL;
-    match action {
-        Action::Delay(Delay::Fixed(time)) => write!(f, "delay={},", printed_time(*time)),
-        Action::Delay(Delay::Uniform(from, to)) => {
-            write!(f, "delay={}-{},", printed_time(*from), printed_time(*to))
-        }
-        Action::Delay(Delay::Exponential(mean)) => write!(f, "delay=exp:{},", printed_time(*mean)),
-        Action::Delay(Delay::Pareto(least)) => write!(f, "delay=pareto:{},", printed_time(*least)),
-        Action::Error(failure) => write!(f, "error={},", name_of(&ERRORS, failure)),
-        Action::Hang(hang) => write!(f, "hang={},", name_of(&HANG, hang)),
-        Action::Torn { keep, then } => {
-            all = Ops::WRITE;
-            match keep {
-                Keep::First(bytes) => write!(f, "torn={},", Size(*bytes))?,
-                Keep::Random => f.write_str("torn=random,")?,
-            }
-            match then {
-                Then::Fail => Ok(()),
-                then => write!(f, "then={},", name_of(&THEN, then)),
-            }
-        }
-    }?;
-    if when.ops != all {
-        let kinds = OPS.iter().filter(|(_, kind)| when.ops.contains(*kind));
-        let names: Vec<_> = kinds.map(|(name, _)| *name).collect();
-        write!(f, "op={},", names.join("+"))?;
-    }
-    if let Some(range) = &when.range {
-        write!(f, "range={}-{},", Size(range.start), Size(range.end))?;
-    }
-    if when.after > 0 {
-        write!(f, "after={},", when.after)?;
-    }
-    if when.every > NonZeroU64::MIN {
-        write!(f, "every={},", when.every)?;
-    }
-    if when.chance != Chance::ALWAYS {
-        write!(f, "chance={},", printed_chance(when.chance))?;
-    }
-    match when.times {
-        None => Ok(()),
-        Some(times) => write!(f, "times={times},"),
-    }
 }
 
 #[cfg(test)]

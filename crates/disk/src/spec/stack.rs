@@ -100,71 +100,66 @@ impl Reading {
     /// `[NAME:] START LENGTH linear LEG OFFSET`, or `… striped LEGS CHUNK LEG OFFSET [LEG OFFSET]…`: all numbers
     /// in sectors of 512 bytes.
     fn line(&mut self, line: &str) -> Result<(), SpecError> {
-        let part = |remedy| SpecError::Part {
-            option: line.trim().to_owned(),
-            remedy,
-        };
-        let wrong = |wrong, example| SpecError::Line {
-            line: line.trim().to_owned(),
-            wrong,
-            example,
-        };
         let words = leg::split(line, char::is_whitespace)?;
         let mut words = words.into_iter().filter(|word| !word.is_empty()).peekable();
         if words.peek().is_none_or(|word| word.starts_with('#')) {
             return Ok(());
         }
+        let line = Line(line.trim());
         if let Some(name) = words.next_if(|word| word.ends_with(':')) {
             if self.name.as_deref().is_some_and(|known| known != name) {
-                return Err(part("is of another device; a disk has one table"));
+                return Err(line.part("is of another device; a disk has one table"));
             }
             self.name = Some(name.to_owned());
         }
-        let mut sectors = |missing| {
-            let number = words.next().and_then(number);
-            number
-                .and_then(|number| number.checked_mul(SECTOR))
-                .ok_or_else(|| wrong(missing, LINEAR))
-        };
+        let mut sectors =
+            |missing| sectors(words.next()).ok_or_else(|| line.wrong(missing, LINEAR));
         let start = sectors("does not begin with its first sector")?;
         let len = sectors("has no length in sectors after its first")?;
         let layout = match words.next() {
             Some("linear") => {
                 let stretch = self.stretch(&mut words, LINEAR)?;
-                Layout::Linear(stretch.ok_or_else(|| wrong("names no leg and its offset", LINEAR))?)
+                let stretch =
+                    stretch.ok_or_else(|| line.wrong("names no leg and its offset", LINEAR))?;
+                Layout::Linear(stretch)
             }
-            Some("striped") => {
-                let count = words.next().and_then(number);
-                let count =
-                    count.ok_or_else(|| wrong("does not say how many legs it has", STRIPED))?;
-                let chunk = words.next().and_then(number);
-                let chunk = chunk.and_then(|chunk| chunk.checked_mul(SECTOR));
-                let chunk = chunk.ok_or_else(|| wrong("has no chunk size in sectors", STRIPED))?;
-                let mut stripes = Vec::new();
-                while let Some(stretch) = self.stretch(&mut words, STRIPED)? {
-                    stripes.push(stretch);
-                }
-                if stripes.is_empty() || stripes.len() as u64 != count {
-                    return Err(wrong(
-                        "has not as many legs with offsets as it says, one at least",
-                        STRIPED,
-                    ));
-                }
-                Layout::Striped { chunk, stripes }
-            }
+            Some("striped") => self.stripes(line, &mut words)?,
             _ => {
-                return Err(part(
-                    "is of a kind that is not known here; use `linear` or `striped`",
-                ));
+                return Err(
+                    line.part("is of a kind that is not known here; use `linear` or `striped`")
+                );
             }
         };
         if words.next().is_some() {
-            return Err(part(
+            return Err(line.part(
                 "goes on after its last leg; write each of a table's lines on its own, or `;` between them",
             ));
         }
         self.targets.push(Target { start, len, layout });
         Ok(())
+    }
+
+    /// What follows `striped` in `line`.
+    fn stripes<'a>(
+        &mut self,
+        line: Line<'_>,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Layout, SpecError> {
+        let wrong = |what| line.wrong(what, STRIPED);
+        let count = words.next().and_then(number);
+        let count = count.ok_or_else(|| wrong("does not say how many legs it has"))?;
+        let chunk = sectors(words.next());
+        let chunk = chunk.ok_or_else(|| wrong("has no chunk size in sectors"))?;
+        let mut stripes = Vec::new();
+        while let Some(stretch) = self.stretch(words, STRIPED)? {
+            stripes.push(stretch);
+        }
+        if stripes.is_empty() || stripes.len() as u64 != count {
+            return Err(wrong(
+                "has not as many legs with offsets as it says, one at least",
+            ));
+        }
+        Ok(Layout::Striped { chunk, stripes })
     }
 
     /// A leg and its offset, if more words follow.
@@ -176,16 +171,32 @@ impl Reading {
         let Some(text) = words.next() else {
             return Ok(None);
         };
-        let at = words.next().and_then(number);
-        let at = at.and_then(|at| at.checked_mul(SECTOR));
-        let at = at.ok_or_else(|| SpecError::Line {
-            line: text.to_owned(),
-            wrong: "has no offset in sectors after it",
-            example,
-        })?;
+        let at = sectors(words.next());
+        let at =
+            at.ok_or_else(|| Line(text).wrong("has no offset in sectors after it", example))?;
         let spec = leg::read(text, self.depth)?;
         let leg = self.legs.number(spec);
         Ok(Some(Stretch { leg, at }))
+    }
+}
+
+/// A line of a table, or a part of one, of which an error speaks.
+#[derive(Clone, Copy)]
+struct Line<'a>(&'a str);
+
+impl Line<'_> {
+    fn part(self, remedy: &'static str) -> SpecError {
+        let option = self.0.to_owned();
+        SpecError::Part { option, remedy }
+    }
+
+    fn wrong(self, wrong: &'static str, example: &'static str) -> SpecError {
+        let line = self.0.to_owned();
+        SpecError::Line {
+            line,
+            wrong,
+            example,
+        }
     }
 }
 
@@ -215,6 +226,11 @@ impl<T: Eq + Hash> Numbered<T> {
 fn number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
+}
+
+/// A number of sectors, in bytes.
+fn sectors(word: Option<&str>) -> Option<u64> {
+    number(word?)?.checked_mul(SECTOR)
 }
 
 /// Which of `legs` it is that `error` has a number for.

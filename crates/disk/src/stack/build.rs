@@ -154,6 +154,23 @@ fn chunk_is_possible(chunk: u64, block: u32) -> Result<(), StackError> {
         .ok_or(StackError::Chunk { chunk, block })
 }
 
+/// Is there leg `leg`, and has it `needed` bytes?
+fn reaches(leg: usize, needed: u64, legs: &[Geometry]) -> Result<(), StackError> {
+    let number = leg + 1;
+    match legs.get(leg) {
+        None => Err(StackError::NoSuchLeg {
+            leg: number,
+            legs: legs.len(),
+        }),
+        Some(&Geometry { bytes, .. }) if needed > bytes => Err(StackError::BeyondLeg {
+            leg: number,
+            bytes,
+            needed,
+        }),
+        Some(_) => Ok(()),
+    }
+}
+
 /// Can a table lie on these legs?
 fn check(targets: &[Target], legs: &[Geometry], block: u32) -> Result<(), StackError> {
     let mut expected = 0u64;
@@ -192,23 +209,13 @@ fn check(targets: &[Target], legs: &[Geometry], block: u32) -> Result<(), StackE
                 });
             }
         }
+        // A short target may have no bytes on some of its legs.
         for stretch in stretches {
-            if stretch.leg >= legs.len() {
-                return Err(StackError::NoSuchLeg {
-                    leg: stretch.leg + 1,
-                    legs: legs.len(),
-                });
-            }
+            reaches(stretch.leg, 0, legs)?;
         }
         for (stretch, bytes) in target.stretches() {
-            let needed = (stretch.at).checked_add(bytes).ok_or(impossible.clone())?;
-            if needed > legs[stretch.leg].bytes {
-                return Err(StackError::BeyondLeg {
-                    leg: stretch.leg + 1,
-                    bytes: legs[stretch.leg].bytes,
-                    needed,
-                });
-            }
+            let needed = stretch.at.checked_add(bytes).ok_or(impossible.clone())?;
+            reaches(stretch.leg, needed, legs)?;
         }
     }
     if expected == 0 {

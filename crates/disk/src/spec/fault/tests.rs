@@ -109,10 +109,10 @@ fn every_mistake_is_named_with_its_remedy() {
         ("error=EIO,range=2M-1M,", "not a range"),
         (
             "error=EIO,every=0,",
-            "`every=0` is no count; write a whole number from 1 on, such as `every=100`",
+            "`every=0` is no count; write a whole number from 1 on",
         ),
-        ("error=EIO,after=abc,", "such as `after=7`"),
-        ("error=EIO,times=+1,", "such as `times=3`"),
+        ("error=EIO,after=abc,", "`after=abc` is no count"),
+        ("error=EIO,times=+1,", "`times=+1` is no count"),
         ("error=EIO,chance=0%,", "is no chance"),
         ("error=EIO,chance=100.1%,", "is no chance"),
         ("error=EIO,chance=0.5,", "is no chance"),
