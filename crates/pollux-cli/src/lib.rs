@@ -22,6 +22,7 @@ mod program;
 mod serve;
 mod signals;
 mod socket;
+mod units;
 
 #[doc(hidden)]
 pub use program::main;

@@ -28,8 +28,8 @@ pub fn us_per(time: Duration, of: u64) -> f64 {
     ratio(time.as_secs_f64() * 1e6, float(of))
 }
 
-/// Three digits at least, and a unit.
-fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+/// Three digits at least, and their unit.
+fn scaled<'a>(value: f64, units: &[(f64, &'a str)]) -> (String, &'a str) {
     let (factor, unit) = units
         .iter()
         .rev()
@@ -41,25 +41,34 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
         value if value < 100.0 => 1,
         _ => 0,
     };
-    format!("{value:.decimals$}{unit}")
+    (format!("{value:.decimals$}"), unit)
 }
 
 /// `12.3 µs`
 pub fn time(ns: f64) -> String {
-    scaled(ns, &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")])
+    let (number, unit) = scaled(ns, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")]);
+    format!("{number} {unit}")
 }
 
-/// `512 MiB/s`
-pub fn bandwidth(bytes_a_second: f64) -> String {
-    let unit = |power| 1024f64.powi(power);
-    let units = [
-        (1.0, " B/s"),
-        (unit(1), " KiB/s"),
-        (unit(2), " MiB/s"),
-        (unit(3), " GiB/s"),
-        (unit(4), " TiB/s"),
+/// `1.5 GiB`
+pub fn bytes(bytes: f64) -> String {
+    const UNITS: [(f64, &str); 7] = [
+        (1.0, "B"),
+        (1024.0, "KiB"),
+        (1_048_576.0, "MiB"),
+        (1_073_741_824.0, "GiB"),
+        (1_099_511_627_776.0, "TiB"),
+        (1_125_899_906_842_624.0, "PiB"),
+        (1_152_921_504_606_846_976.0, "EiB"),
     ];
-    scaled(bytes_a_second, &units)
+    let (number, unit) = scaled(bytes, &UNITS);
+    // Most sizes are whole.
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &number
+    };
+    format!("{number} {unit}")
 }
 
 /// `312k`
@@ -67,7 +76,8 @@ pub fn count(value: f64) -> String {
     if value < 1000.0 {
         return format!("{value:.0}");
     }
-    scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M")])
+    let (number, unit) = scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M")]);
+    number + unit
 }
 
 #[cfg(test)]
@@ -80,9 +90,13 @@ mod tests {
         assert_eq!(time(950.0), "950 ns");
         assert_eq!(time(12_340.0), "12.3 µs");
         assert_eq!(time(3_100_000_000.0), "3.10 s");
-        assert_eq!(bandwidth(536_870_912.0), "512 MiB/s");
-        assert_eq!(bandwidth(52_708_912_300_000.0), "47.9 TiB/s");
-        assert_eq!(bandwidth(0.0), "0.00 B/s");
+        assert_eq!(bytes(0.0), "0 B");
+        assert_eq!(bytes(1023.0), "1023 B");
+        assert_eq!(bytes(1536.0), "1.5 KiB");
+        assert_eq!(bytes(536_870_912.0), "512 MiB");
+        assert_eq!(bytes(21_474_836_480.0), "20 GiB");
+        assert_eq!(bytes(52_708_912_300_000.0), "47.9 TiB");
+        assert_eq!(bytes(float(u64::MAX)), "16 EiB");
         assert_eq!(count(312_400.0), "312k");
         assert_eq!(count(950.2), "950");
         assert_eq!(count(1_250_000.0), "1.25M");

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::options::name;
 use super::report::{PERCENTILES, Report};
-use super::units::{float, per, rate, ratio, us_per};
+use crate::units::{float, per, rate, ratio, us_per};
 use pollux_load::{Direction, Split};
 
 /// The report of a run. Other than with fio, `jobs` has one entry, for all jobs together.

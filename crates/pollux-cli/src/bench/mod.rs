@@ -17,7 +17,6 @@ mod report;
 mod run;
 mod table;
 mod target;
-mod units;
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::phase::Phase;
-use super::units::rate;
+use crate::units::rate;
 
 /// How often it is drawn anew.
 const INTERVAL: Duration = Duration::from_millis(200);

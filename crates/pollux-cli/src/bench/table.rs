@@ -6,7 +6,7 @@ use pollux::driver::{Counters, LockTimes};
 use pollux_load::Histogram;
 
 use super::report::Report;
-use super::units::{bandwidth, count, float, per, rate, ratio, time, us_per};
+use crate::units::{bytes, count, float, per, rate, ratio, time, us_per};
 use pollux_load::{Direction, Split};
 
 /// The headings of the table, each at the right edge of its column.
@@ -65,10 +65,10 @@ fn side(text: &mut String, report: &Report<'_>, label: &str, direction: Directio
     }
     let kind = |label: &str, times: &Histogram, text: &mut String| {
         let requests = times.len();
-        let bytes = requests * report.plan.bytes as u64;
+        let moved = requests * report.plan.bytes as u64;
         let mut cells = vec![
             count(rate(requests, report.elapsed())),
-            bandwidth(rate(bytes, report.elapsed())),
+            bytes(rate(moved, report.elapsed())) + "/s",
         ];
         cells.extend(latencies(times));
         cells.push(requests.to_string());

@@ -8,8 +8,9 @@ use pollux::disk::spec::Size;
 use serde::Serialize;
 
 use super::client::{get, named};
-use super::table::{Align, bytes, table};
+use super::table::{Align, table};
 use crate::model::{DiskStats, Outcomes};
+use crate::units::{bytes, float};
 
 mod add;
 mod limit;
@@ -226,7 +227,7 @@ fn list(disks: &[Listed]) -> String {
     let row = |Listed { control, disk }: &Listed| {
         [
             disk.name.clone(),
-            bytes(disk.bytes),
+            bytes(float(disk.bytes)),
             if disk.read_only { "ro" } else { "rw" }.to_owned(),
             disk.block_size.to_string(),
             disk.queues.to_string(),
@@ -268,8 +269,8 @@ fn counters(counted: &[Counted]) -> String {
             requests.flush.ok.to_string(),
             others.to_string(),
             failed.to_string(),
-            bytes(total.bytes_read),
-            bytes(total.bytes_written),
+            bytes(float(total.bytes_read)),
+            bytes(float(total.bytes_written)),
             total.kicks.to_string(),
             total.calls_sent.to_string(),
             total.sleeps.to_string(),

@@ -32,22 +32,6 @@ pub fn table<const N: usize>(heads: [(&str, Align); N], rows: &[[String; N]]) ->
     text
 }
 
-/// A size in binary units.
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let unit = if bytes == 0 { 0 } else { bytes.ilog2() / 10 };
-    let shift = 10 * unit;
-    let whole = bytes >> shift;
-    // The first decimal, cut off.
-    let tenths = (u128::from(bytes - (whole << shift)) * 10) >> shift;
-    let name = UNITS[unit as usize];
-    if tenths == 0 || whole >= 100 {
-        format!("{whole} {name}")
-    } else {
-        format!("{whole}.{tenths} {name}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,18 +44,5 @@ mod tests {
         ];
         let text = table([("DISK", Align::Left), ("N", Align::Right)], &rows);
         assert_eq!(text, "DISK       N\na          1\nlonger  1000\n");
-    }
-
-    #[test]
-    fn sizes_have_binary_units() {
-        for (size, wanted) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1536, "1.5 KiB"),
-            (20 << 30, "20 GiB"),
-            (u64::MAX, "15.9 EiB"),
-        ] {
-            assert_eq!(bytes(size), wanted);
-        }
     }
 }

@@ -4,9 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::listed::{Error, Listed};
 use crate::control::client::{get, patch};
-use crate::control::table::{Align, bytes, table};
+use crate::control::table::{Align, table};
 use crate::limits::change as read;
 use crate::model::Disk;
+use crate::units::{bytes, float};
 
 /// Changes the limits of a disk as `words` say; without any, tells what they are.
 pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
@@ -39,7 +40,7 @@ fn patched(listed: &Listed, change: &Value) -> Result<Listed, Error> {
 pub fn show(disk: &Disk) -> String {
     let row = |(word, number): (String, u64)| {
         let number = if word.starts_with("bps") {
-            bytes(number)
+            bytes(float(number))
         } else {
             number.to_string()
         };

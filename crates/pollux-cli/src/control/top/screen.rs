@@ -10,6 +10,7 @@ use super::rates::{DiskRates, Rates, WorkerRates};
 use super::text::{self, DISKS};
 use super::view::{KEYS, View};
 use crate::control::table::Align;
+use crate::units::count;
 
 const BAR: usize = 40;
 const WIDTHS: [u16; 10] = [8, 10, 10, 9, 9, 7, 7, 7, 8, 7];
@@ -119,7 +120,7 @@ fn all_workers(rates: &Rates) -> Vec<Line<'static>> {
             text::percent(*polling),
             text::percent(*asleep),
             text::optional(of.cpu, text::percent),
-            text::number(of.sleeps_per_second),
+            count(of.sleeps_per_second),
         )));
         lines.push(line.into());
     }
@@ -153,7 +154,7 @@ fn detail(frame: &mut Frame<'_>, of: &DiskRates, area: Rect) {
     lines.extend(requests(of));
     lines.extend(queues(of));
     let counted = of.disk.iter().filter(|(_, rate)| *rate > 0.0);
-    let counted = counted.map(|(name, rate)| format!("{name} {}/s", text::number(*rate)));
+    let counted = counted.map(|(name, rate)| format!("{name} {}/s", count(*rate)));
     if let Some(counted) = listed(counted, ", ") {
         lines.push(format!("{:<12}{counted}", "the disk").into());
     }
@@ -192,13 +193,13 @@ fn requests(of: &DiskRates) -> Vec<Line<'static>> {
     let all = format!(
         "{:<12}{}, {} failed a second, {:.1} at once",
         "requests",
-        text::number(of.iops),
-        text::number(of.errors_per_second),
+        count(of.iops),
+        count(of.errors_per_second),
         of.depth
     );
     let kinds = of.ops.iter().map(|op| {
         let (iops, p50, p99) = (
-            text::number(op.iops),
+            count(op.iops),
             text::optional(op.p50_ns, text::time),
             text::optional(op.p99_ns, text::time),
         );
@@ -211,9 +212,9 @@ fn requests(of: &DiskRates) -> Vec<Line<'static>> {
 fn queues(of: &DiskRates) -> Vec<Line<'static>> {
     let queues = of.queues.iter().map(|queue| {
         let (iops, kicks, calls) = (
-            text::number(queue.iops),
-            text::number(queue.kicks_per_second),
-            text::number(queue.calls_per_second),
+            count(queue.iops),
+            count(queue.kicks_per_second),
+            count(queue.calls_per_second),
         );
         let (number, worker, in_flight) = (queue.queue, queue.worker, queue.in_flight);
         format!(

@@ -1,7 +1,8 @@
 //! Rates as text: cells, and tables that are printed once.
 
 use super::rates::{DiskRates, Rates, WorkerRates};
-use crate::control::table::{Align, bytes, table};
+use crate::control::table::{Align, table};
+use crate::units::{self, bytes, count};
 
 /// The columns of disks.
 pub const DISKS: [(&str, Align); 11] = [
@@ -32,9 +33,9 @@ const WORKERS: [(&str, Align); 7] = [
 pub fn disk(of: &DiskRates) -> [String; 11] {
     [
         of.name.clone(),
-        number(of.iops),
-        byte_rate(of.read_bytes_per_second),
-        byte_rate(of.written_bytes_per_second),
+        count(of.iops),
+        bytes(of.read_bytes_per_second),
+        bytes(of.written_bytes_per_second),
         optional(of.p50_ns, time),
         optional(of.p99_ns, time),
         format!("{:.1}", of.depth),
@@ -73,8 +74,8 @@ pub fn report(rates: &Rates) -> String {
             percent(of.polling),
             percent(of.asleep),
             optional(of.cpu, percent),
-            number(of.sleeps_per_second),
-            number(of.turns_per_second),
+            count(of.sleeps_per_second),
+            count(of.turns_per_second),
         ]
     };
     let rows: Vec<_> = rates.workers.iter().map(row).collect();
@@ -97,37 +98,15 @@ pub fn optional<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), text)
 }
 
-/// A number of three or four digits.
-pub fn number(value: f64) -> String {
-    match value {
-        value if value >= 1e7 => format!("{:.1}M", value / 1e6),
-        value if value >= 1e4 => format!("{:.1}K", value / 1e3),
-        value => format!("{value:.0}"),
-    }
-}
-
 pub fn ratio(value: f64) -> String {
     format!("{value:.3}")
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "bytes a second are not negative, and are told with three digits"
-)]
-pub fn byte_rate(value: f64) -> String {
-    bytes(value as u64)
-}
-
-/// A time in nanoseconds.
-#[allow(clippy::cast_precision_loss, reason = "three digits are told")]
+/// A time in nanoseconds, of a histogram that ends at 30 s.
 pub fn time(ns: u64) -> String {
     match ns {
         u64::MAX => ">30 s".to_owned(),
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
+        ns => units::time(units::float(ns)),
     }
 }
 
@@ -137,23 +116,7 @@ mod tests {
 
     #[test]
     fn cells_have_few_digits() {
-        for (value, wanted) in [
-            (0.0, "0"),
-            (9999.4, "9999"),
-            (12_345.0, "12.3K"),
-            (2e7, "20.0M"),
-        ] {
-            assert_eq!(number(value), wanted);
-        }
-        for (ns, wanted) in [
-            (0, "0 ns"),
-            (1_280, "1.3 µs"),
-            (5_000_000, "5.0 ms"),
-            (2_500_000_000, "2.5 s"),
-            (u64::MAX, ">30 s"),
-        ] {
-            assert_eq!(time(ns), wanted);
-        }
+        assert_eq!((&*time(1_280), &*time(u64::MAX)), ("1.28 µs", ">30 s"));
         assert_eq!(
             (percent(0.375), ratio(0.0)),
             ("38%".to_owned(), "0.000".to_owned())
