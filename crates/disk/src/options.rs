@@ -95,6 +95,11 @@ pub enum OpenError {
         path: PathBuf,
         why: crate::qcow2::Refusal,
     },
+    /// What an image stands on is gone.
+    #[error(
+        "{of} has a backing file that does not exist: {path}; put it back, or name it by `backing=PATH`"
+    )]
+    NoBacking { of: PathBuf, path: PathBuf },
     /// What an image stands on.
     #[error("{of} has a backing file that cannot be opened")]
     Backing { of: PathBuf, source: Box<OpenError> },
@@ -230,13 +235,20 @@ fn missing_remedy(path: &Path) -> String {
     let quoted = path.maybe_quote();
     if path.extension().is_some_and(|name| name == "qcow2") {
         return format!(
-            "create it first, for example with `qemu-img create -f qcow2 {quoted} 10G`"
+            "correct the path, or create it, for example with `qemu-img create -f qcow2 {quoted} 10G`"
         );
     }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     if path.starts_with("/dev") {
         "`lsblk` lists the block devices that do".to_owned()
+    } else if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        format!("correct the path: there is no folder {}", folder.display())
+    } else if path.to_string_lossy().contains([',', ';']) {
+        "if options follow the path, write it as `file:path=PATH,cache=none`".to_owned()
     } else {
-        format!("create it first, for example with `truncate --size=10G {quoted}`")
+        format!("correct the path, or create it, for example with `truncate --size=10G {quoted}`")
     }
 }
 

@@ -53,8 +53,13 @@ impl fmt::Display for Snapshot {
             self.turns_busy,
             &format!("with work, and {} empty polls", self.turns_idle),
         )?;
-        // To the millisecond: what is below is noise to a reader.
-        let asleep = Duration::from_millis(self.asleep_ns / 1_000_000);
+        // Of what is longer than a millisecond, the rest is noise to a reader.
+        let digits = if self.asleep_ns < 1_000_000 {
+            1_000
+        } else {
+            1_000_000
+        };
+        let asleep = Duration::from_nanos(self.asleep_ns - self.asleep_ns % digits);
         line(f, "sleeps", self.sleeps, &format!("{asleep:?} asleep"))?;
         write!(
             f,

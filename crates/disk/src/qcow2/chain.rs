@@ -138,6 +138,7 @@ impl Open<'_> {
             let of = top.path.clone();
             layers.push(below.map_err(|source| match source {
                 OpenError::Image { .. } => source,
+                OpenError::Missing { path } => OpenError::NoBacking { of, path },
                 source => {
                     let source = Box::new(source);
                     OpenError::Backing { of, source }

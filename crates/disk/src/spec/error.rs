@@ -15,7 +15,7 @@ const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img
 #[non_exhaustive]
 pub enum SpecError {
     /// It does not say what kind of disk.
-    #[error("`{}` does not begin with a kind of disk and a colon; {KINDS}", short(.spec))]
+    #[error("`{0}` does not begin with a kind of disk and a colon; for a file write `file:path={0}`, else {KINDS}", short(.spec))]
     NoKind { spec: String },
     /// There is no such kind.
     #[error("there is no disk of the kind `{}`; {KINDS}", short(.kind))]
@@ -30,10 +30,14 @@ pub enum SpecError {
         example: &'static str,
     },
     /// There is no such option.
-    #[error("a disk of the kind `{kind}` has no `{key}`; write for example `{example}`")]
+    #[error(
+        "a disk of the kind `{kind}` has no `{key}`; it has {}: write for example `{example}`",
+        keys.join(", ")
+    )]
     UnknownKey {
         kind: &'static str,
         key: String,
+        keys: Vec<&'static str>,
         example: &'static str,
     },
     /// The same option twice.

@@ -19,6 +19,13 @@ pub use print::print;
 
 pub const EXAMPLE: &str = "fault:error=EIO,op=write,every=100,on=memory:size=1G";
 
+/// Its options; after the first [`ACTIONS`] of them come the conditions of a rule.
+const KEYS: [&str; 13] = [
+    "seed", "log", "delay", "error", "torn", "hang", "op", "range", "after", "every", "chance",
+    "times", "then",
+];
+const ACTIONS: usize = 6;
+
 /// Errors that storage knows.
 const ERRORS: [(&str, Failure); 12] = [
     ("EIO", Failure::Io(Errno::IO)),
@@ -148,11 +155,11 @@ impl Reading {
         value: &str,
         wrong: impl Fn(&'static str) -> SpecError,
     ) -> Result<(), SpecError> {
-        let known = ["op", "range", "after", "every", "chance", "times", "then"];
-        let Some(known) = known.into_iter().find(|known| *known == key) else {
+        let Some(&known) = KEYS[ACTIONS..].iter().find(|known| **known == key) else {
             return Err(SpecError::UnknownKey {
                 kind: "fault",
                 key: key.to_owned(),
+                keys: KEYS.to_vec(),
                 example: EXAMPLE,
             });
         };

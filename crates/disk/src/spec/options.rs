@@ -71,6 +71,8 @@ pub struct Given {
     kind: &'static str,
     example: &'static str,
     options: Vec<(String, String)>,
+    /// Those that were asked for, given or not.
+    keys: Vec<&'static str>,
 }
 
 impl Given {
@@ -92,10 +94,12 @@ impl Given {
             kind,
             example,
             options,
+            keys: Vec::new(),
         })
     }
 
-    pub fn take(&mut self, key: &str) -> Option<String> {
+    pub fn take(&mut self, key: &'static str) -> Option<String> {
+        self.keys.push(key);
         let at = self.options.iter().position(|(known, _)| known == key)?;
         Some(self.options.swap_remove(at).1)
     }
@@ -106,7 +110,12 @@ impl Given {
         let (kind, example) = (self.kind, self.example);
         let value = self.take(key).filter(|value| !value.is_empty());
         match self.options.pop() {
-            Some((key, _)) => Err(SpecError::UnknownKey { kind, key, example }),
+            Some((key, _)) => Err(SpecError::UnknownKey {
+                kind,
+                key,
+                keys: self.keys,
+                example,
+            }),
             None => value.ok_or(SpecError::Missing { key, example }),
         }
     }
@@ -149,7 +158,7 @@ impl Given {
     }
 
     /// What stands there, unless that is nothing.
-    pub fn text(&mut self, key: &str) -> Option<String> {
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
         self.take(key).filter(|value| !value.is_empty())
     }
 

@@ -60,6 +60,16 @@ pub fn striped(rest: &str, depth: u32) -> Result<Spec, SpecError> {
         source,
     })?;
     let legs = leg::split(legs, |c| c == ',')?;
+    // A path may have a plus sign, but of a single leg it means the next one.
+    if let [leg] = legs[..]
+        && leg::is_path(leg)
+        && leg.contains('+')
+    {
+        return Err(Line(leg).part(
+            "is one leg; join the legs of `striped` by `,`, as in `striped:chunk=64K:a.img,b.img`, or write a path \
+             with a plus sign as [file:path=a+b.img]",
+        ));
+    }
     let legs = legs.into_iter().map(|text| leg::read(text, depth));
     Ok(Spec::Striped {
         chunk,

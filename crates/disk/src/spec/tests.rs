@@ -88,7 +88,10 @@ fn disks_of_other_daemons_are_read_and_not_opened_here() {
 fn every_mistake_is_named_with_its_remedy() {
     let table = [
         ("", "`` does not begin with a kind of disk"),
-        ("disk.img", "`disk.img` does not begin with a kind of disk"),
+        (
+            "disk.img",
+            "`disk.img` does not begin with a kind of disk and a colon; for a file write `file:path=disk.img`, else",
+        ),
         ("disk:x", "no disk of the kind `disk`; write `null:size=2G`"),
         (
             "null:",
@@ -105,7 +108,10 @@ fn every_mistake_is_named_with_its_remedy() {
             "`size=1X` is not a size; write for example `memory:size=1G`",
         ),
         ("memory:size=1G,size=1G", "`size` is given twice"),
-        ("null:size=1G,color=red", "the kind `null` has no `color`"),
+        (
+            "null:size=1G,color=red",
+            "the kind `null` has no `color`; it has size: write for example",
+        ),
         ("memory:sise=1G", "the kind `memory` has no `sise`"),
         ("file:cache=none", "`path` is missing"),
         ("file:path=a,b", "`b` is not KEY=VALUE"),

@@ -210,7 +210,10 @@ fn a_chain_is_followed_within_bounds_and_only_where_it_may_be() {
     let looped = said(try_open(&top));
     assert!(looped.contains("its own backing file"), "{looped}");
     for (name, word) in [
-        ("gone.raw", "does not exist"),
+        (
+            "gone.raw",
+            "gone.raw; put it back, or name it by `backing=PATH`",
+        ),
         ("nbd://localhost/disk", "no plain path"),
         ("json:{\"driver\":\"null-co\"}", "no plain path"),
     ] {

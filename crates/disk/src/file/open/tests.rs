@@ -11,11 +11,23 @@ fn message(path: &Path, cache: Cache) -> String {
 #[test]
 fn what_is_no_disk_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let missing = message(&folder.path().join("no.img"), Cache::Writeback);
-    assert!(
-        missing.contains("no.img does not exist; create"),
-        "{missing}"
-    );
+    for (name, remedy) in [
+        (
+            "no.img",
+            "no.img does not exist; correct the path, or create it, for",
+        ),
+        (
+            "no/a.img",
+            "a.img does not exist; correct the path: there is no folder",
+        ),
+        (
+            "a.img,cache=none",
+            "if options follow the path, write it as `file:path=PATH,",
+        ),
+    ] {
+        let missing = message(&folder.path().join(name), Cache::Writeback);
+        assert!(missing.contains(remedy), "{missing}");
+    }
     let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
     assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
     let directory = message(folder.path(), Cache::Writeback);

@@ -135,6 +135,10 @@ fn every_mistake_is_named() {
         ("linear:[a.img", "a bracket without its pair"),
         ("striped:a,b", "`chunk` is missing"),
         ("striped:chunk=3X:a,b", "`chunk=3X` is not a size"),
+        (
+            "striped:chunk=4K:a+b",
+            "`a+b` is one leg; join the legs of `striped` by `,`",
+        ),
         ("table:", "`a line of the table` is missing"),
         (
             "table:x",
