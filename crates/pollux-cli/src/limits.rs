@@ -62,7 +62,7 @@ pub enum BadLimit {
     )]
     Word(String),
     /// It has no number.
-    #[error("{word}={text} is no limit; write a number from 1 on, such as {word}={example}")]
+    #[error("{word}={text} is no limit; write a whole number from 1 on, such as {word}={example}")]
     Number {
         word: String,
         text: String,

@@ -1,8 +1,10 @@
-//! Signals that end the program.
+//! Signals that end the program, and one that does not.
 
-use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::{fs, io};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// Those after which it ends what it has begun, and then itself. SIGHUP is one of them, unless this process was started
 /// to outlive its terminal (`nohup`).
@@ -10,6 +12,12 @@ pub fn ending() -> impl Iterator<Item = i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let hup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
     [SIGTERM, SIGINT].into_iter().chain(hup)
+}
+
+/// Outlives SIGUSR1, which asks a daemon for its counters, and may be sent to all processes of this program.
+pub fn outlive_usr1() -> io::Result<()> {
+    signal_hook::flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)))?;
+    Ok(())
 }
 
 /// Does a process with that `status` ignore `signal`?

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::client::{get, named};
 use super::table::{Align, table};
 use crate::model::{DiskStats, Outcomes};
+use crate::signals;
 use crate::units::{bytes, float};
 
 mod add;
@@ -147,6 +148,7 @@ struct Counted {
 
 /// Does what the arguments say.
 pub fn run(args: &DiskArgs) -> Result<(), Error> {
+    signals::outlive_usr1()?;
     if let Action::Add(what) = &args.action {
         let added = [add::add(what, args.control.as_deref())?];
         return print(&args.output.shown(&added[0], || list(&added))?);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pollux::stats::Snapshot;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -36,10 +37,14 @@ pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
 fn print_counters(served: &Served, format: Format) {
     let device = &served.device;
     let disk = &device.options().name;
-    for (queue, counted) in device.snapshots().into_iter().enumerate() {
-        if counted == pollux::stats::Snapshot::default() {
-            continue;
-        }
+    let snapshots = (0..).zip(device.snapshots());
+    let used: Vec<(u16, _)> = snapshots
+        .filter(|(_, counted)| *counted != Snapshot::default())
+        .collect();
+    if used.is_empty() {
+        tracing::info!(disk, "no queue has been used yet");
+    }
+    for (queue, counted) in used {
         match format {
             // They have many lines, so they come last.
             Format::Text => {
@@ -59,7 +64,7 @@ fn print_counters(served: &Served, format: Format) {
             .collect();
         tracing::info!(
             disk,
-            "ways that requests went: {} (docs/src/measuring.md says what these are)",
+            "ways that requests went: {} (the page \"Measuring\" of the book says what these are)",
             ways.join(", ")
         );
     }

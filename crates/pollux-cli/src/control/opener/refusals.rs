@@ -18,7 +18,7 @@ pub fn not_opened(error: &(dyn std::error::Error + 'static), disks: &Disks) -> P
     {
         let path = path.display();
         let detail = format!("{path} is in use: the disk `{name}` of this daemon has it");
-        let remedy = format!("`pollux disk remove {name}` gives it free");
+        let remedy = format!("`pollux disk remove {name}` releases it");
         return Problem::conflict(detail, remedy).of("disk");
     }
     let status = error

@@ -165,7 +165,7 @@ impl Working {
             Some(field) => {
                 let detail = match field {
                     "passed" => format!("there is a disk `{name}` already, with another image"),
-                    _ => format!("there is a disk `{name}` already, whose {field} differs"),
+                    _ => format!("there is a disk `{name}` already, whose `{field}` differs"),
                 };
                 let problem =
                     Problem::conflict(detail, "remove it first (DELETE), or choose another name");

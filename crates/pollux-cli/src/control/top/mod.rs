@@ -17,6 +17,7 @@ use clap::Args;
 
 use super::command::Output;
 use crate::process::below_zero;
+use crate::signals;
 use rates::{Rates, between};
 use sample::take;
 
@@ -61,6 +62,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Does what the arguments say.
 pub fn run(args: &TopArgs) -> Result<(), Error> {
+    signals::outlive_usr1()?;
     if args.output == Output::Table && !args.once {
         if !io::stdout().is_terminal() {
             return Err("this is no terminal; print it by --once, or by --output json".into());
