@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod foreign;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -1,9 +1,10 @@
 //! What the `pollux` program does.
 
+use std::env;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command, Generate};
@@ -13,7 +14,8 @@ use crate::{bench, control, log, serve};
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = Cli::read(env::args_os()).unwrap_or_else(|error| error.exit());
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The status tells it, too, where standard error is closed.

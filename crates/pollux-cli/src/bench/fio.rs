@@ -1,73 +1,80 @@
-//! fio's options that `pollux bench` has under another name, or not at all.
+//! fio's options that `pollux bench` has under another name, or not at all, and those of `pollux serve`.
 
-use std::ffi::OsStr;
+use clap::Arg;
 
-use clap::builder::TypedValueParser;
-use clap::error::ErrorKind;
-use clap::{Arg, Command, Error};
+use crate::cli::foreign::{Names, option, refused};
 
-/// They are refused with what to say instead, as the nearest name here may do something else.
-const OTHERS: [(&str, &str); 11] = [
+const OTHERS: [Names; 23] = [
+    (&["--socket-path", "--socket_path"], "write --socket PATH"),
     (
-        "buffered",
+        &["--blk-file", "--blk_file", "--file"],
+        "write --filename FILE",
+    ),
+    (&["--io_depth", "--io-depth"], "write --iodepth N"),
+    (
+        &["--queues", "--num-queues", "--num_queues"],
+        "each job has a queue; write --numjobs N",
+    ),
+    (
+        &["--readonly", "--read-only", "--read_only"],
+        "--rw read and randread write nothing without --verify; leave it out",
+    ),
+    (
+        &["--buffered"],
         "give it to the disk: --disk file:path=FILE,cache=writeback",
     ),
     (
-        "ioengine",
+        &["--ioengine"],
         "give it to the disk: --disk file:path=FILE,engine=io_uring",
     ),
-    ("hipri", "give --completion polled, or --hipri-percent N"),
-    ("rate", "give requests a second: --rate-iops N"),
-    ("rwmixwrite", "give the percent of reads: --rwmixread N"),
-    ("randseed", "every run has the same requests; leave it out"),
-    ("ramp_time", "measuring begins at once; leave it out"),
-    ("fsync", "no flushes are measured; leave it out"),
-    ("name", "a run has no name; leave it out"),
-    ("thread", "a job is always a thread; leave it out"),
     (
-        "group_reporting",
+        &["--hipri"],
+        "give --completion polled, or --hipri-percent N",
+    ),
+    (&["--rate"], "give requests a second: --rate-iops N"),
+    (
+        &["--rwmixwrite"],
+        "give the percent of reads: --rwmixread N",
+    ),
+    (
+        &["--randseed", "--randrepeat"],
+        "every run has the same requests; leave it out",
+    ),
+    (
+        &["--norandommap"],
+        "random blocks always come with repetitions; leave it out",
+    ),
+    (&["--bsrange"], "all requests have one size; give --bs SIZE"),
+    (
+        &["--offset"],
+        "the disk is used from its beginning; leave it out",
+    ),
+    (&["--loops"], "a run ends after a time; give --runtime TIME"),
+    (
+        &["--ramp_time", "--ramp-time"],
+        "measuring begins at once; leave it out",
+    ),
+    (&["--fsync"], "no flushes are measured; leave it out"),
+    (
+        &["--do_verify", "--do-verify"],
+        "--verify always reads back what it has written; leave it out",
+    ),
+    (&["--cpus_allowed", "--cpus-allowed"], "write --cpus LIST"),
+    (&["--name"], "a run has no name; leave it out"),
+    (&["--thread"], "a job is always a thread; leave it out"),
+    (
+        &["--group_reporting", "--group-reporting"],
         "all jobs are reported together; leave it out",
     ),
+    (&["--minimal"], "write --output-format json"),
 ];
 
 /// Those, and `--time_based`, which is always so.
 pub fn options() -> impl Iterator<Item = Arg> {
-    let others = OTHERS.map(|(name, instead)| option(name).value_parser(Refusal { name, instead }));
-    others
-        .into_iter()
-        .chain([option("time_based").value_parser(["1"])])
-}
-
-fn option(name: &'static str) -> Arg {
-    let option = Arg::new(name)
-        .long(name)
-        .hide(true)
-        .num_args(0..=1)
-        .default_missing_value("1");
-    // As ours are written.
-    match name {
-        "ramp_time" => option.alias("ramp-time"),
-        "group_reporting" => option.alias("group-reporting"),
-        "time_based" => option.alias("time-based"),
-        _ => option,
-    }
-}
-
-/// Takes no value, given or not: none may have been typed.
-#[derive(Clone)]
-struct Refusal {
-    name: &'static str,
-    instead: &'static str,
-}
-
-impl TypedValueParser for Refusal {
-    type Value = String;
-
-    fn parse_ref(&self, command: &Command, _: Option<&Arg>, _: &OsStr) -> Result<String, Error> {
-        let Self { name, instead } = self;
-        let told = format!("--{name}: {instead}\n");
-        Err(Error::raw(ErrorKind::UnknownArgument, told).with_cmd(command))
-    }
+    let time_based = option("--time_based")
+        .alias("time-based")
+        .value_parser(["1"]);
+    refused(&OTHERS).chain([time_based])
 }
 
 /// One of ours, with underscores for hyphens as well, as fio writes it: they are in its id.

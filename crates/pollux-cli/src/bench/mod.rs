@@ -37,6 +37,7 @@ use self::target::Target;
 use crate::paths::missing_right;
 use crate::signals;
 
+pub use self::fio::options as foreign;
 pub use self::options::BenchArgs;
 
 type Error = Box<dyn std::error::Error>;

@@ -38,7 +38,6 @@ SIGUSR1 prints how many requests have ended.";
 #[command(mut_args(below_zero))]
 #[command(mut_args(of_the_server))]
 #[command(mut_args(fio::underscored))]
-#[command(args(fio::options()))]
 #[group(skip)]
 #[command(group(ArgGroup::new("target").required(true).args(["socket", "disk", "filename"])))]
 pub struct BenchArgs {

@@ -1,12 +1,10 @@
-use clap::Parser;
-
 use super::*;
 use crate::cli::{Cli, Command};
 
 /// What `pollux bench` is asked by these options.
 pub fn parse(line: &str) -> Result<BenchArgs, String> {
     let words = ["pollux", "bench"].into_iter();
-    match Cli::try_parse_from(words.chain(line.split_whitespace())) {
+    match Cli::read(words.chain(line.split_whitespace())) {
         Ok(Cli {
             command: Command::Bench(args),
             ..
@@ -77,7 +75,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ),
         ("--disk d --ioengine libaio", "engine=io_uring"),
         ("--disk d --ramp_time 1", "leave it out"),
-        ("--disk d --ramp-time=1", "--ramp_time: measuring begins"),
+        ("--disk d --ramp-time=1", "--ramp-time: measuring begins"),
         ("--disk d --rwmixwrite=30", "--rwmixread"),
         ("--disk d --randseed 7", "leave it out"),
         ("--disk d --thread", "error: --thread: a job is always"),
@@ -87,6 +85,21 @@ fn what_makes_no_sense_is_refused_by_name() {
             "error: --group_reporting: all",
         ),
         ("--disk d --time_based=0", "--time_based"),
+        ("--socket-path s", "error: --socket-path: write --socket"),
+        ("--socket_path s", "error: --socket_path: write --socket"),
+        ("--blk-file f", "write --filename FILE"),
+        ("--disk d --io_depth 4", "write --iodepth N"),
+        ("--disk d --io-depth=4", "write --iodepth N"),
+        ("--disk d --queues 2", "write --numjobs N"),
+        ("--disk d --readonly", "leave it out"),
+        ("--disk d --norandommap", "leave it out"),
+        ("--disk d --randrepeat=0", "leave it out"),
+        ("--disk d --cpus_allowed 0-1", "write --cpus LIST"),
+        ("--disk d --loops 2", "give --runtime TIME"),
+        ("--disk d --offset 1m", "leave it out"),
+        ("--disk d --bsrange 4k-8k", "give --bs SIZE"),
+        ("--disk d --do_verify=1", "leave it out"),
+        ("--disk d --minimal", "write --output-format json"),
         ("--disk d --rw trim", "--rw"),
         ("--disk d --verify md5", "--verify"),
         (
