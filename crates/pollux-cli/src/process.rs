@@ -201,14 +201,14 @@ impl ProcessArgs {
     }
 
     pub fn tuning(&self) -> Result<Tuning, Unbounded> {
-        if self.poll == Some(Poll::Always) {
-            let bounds = [
-                ("--poll-max-us", self.poll_max_us.is_some()),
-                ("--poll-cpu", self.poll_cpu.is_some()),
-            ];
-            if let Some((option, _)) = bounds.into_iter().find(|(_, set)| *set) {
-                return Err(Unbounded { option });
-            }
+        let bounds = [
+            ("--poll-max-us", self.poll_max_us.is_some()),
+            ("--poll-cpu", self.poll_cpu.is_some()),
+        ];
+        match (bounds.into_iter().find(|(_, set)| *set), self.poll) {
+            (Some((option, _)), Some(Poll::Always)) => return Err(Unbounded::Always { option }),
+            (Some((option, _)), Some(Poll::Never)) => return Err(Unbounded::Never { option }),
+            _ => {}
         }
         let polling = match self.poll {
             None | Some(Poll::Adaptive) => Polling::Adaptive,
@@ -264,11 +264,17 @@ impl ProcessArgs {
     }
 }
 
-/// A bound on what is to have none.
+/// A bound on polling that has none.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "--poll always never sleeps, so {option} cannot bound it; leave one of them out, or say --poll adaptive"
-)]
-pub struct Unbounded {
-    option: &'static str,
+pub enum Unbounded {
+    /// It has no end.
+    #[error(
+        "--poll always never sleeps, so {option} cannot bound it; leave one of them out, or say --poll adaptive"
+    )]
+    Always { option: &'static str },
+    /// There is none.
+    #[error(
+        "--poll never does not poll, so {option} has nothing to bound; leave one of them out, or say --poll adaptive"
+    )]
+    Never { option: &'static str },
 }

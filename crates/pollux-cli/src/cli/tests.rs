@@ -39,6 +39,28 @@ fn what_is_said_of_looking_reaches_the_workers() {
 }
 
 #[test]
+fn only_adaptive_polling_has_bounds() {
+    for poll in ["always", "never"] {
+        for (bound, value) in [("--poll-max-us", "10"), ("--poll-cpu", "25%")] {
+            let line = ["pollux", "serve", "--poll", poll, bound, value];
+            let Command::Serve(serve) = Cli::parse_from(line).command else {
+                panic!("another command");
+            };
+            let error = serve.process.tuning().unwrap_err().to_string();
+            let begin = format!("--poll {poll} ");
+            assert!(
+                error.starts_with(&begin) && error.contains(bound),
+                "{error}"
+            );
+            assert!(
+                error.ends_with("; leave one of them out, or say --poll adaptive"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_by_name() {
     for (line, words) in [
         ("disk add x", "--blk-file <PATH>|--disk <SPEC>"),
