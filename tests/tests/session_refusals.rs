@@ -130,6 +130,29 @@ fn a_configuration_that_is_not_there_is_refused_with_a_remedy() {
 }
 
 #[test]
+fn a_section_is_told_what_to_write_in_it() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("a.toml");
+    for (text, words) in [
+        (
+            "disk = \"null:size=1G\"",
+            "where to listen is missing; give socket-path = \"PATH\"",
+        ),
+        (
+            "socket-path = \"/no/such.sock\"",
+            "what to serve is missing; give blk-file = \"PATH\", disk = \"SPEC\"",
+        ),
+    ] {
+        std::fs::write(&config, format!("[[disk]]\n{text}\n")).unwrap();
+        let mut command = Command::new(pollux_binary());
+        let ended = command.args(["serve", "--config"]).arg(&config).output();
+        let told = String::from_utf8(ended.unwrap().stderr).unwrap();
+        let words = format!("[[disk]] number 1: {words}");
+        assert!(told.contains(&words), "{told}");
+    }
+}
+
+#[test]
 fn a_misspelt_level_in_the_variable_is_refused() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("disk.sock");

@@ -27,6 +27,11 @@ type Error = Box<dyn std::error::Error>;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[command(next_help_heading = "Which disk")]
 pub struct ExportArgs {
+    /// Where all this is written.
+    #[arg(skip)]
+    #[serde(skip, default = "Origin::file")]
+    pub origin: Origin,
+
     /// Listen on this unix socket; PATH.lock lies beside it meanwhile
     #[arg(long, value_name = "PATH", conflicts_with = "fd")]
     pub socket_path: Option<PathBuf>,
@@ -114,6 +119,30 @@ pub struct ExportArgs {
     pub socket_group: Option<String>,
 }
 
+/// Where a disk is described, in whose language errors tell what to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// By options.
+    #[default]
+    CommandLine,
+    /// In a section of the configuration file.
+    File,
+}
+
+impl Origin {
+    fn file() -> Self {
+        Self::File
+    }
+
+    /// How `value` is written there for `key`.
+    pub fn says(self, key: &str, value: &str) -> String {
+        match self {
+            Self::CommandLine => format!("--{key} {value}"),
+            Self::File => format!("{key} = {value:?}"),
+        }
+    }
+}
+
 /// Which legs of a stacked disk are polled.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -153,8 +182,8 @@ impl ExportArgs {
         )?;
         if self.socket_path.is_none() && rights != Rights::default() {
             return Err(
-                "--socket-mode, --socket-owner and --socket-group are for --socket-path: the program that passes a \
-                 socket decides which users may connect to it"
+                "--socket-mode, --socket-owner and --socket-group are for --socket-path; leave them out, as the \
+                 program that passes a socket decides which users may connect to it"
                     .into(),
             );
         }
@@ -164,9 +193,11 @@ impl ExportArgs {
                 rights,
             }),
             (None, Some(fd), None) => Ok(Endpoint::Fd(fd)),
-            (None, None, Some(name)) => Ok(passed.named(name)?),
-            (None, None, None) => Ok(passed.only()?),
-            _ => Err("--socket-path, --fd and --fd-name exclude each other".into()),
+            (None, None, Some(name)) => Ok(passed.named(name, self.origin)?),
+            (None, None, None) => Ok(passed.only(self.origin)?),
+            _ => {
+                Err("--socket-path, --fd and --fd-name exclude each other; give one of them".into())
+            }
         }
     }
 
@@ -214,11 +245,14 @@ impl ExportArgs {
                 });
                 spec.map_err(|why| format!("--table {}: {why}", path.display()).into())
             }
-            (None, None, None) => Err(
-                "what to serve is missing; give --blk-file PATH, --disk SPEC or --table FILE, for example \
-                                 --disk memory:size=1G"
-                    .into(),
-            ),
+            (None, None, None) => Err(format!(
+                "what to serve is missing; give {}, {} or {}, for example {}",
+                self.origin.says("blk-file", "PATH"),
+                self.origin.says("disk", "SPEC"),
+                self.origin.says("table", "FILE"),
+                self.origin.says("disk", "memory:size=1G")
+            )
+            .into()),
             _ => Err("--disk, --blk-file and --table exclude each other; give one of them".into()),
         }
     }
@@ -335,3 +369,6 @@ impl Offer {
         Ok(Arc::new(device))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ fn the_example_in_dist_is_valid() {
     };
     assert_eq!((&disk.socket_path, &disk.fd_name), (&None, &None));
     let nothing = disk.endpoint(&mut Passed::default()).unwrap_err();
-    assert!(nothing.to_string().contains("--socket-path"), "{nothing}");
+    assert!(nothing.to_string().contains("socket-path = "), "{nothing}");
 }
 
 fn refusal(text: &str) -> String {

@@ -6,6 +6,7 @@
 use std::io;
 
 use super::endpoint::Endpoint;
+use crate::export::Origin;
 
 /// What was passed and is not in use yet.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,29 +23,30 @@ pub enum NotPassed {
     Nonsense(#[source] io::Error),
     #[error(
         "--fd-name {name}: no socket of that name was passed (systemd's FileDescriptorName=); {}",
-        there(.passed, *.count)
+        there(.passed, *.count, *.origin)
     )]
     NoName {
         name: String,
         passed: Vec<String>,
         count: usize,
+        origin: Origin,
     },
+    #[error("where to listen is missing; give {}", .0.says("socket-path", "PATH"))]
+    Nothing(Origin),
     #[error(
-        "where to listen is missing; give --socket-path PATH or --fd N, or in a configuration file socket-path = \"PATH\""
+        "several sockets were passed; give each disk its own by {}: {}",
+        .origin.says("fd-name", "NAME"), there(.passed, .passed.len(), *.origin)
     )]
-    Nothing,
-    #[error(
-        "several sockets were passed: say by --fd-name, for each disk, which is its own; {}",
-        there(.passed, .passed.len())
-    )]
-    Several { passed: Vec<String> },
+    Several { passed: Vec<String>, origin: Origin },
 }
 
 /// Those that are left of so many.
-fn there(names: &[String], count: usize) -> String {
+fn there(names: &[String], count: usize, origin: Origin) -> String {
     if count == 0 {
-        "none at all was passed, which is for the service manager to do; without one, give --socket-path PATH"
-            .to_owned()
+        let path = origin.says("socket-path", "PATH");
+        format!(
+            "none at all was passed, which is for the service manager to do; without one, give {path}"
+        )
     } else if names.is_empty() {
         "none is left".to_owned()
     } else {
@@ -77,25 +79,27 @@ impl Passed {
         self.left.iter().map(|&(_, fd)| fd)
     }
 
-    /// Takes the socket of that name.
-    pub fn named(&mut self, name: &str) -> Result<Endpoint, NotPassed> {
+    /// Takes the socket of that name, which `origin` asks for.
+    pub fn named(&mut self, name: &str, origin: Origin) -> Result<Endpoint, NotPassed> {
         match self.left.iter().position(|(passed, _)| passed == name) {
             Some(place) => Ok(self.take(place)),
             None => Err(NotPassed::NoName {
                 name: name.to_owned(),
                 passed: self.names(),
                 count: self.count,
+                origin,
             }),
         }
     }
 
     /// Takes the only one, whatever its name.
-    pub fn only(&mut self) -> Result<Endpoint, NotPassed> {
+    pub fn only(&mut self, origin: Origin) -> Result<Endpoint, NotPassed> {
         match self.left.len() {
-            0 => Err(NotPassed::Nothing),
+            0 => Err(NotPassed::Nothing(origin)),
             1 => Ok(self.take(0)),
             _ => Err(NotPassed::Several {
                 passed: self.names(),
+                origin,
             }),
         }
     }
@@ -125,23 +129,45 @@ mod tests {
     #[test]
     fn sockets_are_found_by_name_and_used_once() {
         let mut two = passed(&["root", "scratch"]);
-        let endpoint = two.named("scratch").unwrap();
+        let endpoint = two.named("scratch", Origin::CommandLine).unwrap();
         let name = "scratch".to_owned();
         assert_eq!(endpoint, Endpoint::Passed { name, fd: 4 });
-        let again = two.named("scratch").unwrap_err().to_string();
+        let again = two
+            .named("scratch", Origin::CommandLine)
+            .unwrap_err()
+            .to_string();
         assert!(again.contains("there is root"), "{again}");
-        two.named("root").unwrap();
-        let none = two.named("root").unwrap_err().to_string();
+        two.named("root", Origin::CommandLine).unwrap();
+        let none = two
+            .named("root", Origin::CommandLine)
+            .unwrap_err()
+            .to_string();
         assert!(none.contains("none is left"), "{none}");
-        let never = passed(&[]).named("root").unwrap_err().to_string();
+        let never = passed(&[])
+            .named("root", Origin::CommandLine)
+            .unwrap_err()
+            .to_string();
         assert!(never.contains("none at all was passed"), "{never}");
     }
 
     #[test]
     fn the_only_socket_needs_no_name() {
-        assert!(passed(&["whatever"]).only().is_ok());
-        assert!(matches!(passed(&[]).only(), Err(NotPassed::Nothing)));
-        let several = passed(&["a", "b"]).only().unwrap_err().to_string();
-        assert!(several.contains("there is a, b"), "{several}");
+        assert!(passed(&["whatever"]).only(Origin::File).is_ok());
+        let several = passed(&["a", "b"]).only(Origin::File).unwrap_err();
+        let told = "give each disk its own by fd-name = \"NAME\": there is a, b";
+        assert!(several.to_string().contains(told), "{several}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_the_language_of_its_origin() {
+        for (origin, path) in [
+            (Origin::CommandLine, "give --socket-path PATH"),
+            (Origin::File, "give socket-path = \"PATH\""),
+        ] {
+            let nothing = passed(&[]).only(origin).unwrap_err().to_string();
+            assert_eq!(nothing, format!("where to listen is missing; {path}"));
+            let no_name = passed(&[]).named("root", origin).unwrap_err().to_string();
+            assert!(no_name.ends_with(path), "{no_name}");
+        }
     }
 }
