@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -150,6 +151,28 @@ fn a_section_is_told_what_to_write_in_it() {
         let words = format!("[[disk]] number 1: {words}");
         assert!(told.contains(&words), "{told}");
     }
+}
+
+#[test]
+fn a_control_socket_is_none_of_a_disk() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let control = ["--control", socket.to_str().unwrap()];
+    let words = "a disk listens there; choose another path for --control";
+    refuses(
+        &socket,
+        &[&["--disk", "memory:size=1M"], &control[..]].concat(),
+        words,
+    );
+    // Another process there is another matter.
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let disk = ["--disk", "memory:size=1M", "--control"];
+    let refusal = Server::pollux(
+        &folder.path().join("other.sock"),
+        &[&disk[..], &control[1..]].concat(),
+    );
+    let told = refusal.err().expect("that one listens").to_string();
+    assert!(told.contains("another process is serving"), "{told}");
 }
 
 #[test]

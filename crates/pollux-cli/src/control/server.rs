@@ -25,6 +25,8 @@ use hyper_util::rt::TokioIo;
 use pollux_threads::{Kind, lock, spawn};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::getpid;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Builder;
@@ -35,7 +37,7 @@ use super::noted::Noted;
 use super::passing::{Passing, Received};
 use super::routes::{self, Answer, Change, Reach};
 use super::state::State;
-use crate::socket::{self, Listener, Rights};
+use crate::socket::{self, Listener, Rights, SocketError};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -154,9 +156,27 @@ fn listen_at(path: &Path) -> Result<Listener, Error> {
         mode: Mode::RUSR | Mode::WUSR,
         ..Rights::default()
     };
-    let listener = socket::listen_at(path, &rights).map_err(|error| error.of("--control"))?;
+    let listener = socket::listen_at(path, &rights).map_err(|error| match error {
+        SocketError::Live(_) if listens_here(path) => format!(
+            "--control {}: a disk listens there; choose another path for --control",
+            path.display()
+        )
+        .into(),
+        error => error.of("--control"),
+    })?;
     tracing::info!(path = %path.display(), "control socket");
     Ok(listener)
+}
+
+/// Is it this process that listens at `path`? A full backlog is not waited for.
+fn listens_here(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let listener = socket.and_then(|socket| {
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        socket_peercred(&socket)
+    });
+    listener.is_ok_and(|listener| listener.pid == getpid())
 }
 
 fn serve(
