@@ -48,6 +48,9 @@ put 644 "$dist/pollux@.service" "$prefix/lib/systemd/system/pollux@.service"
 put 644 "$dist/pollux@.socket" "$prefix/lib/systemd/system/pollux@.socket"
 put 644 "$dist/pollux.sysusers" "$prefix/lib/sysusers.d/pollux.conf"
 put 644 "$dist/pollux.toml" "$prefix/share/doc/pollux/example.toml"
+for page in "$dist"/../docs/src/*.md; do
+    put 644 "$page" "$prefix/share/doc/pollux/$(basename "$page")"
+done
 put 644 "$dist/grafana-pollux.json" "$prefix/share/pollux/grafana-pollux.json"
 put 755 "$dist/pollux-vhost-user-blk" "$prefix/libexec/pollux-vhost-user-blk"
 # Here QEMU's management software looks whatever the prefix is.

@@ -83,6 +83,15 @@ fn what_is_installed_names_what_is_installed() {
     let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
     assert!(dashboard["panels"].is_array(), "{dashboard}");
 
+    let papers = prefix.join("share/doc/pollux");
+    let example = fs::read_to_string(papers.join("example.toml")).unwrap();
+    let configuration = root.path().join("etc/pollux/root.toml");
+    let configuration = configuration.to_str().unwrap();
+    assert!(example.contains(configuration), "{example}");
+    let production = fs::read_to_string(papers.join("production.md")).unwrap();
+    assert!(production.contains(configuration), "{production}");
+    assert!(papers.join("troubleshooting.md").is_file());
+
     for page in ["pollux.1", "pollux-serve.1", "pollux-bench.1"] {
         let text = fs::read_to_string(prefix.join("share/man/man1").join(page)).unwrap();
         assert!(text.contains(".TH"), "{page}: {text}");
