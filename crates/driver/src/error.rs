@@ -152,10 +152,10 @@ pub enum Lost {
          connect anew"
     )]
     Changed { difference: Difference },
-    /// It does not answer.
+    /// It does not answer `message`. One that is only slow needs a larger [`patience`](crate::Options::patience).
     #[error(
-        "the server has not answered {message} for {patience:?}: it is stopped, overloaded or serves \
-         another client; free or restart it and connect anew, with more patience if it is only slow"
+        "the server has not answered for {patience:?}; it may serve another client, or be stopped or overloaded: free \
+         it or restart it, then connect anew"
     )]
     Silent {
         message: &'static str,

@@ -4,7 +4,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use pollux::disk::{Disk, Geometry};
-use pollux::driver::{Driver, Experiment, KickLock, Lost, Options, Reconnect, Waiting};
+use pollux::driver::{
+    ConnectError, Driver, Experiment, KickLock, Lost, Options, Reconnect, Waiting,
+};
 use pollux_load::{Buffers, Mixed, Waits};
 
 use super::cpu::Server;
@@ -13,6 +15,7 @@ use super::options::{self, BenchArgs};
 use super::plan::Mix;
 use super::progress::Progress;
 use super::run::{Common, Outcome, run};
+use crate::log::chain;
 use crate::process::ProcessArgs;
 
 type Error = Box<dyn std::error::Error>;
@@ -121,7 +124,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .queue_size(entries(args))
         .reconnect(args.reconnect.map_or(Reconnect::Never, Reconnect::Within))
         .experiment(experiment);
-    let driver = Driver::connect(socket, &options)?;
+    let driver = Driver::connect(socket, &options).map_err(no_connection)?;
     let offered = driver.queues();
     if offered < queues {
         return Err(format!(
@@ -130,6 +133,31 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .into());
     }
     Ok(driver)
+}
+
+/// What to do about `error`, in words of the options that there are here.
+fn no_connection(error: ConnectError) -> Error {
+    match &error {
+        ConnectError::Lost {
+            path,
+            source: Lost::Silent { patience, .. },
+        } => format!(
+            "the server at {} has not answered for {patience:?}; it may serve another client, or be stopped: free it \
+             or restart it",
+            path.display()
+        )
+        .into(),
+        // As a server of HTTP does.
+        ConnectError::Lost {
+            source: Lost::Closed | Lost::Protocol { .. },
+            ..
+        } => format!(
+            "{}; if this is the path of --control, give that of --socket-path",
+            chain(&error)
+        )
+        .into(),
+        _ => error.into(),
+    }
 }
 
 /// How many entries each ring has.
@@ -190,6 +218,7 @@ fn refuse_server_options(args: &BenchArgs) -> Result<(), Error> {
 #[cfg(test)]
 pub mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::bench::options::tests::parse;
@@ -230,6 +259,29 @@ pub mod tests {
                 assert_eq!(outcome.lock.is_some(), sharing.contains("held"), "{line}");
             }
         }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_or_another_one_is_told_with_what_to_do() {
+        let lost = |source| {
+            let path = "x.sock".into();
+            no_connection(ConnectError::Lost { path, source }).to_string()
+        };
+        let silent = lost(Lost::Silent {
+            message: "its features",
+            patience: Duration::from_secs(10),
+        });
+        assert!(
+            silent.starts_with(
+                "the server at x.sock has not answered for 10s; it may serve another client"
+            ),
+            "{silent}"
+        );
+        let closed = lost(Lost::Closed);
+        assert!(
+            closed.ends_with("; if this is the path of --control, give that of --socket-path"),
+            "{closed}"
+        );
     }
 
     #[test]
