@@ -9,6 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command, Generate};
 use crate::log::Format;
+use crate::paths::missing_right;
 use crate::{bench, control, log, serve};
 
 /// Runs the program with the arguments of this process.
@@ -58,7 +59,34 @@ fn generate(what: &Generate) -> io::Result<()> {
             io::stdout().write_all(&text)
         }
         Generate::Man { folder } => clap_mangen::generate_to(cli, folder).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    "; make this folder first, or give another".to_owned()
+                }
+                _ => missing_right(
+                    &folder.join("pollux.1"),
+                    &error,
+                    "make files in this folder",
+                ),
+            };
+            let folder = folder.display();
+            let told = format!("cannot write manual pages to {folder}{remedy}: {error}");
+            io::Error::new(error.kind(), told)
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manual_pages_without_a_folder_are_refused_with_what_to_do() {
+        for folder in ["/nowhere", "/dev/null"] {
+            let folder = folder.into();
+            let error = generate(&Generate::Man { folder }).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains("; make this folder first"), "{error}");
+        }
     }
 }

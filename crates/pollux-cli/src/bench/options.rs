@@ -87,7 +87,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=1024))]
     pub iodepth: u16,
 
-    /// Entries of each ring, a power of two from 4 to 1024 [default: from 256 on, as the depth needs]
+    /// Entries of each ring, a power of two from 4 to 1024 [default: 256, or more if --iodepth needs it]
     #[arg(long, value_name = "N", value_parser = queue_size)]
     pub queue_size: Option<u16>,
 
@@ -95,7 +95,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = from_to(1_u16..=256))]
     pub numjobs: u16,
 
-    /// For how long: 500ms, 5s, 2m; seconds where no unit is given
+    /// For how long: 500ms, 5s, 2m, 1h; seconds where no unit is given
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime)]
     pub runtime: Duration,
 
@@ -320,7 +320,9 @@ fn time(text: &str) -> Result<Duration, &'static str> {
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let told = |wanted| format!("{wanted}; leave it out for as many as the server completes");
+    let told = |wanted| {
+        format!("{wanted}, such as 1000 for 1k; leave it out for as many as the server completes")
+    };
     from_to(NonZeroU32::MIN..=NonZeroU32::MAX)(text).map_err(told)
 }
 

@@ -121,9 +121,9 @@ fn blocks(args: &BenchArgs, disk: &Geometry) -> Result<u64, String> {
     let size = args.size.map_or(disk.bytes, |size| size.0);
     if size > disk.bytes {
         return Err(format!(
-            "--size {}: the disk has only {} bytes",
+            "--size {}: the disk has only {}; give that or less",
             Size(size),
-            disk.bytes
+            Size(disk.bytes)
         ));
     }
     let blocks = size / bs.0 / u64::from(args.numjobs);
@@ -180,7 +180,10 @@ mod tests {
     fn what_the_disk_cannot_do_is_refused_by_name() {
         for (line, words) in [
             ("--bs 1000", "--bs 1000: the disk has blocks of 512 bytes"),
-            ("--size 2m", "--size 2M: the disk has only 1048576 bytes"),
+            (
+                "--size 2m",
+                "--size 2M: the disk has only 1M; give that or less",
+            ),
             ("--size 1k", "--size 1K: too small"),
             ("--bs 1g", "--bs 1G: the disk has only 1048576 bytes"),
             (

@@ -61,6 +61,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--disk d --bs four", "--bs"),
         ("--disk d --rwmixread 101", "--rwmixread"),
         ("--disk d --rate-iops 0", "leave it out for as many"),
+        ("--disk d --rate-iops 1k", "such as 1000 for 1k"),
         ("--disk d --runtime 5x", "the units of time are"),
         ("--disk d --runtime 1m30s", "a time has one unit"),
         ("--disk d --runtime 0.2", "a time is a whole number"),
