@@ -86,7 +86,8 @@ A file or block device: --disk file:path=F[,OPTION]...; of each option, the firs
 An image in QEMU's format: --disk qcow2:path=F[,OPTION]...
   cache, engine, inline, buffers, lock   as of a file
   backing=named|none|PATH                the backing file: as the image says, forbidden, or this
-An image in a Ceph cluster: --disk rbd:pool=P,image=I[,OPTION]...; see docs/src/disks.md
+An image in a Ceph cluster: --disk rbd:pool=P,image=I[,OPTION]...
+  the page \"Disks and their options\" of the book has its options
 
 A disk that misbehaves, to see how a guest copes with it
   --disk fault:[seed=N,][log=F,]RULE[,RULE]...,on=SPEC
@@ -117,7 +118,8 @@ of all queues to the log; with --log-format json, as one line of JSON for each q
 #[command(mut_args(below_zero))]
 pub struct ServeArgs {
     // Headings stand in the order of their first options.
-    /// Serve the disks that this file describes, in one process (see dist/pollux.toml)
+    /// Serve the disks that this file describes, in one process; the page "Disks and their options" of the book
+    /// has an example
     #[arg(long, value_name = "FILE.toml", help_heading = "Which disk")]
     pub config: Option<PathBuf>,
 

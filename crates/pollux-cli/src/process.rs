@@ -57,13 +57,13 @@ pub struct ProcessArgs {
     #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub kicks: Option<KicksWhen>,
 
-    /// Call a driver that asks for it once it sends no more requests, where that makes more requests a second, or at
-    /// once [default: when-quiet]
+    /// `when-quiet`: delay calls while the driver keeps sending, where that gives more requests a second; `at-once`: call
+    /// immediately [default: when-quiet]
     #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub calls: Option<CallsWhen>,
 
-    /// Give up, before the first frontend is served, whatever serving does not need: as far as the kernel can,
-    /// not at all, or not to start where it cannot [default: on]
+    /// Drop privileges that serving does not need: `on` (as far as the kernel can), `off`, or `require` (refuse to start
+    /// otherwise) [default: on]
     #[arg(long, value_enum)]
     pub sandbox: Option<Sandbox>,
 }
