@@ -245,7 +245,7 @@ fn what_is_refused_names_the_field_and_the_remedy() {
     let daemon = start(folder.path(), "root", &spec(&image));
     for (body, status, words) in [
         (json!({ "bytes": 512 }), 409, "ask for more"),
-        (json!({ "bytes": MIB + 1 }), 400, "a little more is 1049088"),
+        (json!({ "bytes": MIB + 1 }), 400, "take 1049088"),
         (json!({ "bytes": "2G" }), 400, "send {"),
         (json!({ "size": 2 }), 400, "send {"),
         (json!({ "bytes": u64::MAX - 511 }), 500, "ask again"),

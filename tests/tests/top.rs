@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::{Server, pollux_binary};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -216,7 +217,7 @@ fn it_is_watched_in_a_terminal() {
             &["--rate-iops", rate],
         )
     };
-    let _daemons = [start("busy", "2000"), start("calm", "20")];
+    let _daemons = [start("busy", "900"), start("calm", "20")];
     let (binary, control) = (pollux_binary(), folder.path().to_str().unwrap());
     let words = [
         binary.to_str().unwrap(),
@@ -265,6 +266,11 @@ fn it_is_watched_in_a_terminal() {
     let pid = String::from_utf8(pid.stdout).unwrap();
     let process = Path::new("/proc").join(pid.trim());
     assert!(process.exists(), "{}", process.display());
+    // It is sent to all processes of the program, for the counters of daemons.
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    kill_process(pid, Signal::USR1).unwrap();
+    terminal.press("p");
+    terminal.shows(|screen| screen.contains("by bandwidth") && !screen.contains("PAUSED"));
     drop(terminal);
     eventually(
         || !process.exists(),

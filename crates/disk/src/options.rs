@@ -133,7 +133,9 @@ pub enum OpenError {
     )]
     NoIoUring { path: PathBuf, source: io::Error },
     /// The log of a `fault:` disk.
-    #[error("{path} cannot be written as the log of the `fault` disk")]
+    #[error(
+        "{path} cannot be written as the log of the `fault` disk; name a file in a folder that this user may write"
+    )]
     Log { path: PathBuf, source: io::Error },
     /// No disk has such blocks.
     #[error(
@@ -142,8 +144,8 @@ pub enum OpenError {
     BlockSize { asked: u32 },
     /// A size that the blocks do not fill.
     #[error(
-        "{bytes} bytes are not a whole number of blocks of {block}; a little more is {}",
-        .bytes.next_multiple_of(u64::from(*.block))
+        "{bytes} bytes are not a whole number of blocks of {block}; take {}",
+        whole_blocks_near(*.bytes, *.block)
     )]
     PartialBlock { bytes: u64, block: u32 },
     /// Not even one block.
@@ -222,6 +224,13 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
     let who = holder.map_or_else(unknown, ToString::to_string);
     let (told, remedy) = (conflict.told(access), conflict.remedy(access));
     format!("{who} {told}; {remedy}")
+}
+
+/// The next number of bytes that blocks of `block` fill; of the last ones, the one before.
+pub fn whole_blocks_near(bytes: u64, block: u32) -> u64 {
+    let block = u64::from(block);
+    let next = bytes.checked_next_multiple_of(block);
+    next.unwrap_or(bytes - bytes % block)
 }
 
 fn format_remedy(format: &str) -> &'static str {
@@ -343,7 +352,7 @@ mod tests {
         let options = Options::default().block_size(4096);
         assert_eq!(options.geometry(1 << 20).unwrap().block, 4096);
         let refused = options.geometry(512).unwrap_err().to_string();
-        assert!(refused.ends_with("a little more is 4096"), "{refused}");
+        assert!(refused.ends_with("take 4096"), "{refused}");
         for asked in [0, 256, 513, 131_072] {
             let options = Options {
                 block_size: Some(asked),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use os_display::Quotable;
 
+use crate::options::whole_blocks_near;
+
 /// Why [`Disk::resize`](crate::Disk::resize) changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,8 +38,8 @@ pub enum ResizeError {
     Shrunk { path: PathBuf, now: u64, found: u64 },
     /// A size that the blocks do not fill.
     #[error(
-        "{asked} bytes are not a whole number of blocks of {block}; a little more is {}",
-        .asked.next_multiple_of(u64::from(*.block))
+        "{asked} bytes are not a whole number of blocks of {block}; take {}",
+        whole_blocks_near(*.asked, *.block)
     )]
     PartialBlock { asked: u64, block: u32 },
     /// Nobody but its own tools can do it.

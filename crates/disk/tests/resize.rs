@@ -89,7 +89,7 @@ fn what_a_guest_may_use_is_never_taken_away() {
         "{refused:?}"
     );
     let refused = disk.resize(Some(SIZE + 1)).unwrap_err().to_string();
-    assert!(refused.ends_with("a little more is 1049088"), "{refused}");
+    assert!(refused.ends_with("take 1049088"), "{refused}");
     image.truncate(SIZE / 2);
     let refused = disk.resize(None).unwrap_err().to_string();
     assert!(refused.contains("truncate --size=1048576"), "{refused}");

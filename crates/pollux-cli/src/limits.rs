@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 /// How many requests and bytes a second a disk may have; what is absent is not limited.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "an object of limits")]
 pub struct DiskLimits {
     /// Requests a second, but for flushes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -338,12 +338,12 @@ mod tests {
             (
                 "iops-read=99999999999999999999",
                 "limits.iops_read",
-                "a number",
+                "a whole number",
             ),
             (
                 "iops-read=99999999999999999M",
                 "limits.iops_read",
-                "a number",
+                "a whole number",
             ),
             ("", "limits.", "there is no limit ``"),
             (

@@ -45,10 +45,12 @@ pub enum NoAnswer {
     #[error("cannot connect{0}")]
     Connect(String, #[source] std::io::Error),
     /// It does not speak as it should.
-    #[error("this is no control socket of Pollux, or the daemon has ended")]
+    #[error(
+        "this is no control socket of Pollux, or the daemon has ended; give the path of its --control"
+    )]
     Speech(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It takes too long.
-    #[error("no answer in {} s", PATIENCE.as_secs())]
+    #[error("no answer in {} s; see whether the daemon is stopped, or give the path of its --control", PATIENCE.as_secs())]
     Silence,
     /// It said no.
     #[error("{0}")]

@@ -84,10 +84,14 @@ impl Folders {
             let problem = Problem::forbidden(detail, remedy);
             return refused(problem);
         }
+        let real = real(path);
+        if wanted == Wanted::Socket && real.is_dir() {
+            let detail = format!("{} is a folder", path.display());
+            return refused(Problem::bad_request(detail, "name a socket in it"));
+        }
         if self.hold(path) {
             return Ok(());
         }
-        let real = real(path);
         let named: Vec<_> = self
             .0
             .iter()
@@ -205,6 +209,8 @@ mod tests {
             assert_eq!(problem.status, 403, "{dangling}");
             assert!(problem.detail.contains("link"), "{problem:?}");
         }
+        let problem = folders.check(&folder, Wanted::Socket).unwrap_err();
+        assert!(problem.detail.ends_with("is a folder"), "{problem:?}");
         let problem = folders
             .check(Path::new("root.img"), Wanted::Socket)
             .unwrap_err();

@@ -45,6 +45,8 @@ pub enum BadState {
         doing: &'static str,
         source: io::Error,
     },
+    #[error("--state {path} is no regular file; name one, which need not be there yet")]
+    NotAFile { path: PathBuf },
     #[error("--state {path} is no list of disks; mend it, or move it away to start without")]
     Contents {
         path: PathBuf,
@@ -64,6 +66,10 @@ impl Kept {
                 source,
             }
         };
+        // Opening a pipe would wait for its other end.
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            return Err(BadState::NotAFile { path });
+        }
         let lock = File::create(with_ending(&path, "lock"))
             .map_err(failed("make the file that locks it"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -129,6 +135,8 @@ mod tests {
         kept.write(added.clone()).unwrap();
         let told = Kept::open(&path).unwrap_err().to_string();
         assert!(told.contains("another daemon"), "{told}");
+        let told = Kept::open(folder.path()).unwrap_err().to_string();
+        assert!(told.contains("is no regular file"), "{told}");
         drop(kept);
         // An earlier process was killed.
         fs::write(with_ending(&path, "new"), "half of").unwrap();

@@ -12,7 +12,7 @@ use crate::limits::{BadLimit, DiskLimits, LimitsOption};
 
 /// A disk that is to be added.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object of a disk")]
 pub struct NewDisk {
     /// What is served, as `pollux serve --disk` takes it: `file:path=/srv/pollux/root.img`.
     pub disk: String,

@@ -1,6 +1,8 @@
 //! Errors as RFC 9457 wants them: what is wrong, in which field, and what to do about it.
 
+use std::error::Error;
 use std::fmt;
+use std::iter::successors;
 
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -68,15 +70,22 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail, remedy)
     }
 
-    /// As an error says it: what is wrong, and after a semicolon what to do.
-    pub fn said(status: StatusCode, error: &str) -> Self {
-        let (detail, remedy) = error.split_once("; ").unwrap_or((error, ""));
-        Self::new(status, detail, remedy)
+    /// As an error and its causes say it: what is wrong, and after a semicolon what to do.
+    pub fn said(status: StatusCode, error: &dyn Error) -> Self {
+        let all = successors(Some(error), |&error| error.source());
+        let (mut told, mut remedies) = (vec![], vec![]);
+        for error in all {
+            let said = error.to_string();
+            let (what, remedy) = said.split_once("; ").unzip();
+            told.push(what.unwrap_or(&said).to_owned());
+            remedies.extend(remedy.map(str::to_owned));
+        }
+        Self::new(status, told.join(": "), remedies.join("; "))
     }
 
     /// A limit that cannot be.
     pub fn of_limit(error: &BadLimit) -> Self {
-        let problem = Self::said(StatusCode::BAD_REQUEST, &error.to_string());
+        let problem = Self::said(StatusCode::BAD_REQUEST, error);
         match error.field() {
             Some(field) => problem.of(&field),
             None => problem,
@@ -84,7 +93,7 @@ impl Problem {
     }
 
     /// What the command line would say of an option, of the field that is called like it.
-    pub fn of_option(error: &dyn std::error::Error) -> Self {
+    pub fn of_option(error: &dyn Error) -> Self {
         let said = error.to_string();
         let option = said.strip_prefix("--").and_then(|said| {
             let end =
@@ -92,10 +101,20 @@ impl Problem {
             Some((said[..end].replace('-', "_"), &said[end..]))
         });
         match option {
-            Some((field, rest)) => {
-                Self::said(StatusCode::BAD_REQUEST, &format!("{field}{rest}")).of(&field)
+            // Users and groups are numbers here.
+            Some((field, _)) if field == "socket_owner" => {
+                Self::bad_request("there is no such user", "give the number of one")
+                    .of("socket_uid")
             }
-            None => Self::said(StatusCode::BAD_REQUEST, &said),
+            Some((field, _)) if field == "socket_group" => {
+                Self::bad_request("there is no such group", "give the number of one")
+                    .of("socket_gid")
+            }
+            Some((field, rest)) => {
+                let (detail, remedy) = rest.split_once("; ").unwrap_or((rest, ""));
+                Self::bad_request(format!("{field}{detail}"), remedy).of(&field)
+            }
+            None => Self::said(StatusCode::BAD_REQUEST, error),
         }
     }
 

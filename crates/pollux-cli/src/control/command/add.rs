@@ -171,7 +171,11 @@ fn open(path: &Path, read_only: bool) -> Result<OwnedFd, Error> {
     // A pipe would be waited for.
     let kind = fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(format!("{} is no file or block device", path.display()).into());
+        return Err(format!(
+            "{} is no file or block device; name an image",
+            path.display()
+        )
+        .into());
     }
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only);

@@ -8,7 +8,6 @@ use pollux::disk::{OpenError, Spec};
 
 use crate::control::folders::reached;
 use crate::disks::{Disks, Served};
-use crate::log::chain;
 use crate::model::Problem;
 use crate::socket::SocketError;
 
@@ -24,7 +23,7 @@ pub fn not_opened(error: &(dyn std::error::Error + 'static), disks: &Disks) -> P
     let status = error
         .downcast_ref()
         .map_or(StatusCode::BAD_REQUEST, status_of);
-    let mut problem = Problem::said(status, &chain(error));
+    let mut problem = Problem::said(status, error);
     if status.is_server_error() && problem.remedy.is_empty() {
         // The system's own errors do not say it.
         "see to the path and the storage below it, and ask again".clone_into(&mut problem.remedy);
@@ -72,5 +71,5 @@ pub fn not_listened(error: &SocketError) -> Problem {
         | SocketError::ClosedFolder { .. } => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_REQUEST,
     };
-    Problem::said(status, &chain(error)).of("socket_path")
+    Problem::said(status, error).of("socket_path")
 }

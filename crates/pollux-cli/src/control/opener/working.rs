@@ -167,8 +167,7 @@ impl Working {
                     "passed" => format!("there is a disk `{name}` already, with another image"),
                     _ => format!("there is a disk `{name}` already, whose `{field}` differs"),
                 };
-                let problem =
-                    Problem::conflict(detail, "remove it first (DELETE), or choose another name");
+                let problem = Problem::conflict(detail, "remove it first, or choose another name");
                 Err(problem.of(field).into())
             }
         }

@@ -17,10 +17,28 @@ use crate::model::{Problem, Refused};
 /// An answer.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// What a body says, which is an object: serde takes a list for a structure as well.
-pub fn object<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body)?;
-    serde_json::from_value(object.into())
+/// What a body says, which is an object: serde takes a list for a structure as well. If it is none of this kind, `send`
+/// says what to send.
+pub fn object<T: DeserializeOwned>(body: &[u8], send: &str) -> Result<T, Refused> {
+    let plain = |error: serde_json::Error| Problem::bad_request(error.to_string(), send);
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::bad_request("the body is no JSON object", send).into());
+    }
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let object = serde_path_to_error::deserialize(&mut from).map_err(|error| {
+        let field = error.path().to_string();
+        if field == "." || error.inner().is_syntax() || error.inner().is_eof() {
+            return plain(error.into_inner());
+        }
+        let detail = error.inner().to_string();
+        if detail.starts_with("unknown field") {
+            return plain(error.into_inner()).of(&field);
+        }
+        let remedy = format!("GET /openapi.json says what `{field}` is");
+        Problem::bad_request(detail, remedy).of(&field)
+    })?;
+    from.end().map_err(plain)?;
+    Ok(object)
 }
 
 pub const JSON: &str = "application/json";

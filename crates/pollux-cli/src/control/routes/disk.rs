@@ -39,11 +39,9 @@ pub async fn put(
         let detail = format!("a disk cannot be called {name:?}");
         return Err(Problem::bad_request(detail, NAMES).of("name").into());
     }
-    let disk: NewDisk = object(body).map_err(|error| {
-        let remedy =
-            "send {\"disk\": \"file:path=/srv/pollux/root.img\"}; GET /openapi.json describes it";
-        Problem::bad_request(error.to_string(), remedy)
-    })?;
+    let send =
+        "send {\"disk\": \"file:path=/srv/pollux/root.img\"}; GET /openapi.json describes it";
+    let disk: NewDisk = object(body, send)?;
     let status = match opener.add(name, disk, image).await? {
         Outcome::Added => StatusCode::CREATED,
         Outcome::Limited | Outcome::Unchanged => StatusCode::OK,

@@ -29,12 +29,10 @@ pub async fn patch(state: &State, name: &str, body: &[u8]) -> Result<Disk, Refus
 fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Refused> {
     let served = named(state, name)?;
     let limiter = served.device.limiter();
-    let change: DiskChange = object(body).map_err(|error| {
-        Problem::bad_request(
-            error.to_string(),
-            "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}; GET /openapi.json describes it",
-        )
-    })?;
+    let change: DiskChange = object(
+        body,
+        "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}; GET /openapi.json describes it",
+    )?;
     let merged = match change.limits {
         // Nothing is said of them.
         None => limiter.limits().into(),

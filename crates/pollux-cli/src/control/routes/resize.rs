@@ -36,11 +36,19 @@ pub async fn post(state: &State, name: &str, body: &[u8]) -> Result<Disk, Refuse
     let asked = if body.is_empty() {
         Resize::default()
     } else {
-        object(body).map_err(|error| {
-            let remedy = "send {\"bytes\": 21474836480}, or no body to read the size anew";
-            Problem::bad_request(error.to_string(), remedy).of("bytes")
-        })?
+        object(
+            body,
+            "send {\"bytes\": 21474836480}, or no body to read the size anew",
+        )
+        .map_err(|problem| problem.of("bytes"))?
     };
+    if asked
+        .bytes
+        .is_some_and(|bytes| i64::try_from(bytes).is_err())
+    {
+        let problem = Problem::bad_request("no disk is that large", "ask for less than 2^63 bytes");
+        return Err(problem.of("bytes").into());
+    }
     let answered = start(name, resizing, asked.bytes).map_err(|error| machine(name, &error))?;
     match tokio::time::timeout(PATIENCE, answered).await {
         Ok(Ok(resized)) => resized
@@ -97,10 +105,12 @@ fn refusal(error: &ResizeError) -> Problem {
         ),
         _ => (
             StatusCode::CONFLICT,
-            "see Enlarging a disk in docs/src/control.md",
+            "see \"Enlarging a disk\" in the page \"Running daemons\" of the book",
         ),
     };
-    let said = chain(error);
-    let (detail, remedy) = said.split_once("; ").unwrap_or((&said, default));
-    Problem::new(status, detail, remedy).of("bytes")
+    let mut problem = Problem::said(status, error);
+    if problem.remedy.is_empty() {
+        default.clone_into(&mut problem.remedy);
+    }
+    problem.of("bytes")
 }

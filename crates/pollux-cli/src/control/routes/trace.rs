@@ -34,7 +34,7 @@ pub fn put(state: &State, name: &str, body: &[u8]) -> Result<TraceState, Refused
         TraceOrder::default()
     } else {
         let remedy = "send {\"seconds\": 10, \"records\": 65536}, or no body";
-        object(body).map_err(|error| Problem::bad_request(error.to_string(), remedy))?
+        object(body, remedy)?
     };
     let seconds = order.seconds.unwrap_or(SECONDS);
     let records = order.records.unwrap_or(RECORDS);

@@ -108,12 +108,25 @@ fn a_disk_that_is_not_added_is_refused_with_the_field() {
         ("x", r#""socket_path": "x.sock""#, 400, "socket_path"),
         ("x", r#""socket_path": "/x.sock""#, 403, "socket_path"),
         ("x", r#""passed": true"#, 400, "passed"),
+        ("x", r#""num_queues": "2""#, 400, "num_queues"),
+        ("x", r#""limits": "iops-total=5""#, 400, "limits"),
+        ("x", r#""socket_uid": 4294967295"#, 400, "socket_uid"),
+        ("x", r#""socket_gid": 4294967295"#, 400, "socket_gid"),
     ] {
         let body = format!(r#"{{"disk": "memory:size=1M", {more}}}"#);
         refused(name, &body, status, Some(field));
     }
-    for body in [r#"{"size": 5}"#, "[]", ""] {
-        refused("x", body, 400, None);
+    let folder = daemon.folder().display().to_string();
+    let body = format!(r#"{{"disk": "memory:size=1M", "socket_path": "{folder}"}}"#);
+    refused("x", &body, 400, Some("socket_path"));
+    let twice = r#"{"disk": "memory:size=1M", "disk": "memory:size=1M"}"#;
+    for (body, field) in [
+        (r#"{"size": 5}"#, Some("size")),
+        ("[]", None),
+        ("", None),
+        (twice, None),
+    ] {
+        refused("x", body, 400, field);
     }
     assert_eq!(daemon.state().disks().len(), 2);
 }
@@ -128,7 +141,7 @@ fn an_image_that_another_disk_has_is_refused_with_its_name() {
     assert_eq!(put("one").0, 201);
     let (status, problem) = put("other");
     assert_eq!(status, 409, "{problem}");
-    let remedy = "`pollux disk remove one` gives it free";
+    let remedy = "`pollux disk remove one` releases it";
     assert_eq!(problem["remedy"], remedy, "{problem}");
 }
 

@@ -58,7 +58,7 @@ fn a_trace_is_started_told_and_thrown_away() {
         (r#"{"seconds": 3601}"#, Some("seconds")),
         (r#"{"records": 0}"#, Some("records")),
         (r#"{"records": 262145}"#, Some("records")),
-        (r#"{"second": 1}"#, None),
+        (r#"{"second": 1}"#, Some("second")),
         ("[]", None),
     ] {
         let (status, problem) = change(&daemon, &Method::PUT, path, body);
@@ -140,8 +140,15 @@ fn limits_are_changed_by_merging() {
         assert!(!problem["remedy"].as_str().unwrap().is_empty(), "{problem}");
         fits(&problem, &all["components"]["schemas"]["Problem"], &all);
     };
-    for body in ["", "[]", r#"{"limit": {}}"#] {
-        refused(body, None);
+    for (body, field) in [
+        ("", None),
+        ("[]", None),
+        (r#"{"limit": {}}"#, Some("limit")),
+        (r#"{"latencies": "yes"}"#, Some("latencies")),
+        (r#"{"latencies": true, "latencies": false}"#, None),
+        (r#"{"latencies": true} {}"#, None),
+    ] {
+        refused(body, field);
     }
     for (limits, field) in [
         ("5", "limits"),
