@@ -198,7 +198,7 @@ pub fn change(text: &str) -> Result<(String, Option<u64>), BadLimit> {
 }
 
 /// A number of requests, which are counted in thousands.
-fn requests(text: &str) -> Option<u64> {
+pub fn requests(text: &str) -> Option<u64> {
     let units = [('K', 1000), ('k', 1000), ('M', 1_000_000)];
     let unit = units
         .iter()

@@ -1,6 +1,7 @@
 //! What the `pollux` program does.
 
 use std::env;
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -26,7 +27,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn std::error::Error>> {
+fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Serve(args) => {
             log::start(args.log_format, log_level, LevelFilter::INFO)?;
@@ -34,19 +35,27 @@ fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn std::error::Error>
         }
         Command::Disk(args) => {
             log::start(Format::Text, log_level, LevelFilter::WARN)?;
-            control::run(&args)
+            until_unread(control::run(&args))
         }
         Command::Top(args) => {
             log::start(Format::Text, log_level, LevelFilter::ERROR)?;
-            control::top(&args)
+            until_unread(control::top(&args))
         }
         // Its log would be in the way of its report.
         Command::Bench(args) => {
             log::start(Format::Text, log_level, LevelFilter::WARN)?;
             bench::run(&args)
         }
-        Command::Generate(what) => Ok(generate(&what)?),
+        Command::Generate(what) => until_unread(generate(&what).map_err(Into::into)),
     }
+}
+
+/// What was printed for one that has read enough of it, as `head` does, is no error.
+fn until_unread(printed: Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
+    printed.or_else(|error| match error.downcast_ref::<io::Error>() {
+        Some(unread) if unread.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Prints completions, or writes manual pages.

@@ -10,6 +10,7 @@ use pollux::disk::spec::Size;
 
 use super::fio;
 use crate::export::Scope;
+use crate::limits::requests;
 use crate::process::{MECHANISMS, ProcessArgs, Sandbox, below_zero, from_to};
 
 const EXAMPLES: &str = "\
@@ -101,7 +102,7 @@ pub struct BenchArgs {
 
     /// Wait so long for a server that goes away, and hand it what was in flight once it is back
     /// [default: end with an error]
-    #[arg(long, value_name = "TIME", value_parser = reconnect)]
+    #[arg(long, value_name = "TIME", conflicts_with = "disk", value_parser = reconnect)]
     pub reconnect: Option<Duration>,
 
     /// Use only so much of the disk, from its beginning [default: all of it]
@@ -319,11 +320,9 @@ fn time(text: &str) -> Result<Duration, &'static str> {
     Ok(Duration::from_millis(u64::from(number) * unit))
 }
 
-fn rate(text: &str) -> Result<NonZeroU32, String> {
-    let told = |wanted| {
-        format!("{wanted}, such as 1000 for 1k; leave it out for as many as the server completes")
-    };
-    from_to(NonZeroU32::MIN..=NonZeroU32::MAX)(text).map_err(told)
+fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
+    let rate = requests(text).and_then(|rate| NonZeroU32::new(rate.try_into().ok()?));
+    rate.ok_or("give a number from 1 on, such as 1000 or 1k, or leave it out for as many as the server completes")
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod trace;
 use add::AddArgs;
 use listed::{Error, Listed, ask_all, one};
 
-const STATS_HELP: &str = "\
+const STATS_HELP: &str = r#"\
 Columns, of all queues of a disk together:
   READS, WRITES    reads and writes that succeeded
   FLUSHES          flushes that succeeded
@@ -34,7 +34,7 @@ Columns, of all queues of a disk together:
   SLEEPS           sleeps of the worker over the disk's queues; an idle queue does not count them
 
 As many KICKS as requests: the worker sleeps between them; as many CALLS: the driver does.
---output json has more counters, and docs/src/measuring.md says what to conclude from them.";
+--output json has more counters. The page "Measuring" of the book says what to conclude from them."#;
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Args, Debug)]

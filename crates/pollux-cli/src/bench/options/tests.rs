@@ -55,20 +55,21 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--disk d --iodepth -1", "--iodepth"),
         ("--disk d --iodepth=abc", "a whole number from 1 to 1024"),
         ("--disk d --threads 300", "a whole number from 1 to 256"),
-        ("--disk d --rate-iops=-5", "a whole number from 1 to"),
+        ("--disk d --rate-iops=-5", "a number from 1 on"),
         ("--disk d --numjobs 0", "--numjobs"),
         ("--disk d --bs 0", "--bs"),
         ("--disk d --bs four", "--bs"),
         ("--disk d --rwmixread 101", "--rwmixread"),
         ("--disk d --rate-iops 0", "leave it out for as many"),
-        ("--disk d --rate-iops 1k", "such as 1000 for 1k"),
+        ("--disk d --rate-iops 1g", "such as 1000 or 1k"),
         ("--disk d --runtime 5x", "the units of time are"),
         ("--disk d --runtime 1m30s", "a time has one unit"),
         ("--disk d --runtime 0.2", "a time is a whole number"),
         ("--disk d --filename f", "cannot be used with"),
         ("--filename f --direct=2", "give 0 or 1"),
         ("--filename=", "--filename <FILE>"),
-        ("--disk d --reconnect 0", "leave --reconnect out"),
+        ("--socket d --reconnect 0", "leave --reconnect out"),
+        ("--disk d --reconnect 5s", "cannot be used with"),
         ("--disk d --queue-size 100", "a power of two from 4 to 1024"),
         (
             "--disk d --queue-size 2048",
@@ -132,11 +133,11 @@ fn nobody_is_led_to_another_option() {
 #[test]
 fn what_fio_says_in_other_words_is_understood() {
     let args = parse(
-        "--disk d --readwrite=rw --blocksize=8k --rate_iops=9 --time-based --hipri_percent 5 --poll_max_us 9",
+        "--disk d --readwrite=rw --blocksize=8k --rate_iops=9k --time-based --hipri_percent 5 --poll_max_us 9",
     )
     .unwrap();
     assert_eq!((args.rw, args.bs), (Rw::Readwrite, Size(8192)));
-    assert_eq!(args.rate_iops, NonZeroU32::new(9));
+    assert_eq!(args.rate_iops, NonZeroU32::new(9000));
     assert_eq!(args.hipri_percent, Some(5));
     assert_eq!(args.process.poll_max_us, Some(9));
     assert_eq!(parse("--disk d --rw readwrite").unwrap().rw, Rw::Readwrite);
