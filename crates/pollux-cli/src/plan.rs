@@ -1,5 +1,6 @@
 //! For fuzzers: what `pollux serve --config` makes of a file, up to where it would open the disks.
 
+use std::error::Error;
 use std::path::Path;
 
 pub use crate::export::Offer;
@@ -29,12 +30,14 @@ pub struct Plan {
 pub fn plan(text: &str, path: &Path) -> Result<Plan, String> {
     let file = file::parse(text, path).map_err(|error| chain(&error))?;
     let process = file.process;
-    let disks = file.disk.iter().map(|disk| {
-        let endpoint = disk
-            .endpoint(&mut Passed::default())
-            .map_err(|error| chain(&*error))?;
-        let offer = disk.offer(endpoint.name());
-        Ok((endpoint, offer.map_err(|error| chain(&*error))?))
+    let disks = file.disk.iter().enumerate().map(|(index, disk)| {
+        let told = |error: Box<dyn Error>| {
+            let section = file::disk_number(index);
+            format!("{}: {section}: {}", path.display(), chain(&*error))
+        };
+        let endpoint = disk.endpoint(&mut Passed::default()).map_err(told)?;
+        let offer = disk.offer(endpoint.name()).map_err(told)?;
+        Ok((endpoint, offer))
     });
     Ok(Plan {
         threads: usize::from(process.threads.unwrap_or(1)),
