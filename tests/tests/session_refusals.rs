@@ -94,6 +94,14 @@ fn a_bad_disk_is_refused_by_name() {
         let remedy = format!("to serve the file itself, give --blk-file {image}");
         refuses(&socket, &["--table", image], &remedy);
     }
+    // Nobody writes to it.
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    refuses(
+        &socket,
+        &["--table", pipe.to_str().unwrap()],
+        "a line of the table` is missing",
+    );
     let nowhere = folder.path().join("no/disk.sock");
     let disk = ["--disk", "memory:size=1M"];
     refuses(&nowhere, &disk, "its directory does not exist");

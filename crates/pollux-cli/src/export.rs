@@ -1,7 +1,7 @@
 //! One disk and how it is offered: on the command line and in the configuration file alike.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
 use pollux::disk::spec::{Elsewhere, SpecError};
 use pollux::disk::{OpenError, PollScope, Spec};
+use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
@@ -263,7 +264,7 @@ impl ExportArgs {
         let queue_size = self.queue_size.unwrap_or(most);
         if !queue_size.is_power_of_two() || queue_size > most {
             return Err(format!(
-                "--queue-size {queue_size}: a ring has a power of two of entries; give one up to {most}"
+                "--queue-size {queue_size}: a ring cannot have that many entries; give a power of two, at most {most}"
             )
             .into());
         }
@@ -312,8 +313,7 @@ impl ExportArgs {
 /// The table that the file at `path` holds.
 fn table(path: &Path) -> Result<String, String> {
     let mut table = Vec::new();
-    let file = File::open(path);
-    let read = file.and_then(|file| file.take(LONGEST_TABLE + 1).read_to_end(&mut table));
+    let read = opened(path).and_then(|file| file.take(LONGEST_TABLE + 1).read_to_end(&mut table));
     let read = read.map_err(|error| {
         format!("{error}; it is to be a file that holds what `dmsetup table` prints")
     })?;
@@ -325,6 +325,14 @@ fn table(path: &Path) -> Result<String, String> {
             "this is no table of device-mapper; to serve the file itself, give --blk-file {path}"
         )
     })
+}
+
+/// The file at `path`, or a pipe with what another program prints; one that nobody writes to has ended.
+fn opened(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file)
 }
 
 /// A disk that has not been opened, and how it is to be offered.
