@@ -246,9 +246,10 @@ fn what_is_refused_names_the_field_and_the_remedy() {
     for (body, status, words) in [
         (json!({ "bytes": 512 }), 409, "ask for more"),
         (json!({ "bytes": MIB + 1 }), 400, "take 1049088"),
-        (json!({ "bytes": "2G" }), 400, "send {"),
+        (json!({ "bytes": "2G" }), 400, "says what `bytes` is"),
         (json!({ "size": 2 }), 400, "send {"),
-        (json!({ "bytes": u64::MAX - 511 }), 500, "ask again"),
+        (json!({ "bytes": u64::MAX - 511 }), 400, "ask for less"),
+        (json!({ "bytes": i64::MAX / 512 * 512 }), 500, "ask again"),
     ] {
         let (told, problem) = resize(&daemon, &body);
         assert_eq!(told, status, "{body}: {problem}");
