@@ -314,3 +314,19 @@ fn the_capabilities_are_those_of_a_block_device() {
         r#"{"type":"block","features":["read-only","blk-file"]}"#
     );
 }
+
+#[test]
+fn output_that_is_no_longer_read_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(pollux_binary())
+        .args(["generate", "completions", "bash"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}

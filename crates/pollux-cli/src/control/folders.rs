@@ -66,7 +66,10 @@ impl Folders {
 
     /// Does the file at `path` lie in one of them, or would it?
     pub fn hold(self, path: &Path) -> bool {
-        let real = real(path);
+        self.contain(&real(path))
+    }
+
+    fn contain(self, real: &Path) -> bool {
         self.0.iter().any(|folder| real.starts_with(folder))
     }
 
@@ -85,12 +88,12 @@ impl Folders {
             return refused(problem);
         }
         let real = real(path);
-        if wanted == Wanted::Socket && real.is_dir() {
+        if self.contain(&real) {
+            if wanted == Wanted::Image || !real.is_dir() {
+                return Ok(());
+            }
             let detail = format!("{} is a folder", path.display());
             return refused(Problem::bad_request(detail, "name a socket in it"));
-        }
-        if self.hold(path) {
-            return Ok(());
         }
         let named: Vec<_> = self
             .0
