@@ -113,8 +113,19 @@ fn run(options: &Options) -> io::Result<()> {
     if everything {
         results.sections = compare(&comparison)?;
         results.studies = studies::run(&comparison)?;
+        if results.sections.is_empty() && results.studies.is_empty() {
+            return Err(nothing_measured(&options.only));
+        }
     }
     write(options, &results)
+}
+
+/// An error, lest an empty file of results looks like one without losses.
+fn nothing_measured(only: &str) -> io::Error {
+    io::Error::other(format!(
+        "nothing was measured: no row of these sets has {only:?} in its name; the first column of the tables in \
+         bench/RESULTS.md and bench/policy has the names"
+    ))
 }
 
 fn prices(options: &Options, images: &Images) -> io::Result<Prices> {

@@ -17,10 +17,13 @@ use crate::results::findings::{Finding, Row, Section, comparable};
 use crate::round_trip;
 use crate::statistics::median;
 
-/// The cases that were asked for.
+/// The cases with rows that were asked for, and those rows of theirs.
 fn wanted<S: Study>(comparison: &Comparison) -> Vec<Case<S::Trial>> {
     let mut cases = S::cases();
-    cases.retain(|case| comparison.options.wants_row(&case.name));
+    for Case { name, rows, .. } in &mut cases {
+        rows.retain(|(row, _)| comparison.options.wants_row(&format!("{name}/{row}")));
+    }
+    cases.retain(|case| !case.rows.is_empty());
     cases
 }
 
@@ -61,15 +64,19 @@ pub fn run<S: Study>(comparison: &Comparison) -> io::Result<Option<Section>> {
     }))
 }
 
-/// The same without the trials whose server is not there, and without their rows.
+/// The same without the trials that no row is about, without those whose server is not there, and without their rows.
 fn with_servers<S: Study>(case: Case<S::Trial>, comparison: &Comparison) -> Case<S::Trial> {
     let is_there = |trial: &S::Trial| S::setup(*trial).contender(comparison.contenders).is_some();
-    let place: Vec<Option<usize>> = case
-        .trials
+    let compared = case.rows.iter().flat_map(|(_, places)| places);
+    let is_kept: Vec<bool> = (0..)
+        .zip(&case.trials)
+        .map(|(at, trial)| compared.clone().any(|place| place.trial == at) && is_there(trial))
+        .collect();
+    let place: Vec<Option<usize>> = is_kept
         .iter()
-        .scan(0, |next, trial| {
-            let place = is_there(trial).then_some(*next);
-            *next += usize::from(place.is_some());
+        .scan(0, |next, is_kept| {
+            let place = is_kept.then_some(*next);
+            *next += usize::from(*is_kept);
             Some(place)
         })
         .collect();
@@ -83,7 +90,12 @@ fn with_servers<S: Study>(case: Case<S::Trial>, comparison: &Comparison) -> Case
     let rows = rows.filter_map(|(name, [one, other])| Some((name, [moved(one)?, moved(other)?])));
     Case {
         rows: rows.collect(),
-        trials: case.trials.into_iter().filter(is_there).collect(),
+        trials: case
+            .trials
+            .into_iter()
+            .zip(is_kept)
+            .filter_map(|(trial, is_kept)| is_kept.then_some(trial))
+            .collect(),
         name: case.name,
     }
 }

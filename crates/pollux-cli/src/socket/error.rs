@@ -18,7 +18,7 @@ pub enum SocketError {
     )]
     Passed(PathBuf),
     /// Somebody serves there already.
-    #[error("{0}: another process is serving on this socket; end it, or choose another path")]
+    #[error("{0}: a process listens on this socket already; end it, or choose another path")]
     Live(PathBuf),
     /// The path is taken by something that we must not remove.
     #[error(

@@ -19,7 +19,10 @@ pub struct Passed {
 /// There is no such socket.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPassed {
-    #[error("LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES do not say which sockets were passed")]
+    #[error(
+        "LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES do not say which sockets were passed; the service manager sets \
+         them: unset them where it does not start this process"
+    )]
     Nonsense(#[source] io::Error),
     #[error(
         "--fd-name {name}: no socket of that name was passed (systemd's FileDescriptorName=); {}",
@@ -48,7 +51,8 @@ fn there(names: &[String], count: usize, origin: Origin) -> String {
             "none at all was passed, which is for the service manager to do; without one, give {path}"
         )
     } else if names.is_empty() {
-        "none is left".to_owned()
+        "other disks have taken all that were passed; pass one more, of a name of its own"
+            .to_owned()
     } else {
         format!("there is {}", names.join(", "))
     }
@@ -142,7 +146,7 @@ mod tests {
             .named("root", Origin::CommandLine)
             .unwrap_err()
             .to_string();
-        assert!(none.contains("none is left"), "{none}");
+        assert!(none.contains("have taken all that were passed"), "{none}");
         let never = passed(&[])
             .named("root", Origin::CommandLine)
             .unwrap_err()
