@@ -90,8 +90,42 @@ impl TypedValueParser for Refusal {
     }
 }
 
+/// One letter that is wrong, missing or exchanged is a slip. What is further from a name may mean another one: to clap,
+/// `rand` is nearly `randrw`, which destroys data.
+const SLIP: usize = 1;
+
+/// Leaves of clap's suggestions those that a slip has missed.
+fn drop_far_suggestions(error: &mut Error) {
+    for (typed, suggested) in [
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+    ] {
+        let Some(ContextValue::String(typed)) = error.get(typed) else {
+            continue;
+        };
+        let is_near = |name: &String| strsim::osa_distance(typed, name) <= SLIP;
+        let near = match error.get(suggested) {
+            Some(ContextValue::String(name)) => Vec::from_iter(is_near(name).then(|| name.clone())),
+            Some(ContextValue::Strings(names)) => {
+                names.iter().filter(|name| is_near(name)).cloned().collect()
+            }
+            _ => continue,
+        };
+        if near.is_empty() {
+            error.remove(suggested);
+        } else {
+            error.insert(suggested, ContextValue::Strings(near));
+        }
+    }
+}
+
 /// `error`, and where it is known what was meant, what to write.
 fn hinted(mut error: Error) -> Error {
+    drop_far_suggestions(&mut error);
     let about = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let command = about(ContextKind::InvalidSubcommand);
     let meant = COMMANDS.iter().find(|(name, _)| *name == command);
@@ -106,6 +140,7 @@ fn hinted(mut error: Error) -> Error {
     } else {
         return error;
     };
+    error.remove(ContextKind::SuggestedSubcommand);
     let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
     error.insert(ContextKind::Suggested, tips);
     error
@@ -129,10 +164,26 @@ mod tests {
             ("disk ls", "write `pollux disk list`"),
             ("ls", "write `pollux disk list`"),
             ("bench --disk d read.fio", "tip: job files are not read"),
+            ("serve --blk-fil f", "exists: '--blk-file'"),
+            ("bench --disk d --rw randrread", "exists: 'randread'"),
+            ("dsik list", "exists: 'disk'"),
         ] {
             let line = format!("pollux {line}");
             let error = Cli::read(line.split(' ')).unwrap_err();
             assert!(error.to_string().contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_a_slip_would_not_have_made_is_not_suggested() {
+        for line in [
+            "bench --disk d --rw rand",
+            "serve --direct",
+            "bench --disk d --rwmax 3",
+        ] {
+            let line = format!("pollux {line}");
+            let error = Cli::read(line.split(' ')).unwrap_err().to_string();
+            assert!(!error.contains("similar"), "{line}: {error}");
         }
     }
 
