@@ -54,6 +54,14 @@ pub enum BadState {
     },
 }
 
+/// Opens one of the files beside the list, and makes it if it is not there. A pipe of its name is refused,
+/// not waited for.
+fn create(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
 impl Kept {
     /// Takes the file at `path`, which need not be there yet, and reads it.
     pub fn open(path: &Path) -> Result<(Self, Added), BadState> {
@@ -70,7 +78,7 @@ impl Kept {
         if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             return Err(BadState::NotAFile { path });
         }
-        let lock = File::create(with_ending(&path, "lock"))
+        let lock = create(&with_ending(&path, "lock"), OFlags::empty())
             .map_err(failed("make the file that locks it"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(BadState::Taken { path });
@@ -100,9 +108,7 @@ impl Kept {
     pub fn write(&self, disks: Added) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(&Contents { disks })?;
         text.push(b'\n');
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(open(&self.beside, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = create(&self.beside, OFlags::TRUNC)?;
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&self.beside, &self.path)?;
@@ -120,6 +126,8 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, mknodat};
+
     use super::*;
 
     #[test]
@@ -138,6 +146,11 @@ mod tests {
         let told = Kept::open(folder.path()).unwrap_err().to_string();
         assert!(told.contains("is no regular file"), "{told}");
         drop(kept);
+        let pipe = folder.path().join("pipe");
+        let right = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, with_ending(&pipe, "lock"), FileType::Fifo, right, 0).unwrap();
+        let told = Kept::open(&pipe).unwrap_err().to_string();
+        assert!(told.contains("make the file that locks it"), "{told}");
         // An earlier process was killed.
         fs::write(with_ending(&path, "new"), "half of").unwrap();
         let (kept, again) = Kept::open(&path).unwrap();

@@ -153,6 +153,7 @@ pub fn of(text: &str, error: &toml::de::Error) -> String {
         match key {
             "process" => "write a section [process]".to_owned(),
             // It has the name of the sections.
+            "disk" if value.starts_with('[') => "write each disk as a section [[disk]]".to_owned(),
             "disk" if message.ends_with("expected a sequence") => unknown(key),
             // A value may have several lines.
             _ if found.starts_with(value) => values(key, found.trim()),
@@ -171,7 +172,7 @@ fn section(line: &str) -> String {
     match (name, Place::of(name)) {
         ("process", _) => "write [process] in single brackets".to_owned(),
         ("disk", _) => "write [[disk]] in double brackets, as there may be several".to_owned(),
-        (_, Some(place)) => format!("write {name} = {} {place}", example(name)),
+        (_, Some(place)) => format!("write for example {name} = {} {place}", example(name)),
         (_, None) => "write [process] or [[disk]], which are all sections".to_owned(),
     }
 }
@@ -203,12 +204,14 @@ fn halves(line: &str) -> (&str, &str) {
     let end = line.find(|c: char| c == '=' || c == ':' || c.is_whitespace());
     let (key, rest) = line.split_at(end.unwrap_or(line.len()));
     let value = rest.trim_start_matches(|c: char| c == '=' || c == ':' || c.is_whitespace());
-    let quoted = value.starts_with(['"', '\'']).then(|| {
-        let end = value[1..].find(&value[..1]);
-        &value[..end.map_or(value.len(), |end| end + 2)]
+    // Within quotes a `#` is no comment; what follows them otherwise is a part of what was meant.
+    let comment = value.match_indices('#').find(|&(at, _)| {
+        let before = &value[..at];
+        let quotes = |quote| before.matches(quote).count() % 2;
+        before.ends_with(char::is_whitespace) && quotes('"') + quotes('\'') == 0
     });
-    let value = quoted.or_else(|| value.split('#').next());
-    (key, value.unwrap_or_default().trim_end())
+    let value = &value[..comment.map_or(value.len(), |(at, _)| at)];
+    (key, value.trim_end())
 }
 
 /// What to write for `value`, which `key` cannot have.
@@ -231,29 +234,31 @@ fn values(key: &str, value: &str) -> String {
 }
 
 /// What may be meant by `value`.
-fn corrections(value: &str) -> [String; 5] {
+fn corrections(value: &str) -> Vec<String> {
     let bare = value.trim_matches(['"', '\'']);
-    let word = match bare {
-        "yes" | "on" | "1" => "true",
-        "no" | "off" | "0" => "false",
-        "true" => "\"on\"",
-        "false" => "\"off\"",
-        other => other,
+    // Some keys take either, and `poll` has a word of its own.
+    let words: &[&str] = match bare {
+        "yes" | "on" | "1" | "true" => &["true", "\"on\""],
+        "no" | "off" | "0" | "false" => &["false", "\"off\"", "\"never\""],
+        _ => &[],
     };
+    let is_list = value.starts_with(['[', '{']);
+    let mut quoted = value.split(['"', '\'']).skip(1).step_by(2);
+    if is_list && quoted.any(|text| text.contains(char::is_whitespace)) {
+        return Vec::new();
+    }
     // `[0, 1]` and `{ iops-total = 5 }`; 0o660 is TOML's way to write in octal.
-    let list = if value.starts_with(['[', '{']) {
+    let list = if is_list {
         value.replace(|c: char| "[]{}\"'".contains(c) || c.is_whitespace(), "")
     } else {
         bare.trim_start_matches("0o").to_owned()
     };
     let list = list.trim_end_matches(',');
-    [
-        bare.to_owned(),
-        format!("{list:?}"),
-        word.to_owned(),
-        format!("\"{list}%\""),
-        format!("[{list:?}]"),
-    ]
+    // Of several in a list, one may be wrong alone.
+    let one = (!is_list || !list.contains(',')).then(|| format!("[{list:?}]"));
+    let forms = [bare.to_owned(), format!("{list:?}")].into_iter();
+    let forms = forms.chain(words.iter().map(ToString::to_string));
+    forms.chain([format!("\"{list}%\"")]).chain(one).collect()
 }
 
 /// A value that `key` may have.

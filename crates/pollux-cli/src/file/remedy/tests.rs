@@ -39,6 +39,8 @@ fn values_of_a_disk_are_corrected_by_what_is_read() {
             ("socket-mode = 0660", "write socket-mode = \"0660\""),
             ("socket-mode = 660", "write socket-mode = \"660\""),
             ("socket-mode = 0o660", "write socket-mode = \"660\""),
+            ("name = a#b", "write name = \"a#b\""),
+            ("serial = \"a\"b\"", "write serial = \"a\\\"b\""),
             ("socket-path = 1", "write socket-path = \"1\""),
             (
                 "socket-path = /a.sock # b",
@@ -82,6 +84,8 @@ fn values_of_the_process_are_corrected_by_what_is_read() {
             ("poll = \"often\"", "write for example poll = \"adaptive\""),
             ("poll-cpu = 25", "write poll-cpu = \"25%\""),
             ("sandbox = false", "write sandbox = \"off\""),
+            ("sandbox = no", "write sandbox = \"off\""),
+            ("poll = \"off\"", "write poll = \"never\""),
             ("sandbox = off", "write sandbox = \"off\""),
         ],
     );
@@ -93,6 +97,14 @@ fn values_before_the_sections_are_corrected_by_what_is_read() {
         "",
         &[
             ("disk-folder = \"/x\"", "write disk-folder = [\"/x\"]"),
+            (
+                "disk-folder = [\"/a b\", 3]",
+                "write for example disk-folder = [\"/srv/pollux\"]",
+            ),
+            (
+                "disk = [\"null:size=1G\"]",
+                "write each disk as a section [[disk]]",
+            ),
             ("disk-folder = [1]", "write disk-folder = [\"1\"]"),
             (
                 "metrics-listen = \":9464\"",
@@ -124,11 +136,11 @@ fn sections_and_keys_are_corrected() {
             ("[[disks]]\nname = \"a\"", sections),
             (
                 "[[disk]]\n[disk.limits]\niops-total = 5",
-                "write limits = \"iops-total=5000\" in a section [[disk]]",
+                "write for example limits = \"iops-total=5000\" in a section [[disk]]",
             ),
             (
                 "[control]\npath = \"/a\"",
-                "write control = \"/run/pollux-root/root.control\" before the first section",
+                "write for example control = \"/run/pollux-root/root.control\" before the first section",
             ),
             ("[process]\n[process]", "write it once"),
             ("[process]\nthreads = 1\nthreads = 2", "write it once"),
