@@ -108,7 +108,7 @@ fn only_its_owner_may_connect_and_only_one_daemon_has_it() {
     let output = second.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let words = format!(
-        "--control {}: another process is serving",
+        "--control {}: a process listens on this socket already",
         daemon.control.display()
     );
     assert!(said.contains(&words), "{said}");

@@ -180,7 +180,10 @@ fn a_control_socket_is_none_of_a_disk() {
         &[&disk[..], &control[1..]].concat(),
     );
     let told = refusal.err().expect("that one listens").to_string();
-    assert!(told.contains("another process is serving"), "{told}");
+    assert!(
+        told.contains("a process listens on this socket already"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn a_full_backlog_is_a_live_socket() {
             }
         }
     }
-    is_refused(serve(&socket), "another process is serving");
+    is_refused(serve(&socket), "a process listens on this socket already");
 }
 
 /// Both are woken by a frontend, and each is held up on its way to `accept`: the first one for less, so it takes the

@@ -1,14 +1,15 @@
 //! The device end: a disk served to virtual machines over vhost-user.
 //!
-//! [`Workers`] are the threads that move requests; [`serve`] runs one frontend's session over a
-//! [`Device`]. The hot path is `worker: turn` → `session_queues: turn` → `take` → the disk's channel →
-//! `requests: finish` → `publish`. Nothing on it allocates, locks or logs, and it reads the clock
-//! only when there is nothing to do.
+//! [`Workers`] are the threads that move requests; [`serve`] runs one frontend's session over a [`Device`]. The hot
+//! path is `worker: turn` → `session_queues: turn` → `take` → the disk's channel → `requests: finish` →
+//! `publish`. Nothing on it allocates or logs; it takes no lock, except for what a `file` disk hands to its threads. It
+//! reads the clock only when there is nothing to do, when a call is due or waits, and for limits and times.
 //!
 //! Where it is decided: to suppress kicks in `Queue::disarm` and to ask for them in `Queue::arm` (`queue`), by a worker
 //! before and after `Worker::sleep` (`worker`); to poll or to sleep in `Policy::after_turn` (`poll`); to call the
-//! driver now or later in `Queue::publish` (`queue/publish`). A flush becomes an `fdatasync` in
-//! `Backing::put_on_storage` of `pollux-disk` (`file/backing`).
+//! driver now or later in `Queue::publish` (`queue/publish`); which status byte a request ends with in
+//! `Queue::complete` (`queue/requests`). A flush becomes an `fdatasync` in `Backing::put_on_storage` of `pollux-disk`
+//! (`file/backing`).
 //!
 //! The process must ignore SIGPIPE, as a program with a Rust `main` does: a frontend may have its queues
 //! called through a pipe, and stop reading it.
