@@ -143,6 +143,10 @@ fn sections_and_keys_are_corrected() {
                 "write for example control = \"/run/pollux-root/root.control\" before the first section",
             ),
             ("[process]\n[process]", "write it once"),
+            (
+                "[disk.limits]\niops = 5\n[[disk]]",
+                "write the head of every disk as [[disk]], also of those above",
+            ),
             ("[process]\nthreads = 1\nthreads = 2", "write it once"),
             (
                 "[[disk]]\nsocket-pth = \"a\"",
