@@ -69,11 +69,12 @@ impl Buckets {
         Self(Limited::ALL.map(|what| limits.get(what).map(Bucket::new)))
     }
 
-    /// Takes the tokens of a request over so many bytes, if all its buckets have any.
+    /// Takes the tokens of a request over so many bytes, also where a bucket has none yet: so those that wait for the
+    /// same bucket are let through in the order in which they came.
     ///
     /// # Errors
     ///
-    /// When they will have.
+    /// When the request is to be let through, if not now.
     pub fn take(&self, flow: Flow, bytes: u64, now: u64) -> Result<(), u64> {
         let of = |what: Limited| self.0[what as usize].as_ref();
         let (iops, bps) = match flow {
@@ -87,12 +88,9 @@ impl Buckets {
             each.filter_map(|(bucket, tokens)| Some((bucket.filter(|_| *tokens > 0)?, *tokens)))
         };
         let ready = concerned().map(|(bucket, _)| bucket.ready()).max();
-        if let Some(ready) = ready.filter(|ready| *ready > now) {
-            return Err(ready);
-        }
         for (bucket, tokens) in concerned() {
             bucket.take(tokens, now);
         }
-        Ok(())
+        ready.filter(|ready| *ready > now).map_or(Ok(()), Err)
     }
 }

@@ -90,6 +90,8 @@ pub struct Throttle {
     now: u64,
     /// The wait that was begun last, from when until when.
     wait: Option<(u64, u64)>,
+    /// The request that waits, or has waited and is next: its tokens were taken.
+    paid: Option<(Flow, u64)>,
     /// So many turns may pass before the clock is asked.
     skips: u8,
 }
@@ -102,6 +104,7 @@ impl Throttle {
             buckets: None,
             now: 0,
             wait: None,
+            paid: None,
             skips: 0,
         };
         throttle.reload();
@@ -124,6 +127,7 @@ impl Throttle {
         self.generation = self.limiter.generation.load(Ordering::Relaxed);
         self.buckets.clone_from(&current.buckets);
         drop(current);
+        self.paid = None;
         self.hurry();
         if let Some((_, until)) = &mut self.wait {
             *until = 0;
@@ -163,16 +167,21 @@ impl Throttle {
         self.wait.is_some()
     }
 
-    /// May a request over so many bytes be begun now? One that may not begins a wait.
+    /// May a request over so many bytes be begun now, when no wait lasts? One that may not begins a wait.
     #[cold]
     pub fn admits(&mut self, flow: Flow, bytes: u64) -> Verdict {
         let Some(buckets) = &self.buckets else {
             return Verdict::Passes;
         };
+        // A driver that has changed it meanwhile pays again.
+        if self.paid.take() == Some((flow, bytes)) {
+            return Verdict::Passes;
+        }
         match buckets.take(flow, bytes, self.now) {
             Ok(()) => Verdict::Passes,
             Err(until) => {
                 self.wait = Some((self.now, until));
+                self.paid = Some((flow, bytes));
                 self.skips = 0;
                 Verdict::Waits
             }

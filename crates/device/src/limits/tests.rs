@@ -26,16 +26,16 @@ fn through(limits: &Limits, flow: Flow, bytes: u64, seconds: u64, late: u64) -> 
     // Long after the start: the buckets are full.
     let begin = 1000 * TICKS_PER_SECOND;
     let (mut now, mut count) = (begin, 0);
-    while now < begin + seconds * TICKS_PER_SECOND {
-        match buckets.take(flow, bytes, now) {
-            Ok(()) => count += 1,
-            Err(until) => {
-                assert!(until > now);
-                now = until + late;
-            }
+    loop {
+        if let Err(until) = buckets.take(flow, bytes, now) {
+            assert!(until > now);
+            now = until + late;
         }
+        if now >= begin + seconds * TICKS_PER_SECOND {
+            return count;
+        }
+        count += 1;
     }
-    count
 }
 
 /// Late by a tenth of a millisecond, as sleepers are.
@@ -110,7 +110,8 @@ fn a_burst_is_let_through_at_once_and_only_after_a_pause() {
     let start = 10 * TICKS_PER_SECOND;
     assert_eq!(at_once(start), 250);
     assert_eq!(at_once(start), 0);
-    assert_eq!(at_once(start + TICKS_PER_SECOND), 100);
+    // Two wait for the first of these.
+    assert_eq!(at_once(start + TICKS_PER_SECOND), 98);
     assert_eq!(at_once(start + 100 * TICKS_PER_SECOND), 250);
 }
 
@@ -154,7 +155,8 @@ fn a_change_ends_a_wait_and_the_same_again_changes_nothing() {
     // It has some minutes to wait.
     assert!(remains > Duration::from_secs(300), "{remains:?}");
     for changed in [limits(&[("iops-total", 1000, None)]), Limits::default()] {
-        assert_eq!(throttle.admits(Flow::Read, 512), Verdict::Waits);
+        // Another than the one that waits already.
+        assert_eq!(throttle.admits(Flow::Read, 1024), Verdict::Waits);
         limiter.set(changed);
         assert_eq!(throttle.remains(), Some(Duration::ZERO));
         let mut ended = 0;
@@ -164,6 +166,43 @@ fn a_change_ends_a_wait_and_the_same_again_changes_nothing() {
         assert!(!throttle.waits(nothing));
         assert_eq!(throttle.admits(Flow::Read, 512), Verdict::Passes);
     }
+}
+
+#[test]
+fn those_that_wait_are_let_through_in_the_order_in_which_they_came() {
+    let buckets = Buckets::new(&limits(&[("iops-total", 1000, Some(1))]));
+    let start = 10 * TICKS_PER_SECOND;
+    let times = [(); 5].map(|()| buckets.take(Flow::Read, 512, start));
+    let of = |thousandth: u64| Err(start + thousandth * TICKS_PER_SECOND / 1000);
+    assert_eq!(times, [Ok(()), of(1), of(2), of(3), of(4)]);
+    // One that asks when the first is let through is behind the last.
+    let later = start + TICKS_PER_SECOND / 1000;
+    assert_eq!(buckets.take(Flow::Read, 512, later), of(5));
+}
+
+#[test]
+fn a_request_that_has_waited_is_let_through_and_another_in_its_place_pays() {
+    let limiter = Arc::new(Limiter::default());
+    limiter.set(limits(&[("iops-total", 1000, Some(1))]));
+    let mut throttle = Throttle::new(Arc::clone(&limiter));
+    let mut other = Throttle::new(limiter);
+    let mut after_its_wait = |bytes| {
+        while throttle.waits(nothing) {
+            std::hint::spin_loop();
+        }
+        throttle.admits(Flow::Write, bytes)
+    };
+    assert_eq!(after_its_wait(512), Verdict::Passes);
+    assert_eq!(after_its_wait(512), Verdict::Waits);
+    // Takes what comes until then, and that of minutes.
+    for _ in 0..100_000 {
+        let _ = other.admits(Flow::Read, 4096);
+        let _ = other.admits(Flow::Write, 4096);
+    }
+    assert_eq!(after_its_wait(512), Verdict::Passes);
+    assert_eq!(after_its_wait(512), Verdict::Waits);
+    assert!(throttle.remains().unwrap() > Duration::from_secs(60));
+    assert_eq!(throttle.admits(Flow::Write, 1024), Verdict::Waits);
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl Queue {
         })
     }
 
-    /// Has `request`, the next one, to stay in the ring? If not, its tokens were taken.
+    /// Has `request`, the next one, to stay in the ring? Its tokens are taken in either case.
     ///
     /// What moves no data, and what is refused anyway, is free: flushes make an end of what was counted before.
     #[cold]
