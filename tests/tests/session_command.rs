@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -329,4 +330,33 @@ fn output_that_is_no_longer_read_is_no_error() {
         output.status.success() && output.stderr.is_empty(),
         "{output:?}"
     );
+}
+
+/// The device that has no room: what is printed there is not.
+fn to_nobody() -> Stdio {
+    File::create("/dev/full").unwrap().into()
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error_and_hints_alone_are_not() {
+    let mut command = Command::new(pollux_binary());
+    command.args(["serve", "--print-capabilities"]);
+    let output = command.stdout(to_nobody()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let mut command = Command::new(pollux_binary());
+    command.args(["serve", "--show-attach", "--disk", "memory:size=1M"]);
+    command.arg("--socket-path").arg(&socket);
+    command.stdout(to_nobody()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    for told in ["what --show-attach tells cannot be printed", "serving"] {
+        assert!(lines.any(|line| line.unwrap().contains(told)), "{told}");
+    }
+    Client::connect(&socket, Shape::polling(1, 4)).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

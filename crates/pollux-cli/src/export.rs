@@ -1,7 +1,6 @@
 //! One disk and how it is offered: on the command line and in the configuration file alike.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +11,11 @@ use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
 use pollux::disk::spec::{Elsewhere, SpecError};
 use pollux::disk::{OpenError, PollScope, Spec};
-use rustix::fs::{Mode, OFlags};
 use serde::Deserialize;
 
 use crate::limits::{Groups, LimitsOption};
 use crate::log::chain;
+use crate::paths::text;
 use crate::process::{MECHANISMS, from_to};
 use crate::socket::{Endpoint, Passed, Rights};
 
@@ -170,9 +169,6 @@ pub fn block_size(text: &str) -> Result<u32, String> {
 
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
-/// The most bytes of a table: tens of thousands of lines.
-const LONGEST_TABLE: u64 = 1 << 20;
-
 impl ExportArgs {
     /// Where to listen: that may be on a socket that was `passed`, which is taken from there.
     pub fn endpoint(&self, passed: &mut Passed) -> Result<Endpoint, Error> {
@@ -312,27 +308,15 @@ impl ExportArgs {
 
 /// The table that the file at `path` holds.
 fn table(path: &Path) -> Result<String, String> {
-    let mut table = Vec::new();
-    let read = opened(path).and_then(|file| file.take(LONGEST_TABLE + 1).read_to_end(&mut table));
-    let read = read.map_err(|error| {
-        format!("{error}; it is to be a file that holds what `dmsetup table` prints")
-    })?;
-    let table = String::from_utf8(table).ok();
-    let is_table = |table: &String| read as u64 <= LONGEST_TABLE && !table.contains('\0');
-    table.filter(is_table).ok_or_else(|| {
-        let path = path.display();
-        format!(
-            "this is no table of device-mapper; to serve the file itself, give --blk-file {path}"
-        )
+    text(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            let path = path.display();
+            format!(
+                "this is no table of device-mapper; to serve the file itself, give --blk-file {path}"
+            )
+        }
+        _ => format!("{error}; it is to be a file that holds what `dmsetup table` prints"),
     })
-}
-
-/// The file at `path`, or a pipe with what another program prints; one that nobody writes to has ended.
-fn opened(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
-    Ok(file)
 }
 
 /// A disk that has not been opened, and how it is to be offered.

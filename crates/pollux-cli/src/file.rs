@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::export::ExportArgs;
-use crate::paths::{absolute, missing_right};
+use crate::paths::{absolute, missing_right, text};
 use crate::process::ProcessArgs;
 
 mod remedy;
@@ -82,7 +82,7 @@ pub enum BadFile {
 
 /// Reads the file at `path`.
 pub fn read(path: &Path) -> Result<File, BadFile> {
-    let text = std::fs::read_to_string(path).map_err(|source| BadFile::Read {
+    let text = text(path).map_err(|source| BadFile::Read {
         path: path.display().to_string(),
         remedy: unread(path, &source),
         source,

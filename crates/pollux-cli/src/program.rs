@@ -29,6 +29,9 @@ pub fn main() -> ExitCode {
 
 fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn Error>> {
     match command {
+        Command::Serve(args) if args.print_capabilities => {
+            until_unread(serve::print_capabilities().map_err(Into::into))
+        }
         Command::Serve(args) => {
             log::start(args.log_format, log_level, LevelFilter::INFO)?;
             serve::run(&args)
@@ -44,7 +47,7 @@ fn run(Cli { log_level, command }: Cli) -> Result<(), Box<dyn Error>> {
         // Its log would be in the way of its report.
         Command::Bench(args) => {
             log::start(Format::Text, log_level, LevelFilter::WARN)?;
-            bench::run(&args)
+            until_unread(bench::run(&args))
         }
         Command::Generate(what) => until_unread(generate(&what).map_err(Into::into)),
     }

@@ -1,5 +1,6 @@
 //! `pollux serve`: sockets, sessions and signals around the device end.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -107,12 +108,13 @@ impl Wishes {
     }
 }
 
+/// Prints what a program that starts daemons asks for.
+pub fn print_capabilities() -> io::Result<()> {
+    writeln!(io::stdout(), "{CAPABILITIES}")
+}
+
 /// Serves what the arguments say until it is told to end.
 pub fn run(args: &ServeArgs) -> Result<(), Error> {
-    if args.print_capabilities {
-        println!("{CAPABILITIES}");
-        return Ok(());
-    }
     let wishes = Wishes::of(args)?;
     let process = &wishes.process;
     // Before anything else is opened, whose numbers could be among them.
@@ -229,7 +231,10 @@ fn show_attach(exports: &[Export]) {
     });
     let paths: Vec<_> = paths.collect();
     if !paths.is_empty() {
-        println!("{}", attach::hints(&paths));
+        // Disks are served all the same.
+        if let Err(error) = writeln!(io::stdout(), "{}", attach::hints(&paths)) {
+            tracing::warn!(%error, "what --show-attach tells cannot be printed");
+        }
     }
 }
 

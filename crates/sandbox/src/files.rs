@@ -97,10 +97,14 @@ fn allow(
     folder: &Path,
     access: impl Into<BitFlags<AccessFs>>,
 ) -> Result<RulesetCreated, RulesetError> {
+    let mut access = access.into();
+    if !folder.is_dir() {
+        access &= AccessFs::from_file(NEWEST);
+    }
     match PathFd::new(folder) {
-        Ok(folder) => ruleset.add_rule(PathBeneath::new(folder, access)),
+        Ok(folder) if !access.is_empty() => ruleset.add_rule(PathBeneath::new(folder, access)),
         // What needs that folder will say so.
-        Err(_) => Ok(ruleset),
+        _ => Ok(ruleset),
     }
 }
 

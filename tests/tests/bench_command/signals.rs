@@ -59,3 +59,43 @@ fn sigusr1_asks_how_far_it_is() {
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_signal_ends_a_run_whose_disk_does_not_answer() {
+    let mut command = Command::new(pollux_binary());
+    let disk = "fault:hang=request,times=1,on=memory:size=1M";
+    command.args(["bench", "--disk", disk, "--rw", "randread"]);
+    command.args(["--runtime", "100ms"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut told = |what: &str| lines.any(|line| line.unwrap().contains(what));
+    assert!(told("no request has ended for 5 s"));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(told("this ends without a report"));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), vec![]));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error_and_a_file_that_is_full_is_named() {
+    let run = |out: Stdio, options: &[&str]| {
+        let mut command = Command::new(pollux_binary());
+        command.args(["bench", "--runtime", "10ms"]).args(MEMORY);
+        let output = command.args(options).stdout(out).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    for format in ["normal", "json"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, said) = run(writer.into(), &["--output-format", format]);
+        assert_eq!((code, &*said), (Some(0), ""));
+    }
+    let (code, said) = run(Stdio::null(), &["--output", "/dev/full"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--output /dev/full: No space left"), "{said}");
+}

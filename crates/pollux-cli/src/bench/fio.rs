@@ -4,7 +4,7 @@ use clap::Arg;
 
 use crate::cli::foreign::{Names, option, refused};
 
-const OTHERS: [Names; 23] = [
+const OTHERS: [Names; 26] = [
     (&["--socket-path", "--socket_path"], "write --socket PATH"),
     (
         &["--blk-file", "--blk_file", "--file"],
@@ -31,6 +31,10 @@ const OTHERS: [Names; 23] = [
         &["--hipri"],
         "give --completion polled, or --hipri-percent N",
     ),
+    (
+        &["--hipri_percentage", "--hipri-percentage"],
+        "write --hipri-percent N",
+    ),
     (&["--rate"], "give requests a second: --rate-iops N"),
     (
         &["--rwmixwrite"],
@@ -49,7 +53,24 @@ const OTHERS: [Names; 23] = [
         &["--offset"],
         "the disk is used from its beginning; leave it out",
     ),
-    (&["--loops"], "a run ends after a time; give --runtime TIME"),
+    (
+        &[
+            "--loops",
+            "--io_size",
+            "--io-size",
+            "--number_ios",
+            "--number-ios",
+        ],
+        "a run ends after a time; give --runtime TIME",
+    ),
+    (
+        &["--invalidate"],
+        "what the page cache holds stays; to go past it, give --disk file:path=FILE,cache=none",
+    ),
+    (
+        &["--eta", "--status_interval", "--status-interval"],
+        "a terminal shows how far a run is, and SIGUSR1 asks it; leave it out",
+    ),
     (
         &["--ramp_time", "--ramp-time"],
         "measuring begins at once; leave it out",

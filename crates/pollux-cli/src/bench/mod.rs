@@ -71,12 +71,12 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         plan: &plan,
         outcome: &outcome,
     };
-    match args.output_format {
+    let printed = match args.output_format {
         Output::Normal => write!(output, "{}", table::report(&report)),
         Output::Json => writeln!(output, "{:#}", json::report(&report)),
-    }?;
+    };
     match (lost, outcome.error) {
-        (_, None) => Ok(()),
+        (_, None) => Ok(printed.map_err(|error| unwritten(error, args.output.as_deref()))?),
         // Requests in flight have failed because of it.
         (Some(lost), Some(_)) => Err(lost.into()),
         (None, Some(error)) => Err(error.into()),
@@ -105,6 +105,14 @@ fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Error> {
             let path = path.display();
             Err(format!("--output {path} cannot be written{remedy}: {error}").into())
         }
+    }
+}
+
+/// In `error`, a file is named.
+fn unwritten(error: io::Error, path: Option<&Path>) -> io::Error {
+    match path {
+        Some(path) => io::Error::other(format!("--output {}: {error}", path.display())),
+        None => error,
     }
 }
 

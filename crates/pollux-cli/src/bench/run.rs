@@ -153,7 +153,9 @@ fn direct(
             match phases.recv_timeout(progress.interval()) {
                 Ok(_) => left -= 1,
                 Err(RecvTimeoutError::Timeout) => {
-                    progress.show(ended(common.live));
+                    if !progress.show(ended(common.live), common.stop.is_asked()) {
+                        abandon(progress);
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -184,6 +186,13 @@ fn direct(
             .map(|(after, before)| after.since(&before));
     }
     all
+}
+
+/// Ends this process while its jobs wait for requests that do not end. They have these in their hands until then.
+fn abandon(progress: &Progress) -> ! {
+    progress.finish();
+    progress.say("the disk does not answer: this ends without a report");
+    std::process::exit(1)
 }
 
 /// The thread of one job.

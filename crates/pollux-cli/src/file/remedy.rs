@@ -143,9 +143,10 @@ pub fn of(text: &str, error: &toml::de::Error) -> String {
     let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
     let line = text[line..].lines().next().unwrap_or_default();
     let advice = if message.starts_with("duplicate key") {
-        match line.trim_start().starts_with("[[") {
-            true => "write the head of every disk as [[disk]], also of those above".to_owned(),
-            false => "write it once".to_owned(),
+        if line.trim_start().starts_with("[[") {
+            "write the head of every disk as [[disk]], also of those above".to_owned()
+        } else {
+            "write it once".to_owned()
         }
     } else if line.trim_start().starts_with('[') {
         section(line)

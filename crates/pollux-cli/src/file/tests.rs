@@ -48,6 +48,8 @@ fn what_is_no_configuration_is_refused_with_a_remedy() {
     for (path, remedy) in [
         (folder.path(), "; give a TOML file"),
         (&image, "; give a TOML file"),
+        // It has no end.
+        (Path::new("/dev/zero"), "; give a TOML file"),
         (&nowhere, "options of `pollux serve --help` as keys"),
     ] {
         let told = chain(&read(path).unwrap_err());

@@ -98,6 +98,13 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--disk d --randrepeat=0", "leave it out"),
         ("--disk d --cpus_allowed 0-1", "write --cpus LIST"),
         ("--disk d --loops 2", "give --runtime TIME"),
+        ("--disk d --io_size=1g", "give --runtime TIME"),
+        ("--disk d --invalidate=1", "cache=none"),
+        ("--disk d --status-interval=1", "SIGUSR1"),
+        (
+            "--disk d --hipri_percentage=50",
+            "error: --hipri_percentage: write --hipri-percent N",
+        ),
         ("--disk d --offset 1m", "leave it out"),
         ("--disk d --bsrange 4k-8k", "give --bs SIZE"),
         ("--disk d --do_verify=1", "leave it out"),
