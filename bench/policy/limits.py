@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How exact limits are, and what they cost: bench/policy/limits.py exact|neighbour|none BINARY [OTHER] [PAIRS]
+"""How exact limits are, and what they cost: bench/policy/limits.py exact|shares|neighbour|none BINARY [OTHER] [PAIRS]
 
 exact      what comes through limits in 5 s, beside them
+shares     what each of two disks of a group gets, in 2 s
 neighbour  a disk without limits on the worker of one that waits, and without that one
 none       BINARY beside OTHER (an earlier build), both without limits
 
@@ -68,6 +69,20 @@ def exact(binary):
         print(f"| {limit} | {block}, {depth} in flight | {asked} | {came:.0f} | {came / asked:.4f} |", flush=True)
 
 
+def shares(binary):
+    print("| limit of both | in flight | came on each a second |\n|---|---|---|")
+    for limit in (1000, 10_000, 100_000):
+        for depths in (("1", "1"), ("1", "16"), ("16", "16"), ("4", "64")):
+            with tempfile.TemporaryDirectory() as folder:
+                group = f'iops-total={limit}"\nlimit-group = "both'
+                server = Server(binary, folder, {"a": group, "b": group})
+                options = [("--runtime", "2s", "--iodepth", depth) for depth in depths]
+                both = [server.bench(binary, name, *each) for name, each in zip("ab", options)]
+                came = " and ".join(f"{iops(each):.0f}" for each in both)
+                server.end()
+            print(f"| {limit} | {' and '.join(depths)} | {came} |", flush=True)
+
+
 def pairs(one, other, many):
     ratios, ones, others = [], [], []
     for _ in range(many):
@@ -121,6 +136,8 @@ if __name__ == "__main__":
     many = numbers[0] if numbers else 11
     if what == "exact":
         exact(binary)
+    elif what == "shares":
+        shares(binary)
     elif what == "neighbour":
         neighbour(binary, many)
     elif what == "none":

@@ -51,12 +51,20 @@ impl Bucket {
             .full
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
+
+    fn give_back(&self, tokens: u64) {
+        let cost = ticks(tokens, self.per_second);
+        self.full.fetch_sub(cost, Ordering::Relaxed);
+    }
 }
+
+/// What a request costs at most: an hour, so that all that wait at a time do not overflow.
+const DEAREST: u64 = 3600 * TICKS_PER_SECOND;
 
 /// The time in which so many tokens come.
 fn ticks(tokens: u64, per_second: u64) -> u64 {
     let ticks = u128::from(tokens) * u128::from(TICKS_PER_SECOND) / u128::from(per_second);
-    u64::try_from(ticks).unwrap_or(u64::MAX)
+    u64::try_from(ticks).map_or(DEAREST, |ticks| ticks.min(DEAREST))
 }
 
 /// One bucket for each limit.
@@ -76,21 +84,34 @@ impl Buckets {
     ///
     /// When the request is to be let through, if not now.
     pub fn take(&self, flow: Flow, bytes: u64, now: u64) -> Result<(), u64> {
-        let of = |what: Limited| self.0[what as usize].as_ref();
+        let ready = self.concerned(flow, bytes).map(|(of, _)| of.ready()).max();
+        for (bucket, tokens) in self.concerned(flow, bytes) {
+            bucket.take(tokens, now);
+        }
+        ready.filter(|ready| *ready > now).map_or(Ok(()), Err)
+    }
+
+    /// Such a request took its tokens and is not begun.
+    pub fn give_back(&self, flow: Flow, bytes: u64) {
+        for (bucket, tokens) in self.concerned(flow, bytes) {
+            bucket.give_back(tokens);
+        }
+    }
+
+    /// The buckets from which a request takes tokens, and how many.
+    fn concerned(&self, flow: Flow, bytes: u64) -> impl Iterator<Item = (&Bucket, u64)> {
         let (iops, bps) = match flow {
             Flow::Read => (Limited::IopsRead, Limited::BpsRead),
             Flow::Write => (Limited::IopsWrite, Limited::BpsWrite),
         };
-        let requests = [of(Limited::IopsTotal), of(iops)].map(|bucket| (bucket, 1));
-        let bytes = [of(Limited::BpsTotal), of(bps)].map(|bucket| (bucket, bytes));
-        let concerned = || {
-            let each = requests.iter().chain(&bytes);
-            each.filter_map(|(bucket, tokens)| Some((bucket.filter(|_| *tokens > 0)?, *tokens)))
-        };
-        let ready = concerned().map(|(bucket, _)| bucket.ready()).max();
-        for (bucket, tokens) in concerned() {
-            bucket.take(tokens, now);
-        }
-        ready.filter(|ready| *ready > now).map_or(Ok(()), Err)
+        let each = [
+            (Limited::IopsTotal, 1),
+            (iops, 1),
+            (Limited::BpsTotal, bytes),
+            (bps, bytes),
+        ];
+        each.into_iter()
+            .filter(|(_, tokens)| *tokens > 0)
+            .filter_map(|(what, tokens)| Some((self.0[what as usize].as_ref()?, tokens)))
     }
 }

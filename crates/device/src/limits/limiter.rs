@@ -173,9 +173,11 @@ impl Throttle {
         let Some(buckets) = &self.buckets else {
             return Verdict::Passes;
         };
-        // A driver that has changed it meanwhile pays again.
-        if self.paid.take() == Some((flow, bytes)) {
-            return Verdict::Passes;
+        match self.paid.take() {
+            Some(paid) if paid == (flow, bytes) => return Verdict::Passes,
+            // The driver has put another in its place.
+            Some((flow, bytes)) => buckets.give_back(flow, bytes),
+            None => {}
         }
         match buckets.take(flow, bytes, self.now) {
             Ok(()) => Verdict::Passes,
@@ -201,5 +203,14 @@ impl Throttle {
             return Some(Duration::ZERO);
         }
         Some(duration(until.saturating_sub(self.limiter.now())))
+    }
+}
+
+impl Drop for Throttle {
+    /// The request that waits stays in the ring.
+    fn drop(&mut self) {
+        if let (Some(buckets), Some((flow, bytes))) = (&self.buckets, self.paid) {
+            buckets.give_back(flow, bytes);
+        }
     }
 }
