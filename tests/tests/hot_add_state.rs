@@ -12,7 +12,7 @@ use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::pollux_binary;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 const ONE_QUEUE: Plan = Plan {
@@ -260,5 +260,26 @@ fn an_added_image_is_written_removed_and_served_again() {
         assert!(stored[4096..8192].iter().all(|&byte| byte == 0xa5));
     }
     assert!(fs::read(base).unwrap().iter().all(|&byte| byte == 0xbb));
+    hot.ends_well();
+}
+
+#[test]
+fn the_command_removes_a_disk_that_is_on_the_list_alone() {
+    let mut hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let spec = format!("file:path={}", image.display());
+    assert_eq!(hot.add("a", &spec).unwrap().0, 201);
+    fs::remove_file(&image).unwrap();
+    hot.restart().unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["a"]));
+    let said = hot.command(&["remove", "a", "--output", "json"]).unwrap();
+    let removed: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&removed["name"], &removed["removed"]),
+        (&"a".into(), &true.into())
+    );
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!([]));
+    let said = hot.command(&["remove", "a"]).unwrap_err();
+    assert!(said.contains("there is no disk `a`"), "{said}");
     hot.ends_well();
 }

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use blkio::ReqFlags;
 use pollux_tests::client::{Client, Queue, Shape};
 use pollux_tests::control::{Daemon, ask};
 use pollux_tests::process::eventually;
 use pollux_tests::server::pollux_binary;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -155,13 +156,10 @@ fn a_trace_tells_each_request_and_never_what_was_in_it() {
     );
 }
 
-#[test]
-fn the_command_traces_for_its_time_and_says_what_is_lost() {
-    let folder = TempDir::new().unwrap();
-    let daemon = start(folder.path());
-    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+/// `pollux disk trace`, which has begun.
+fn traces(daemon: &Daemon, options: &[&str]) -> Child {
     let mut command = Command::new(pollux_binary());
-    command.args(["disk", "trace", "root", "--seconds", "1", "--records", "2"]);
+    command.args(["disk", "trace", "root"]).args(options);
     command
         .args(["--output", "json", "--control"])
         .arg(&daemon.control);
@@ -175,6 +173,44 @@ fn the_command_traces_for_its_time_and_says_what_is_lost() {
         || ask(&daemon.control, "GET", path).unwrap().0 == 200,
         || "no trace was started".into(),
     );
+    traced
+}
+
+#[test]
+fn a_signal_ends_a_trace_early_and_nobody_ends_that_of_another() {
+    let folder = TempDir::new().unwrap();
+    let daemon = start(folder.path());
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    let path = "/v1/disks/root/trace";
+    let interrupted = traces(&daemon, &["--seconds", "600"]);
+    three(&client, &mut queues[0]);
+    kill_process(Pid::from_child(&interrupted), Signal::INT).unwrap();
+    let output = interrupted.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 3);
+    assert_eq!(ask(&daemon.control, "GET", path).unwrap().0, 404);
+    let first = traces(&daemon, &["--seconds", "600"]);
+    let second = traces(&daemon, &["--seconds", "600", "--records", "77"]);
+    let output = first.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), vec![]));
+    assert!(
+        said.contains("another client has started a trace"),
+        "{said}"
+    );
+    let (status, state) = ask(&daemon.control, "GET", path).unwrap();
+    assert_eq!((status, &state["records"]), (200, &77.into()));
+    kill_process(Pid::from_child(&second), Signal::TERM).unwrap();
+    assert!(second.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn the_command_traces_for_its_time_and_says_what_is_lost() {
+    let folder = TempDir::new().unwrap();
+    let daemon = start(folder.path());
+    let (client, mut queues) = Client::connect(&daemon.disk, Shape::blocking(1, 64)).unwrap();
+    let path = "/v1/disks/root/trace";
+    let traced = traces(&daemon, &["--seconds", "1", "--records", "2"]);
     three(&client, &mut queues[0]);
     let output = traced.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");

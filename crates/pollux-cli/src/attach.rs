@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use os_display::Quotable;
+
 /// The lines for the disks that are served on `sockets`, all in one virtual machine.
 pub fn hints(sockets: &[PathBuf]) -> String {
     let (mut qemu, mut hypervisor, mut libvirt) = (String::new(), String::new(), String::new());
@@ -16,7 +18,7 @@ pub fn hints(sockets: &[PathBuf]) -> String {
             hypervisor,
             " \\\n    {}vhost_user=true,socket={},num_queues=1,queue_size=128",
             if number == 0 { "--disk " } else { "" },
-            socket.display()
+            socket.maybe_quote()
         )
         .expect("a string takes everything");
         libvirt.push_str(&of_libvirt(socket, number));
@@ -45,13 +47,17 @@ libvirt (untested here), in the domain's XML:
 /// A comma in an option of QEMU's is written twice. With `reconnect`, the guest goes on once the daemon is back.
 fn of_qemu(socket: &Path, id: &str) -> String {
     let path = socket.display().to_string().replace(',', ",,");
+    let path = path.maybe_quote();
     format!(
         " \\\n    -chardev socket,id={id},path={path},reconnect=1 \\\n    -device vhost-user-blk-pci,chardev={id}"
     )
 }
 
 fn of_libvirt(socket: &Path, number: usize) -> String {
-    let socket = socket.display();
+    let mut socket = socket.display().to_string();
+    for (letter, entity) in [('&', "&amp;"), ('<', "&lt;"), ('\'', "&apos;")] {
+        socket = socket.replace(letter, entity);
+    }
     format!(
         "    <disk type='vhostuser' device='disk'>
       <driver name='qemu' type='raw'/>
@@ -83,6 +89,14 @@ mod tests {
         assert!(told.contains(chardev), "{told}");
         assert!(told.contains("reconnect-ms=1000 in place"), "{told}");
         assert!(told.contains("<reconnect enabled='yes'"), "{told}");
+    }
+
+    #[test]
+    fn a_path_is_one_word_for_the_shell_and_text_for_xml() {
+        let told = hints(&["/run/a b&'c.sock".into()]);
+        let quoted = "-chardev socket,id=pollux,path=\"/run/a b&'c.sock\",reconnect=1 \\";
+        assert!(told.contains(quoted), "{told}");
+        assert!(told.contains("path='/run/a b&amp;&apos;c.sock'"), "{told}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub enum BadLimit {
         example: &'static str,
     },
     /// It would stop the disk.
-    #[error("{0}=0 would stop the disk; leave it out to lift the limit")]
+    #[error("{0}=0 would stop the disk; to lift the limit, write {0}=none, or null in JSON")]
     Zero(String),
     /// A burst above nothing.
     #[error("{0}-max is for bursts above {0}; give {0} as well")]

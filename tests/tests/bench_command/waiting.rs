@@ -1,6 +1,15 @@
 //! Its ways to wait: how often each is called, and sleeps.
 
-use super::{MEMORY, count, json, number};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use pollux_tests::process::eventually;
+use pollux_tests::server::{Server, pollux_binary};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{MEMORY, count, has_thread, json, number};
 
 #[test]
 fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
@@ -98,4 +107,39 @@ fn calls_follow_sleeps() {
             "{sharing:?}: {calls} calls and {sleeps} sleeps per I/O"
         );
     }
+}
+
+/// Of a client that sleeps over each request.
+#[test]
+fn calls_of_a_server_that_goes_away_are_counted() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", SLOW[1]]).unwrap();
+    let mut command = Command::new(pollux_binary());
+    command.arg("bench").arg("--socket").arg(&socket);
+    command.args(["--rw", "randread", "--completion", "call"]);
+    command.args(["--runtime", "10m", "--output-format", "json"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    eventually(
+        || has_thread(&child, "signals"),
+        || "it does not watch for signals".to_owned(),
+    );
+    let mut ended = || {
+        kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+        let line = lines.next().unwrap().unwrap();
+        let (number, _) = line.split_once(' ').unwrap();
+        number.parse::<u64>().unwrap()
+    };
+    eventually(|| ended() >= 50, || "no request ends".to_owned());
+    server.end_by(Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let calls = number(&report["pollux"]["calls_per_io"]);
+    assert!(calls >= 0.5, "{}", report["pollux"]);
 }

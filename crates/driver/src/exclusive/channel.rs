@@ -100,7 +100,9 @@ unsafe impl Hybrid for Channel {
 
     fn counters(&mut self) -> Counters {
         let core = &self.core;
-        self.queue.call().hear().unless(|| core.is_pending());
+        // Nobody calls for a device that is gone.
+        let calls = self.queue.call().hear();
+        calls.unless(|| core.is_pending() && !core.device().is_lost());
         self.queue.counts().snapshot().since(self.before)
     }
 }

@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind::ConnectionRefused, ErrorKind::NotFound};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -26,6 +27,8 @@ use crate::paths::missing_right;
 
 /// How long a daemon may take: longer than it lets others take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to tell what it knows.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// A daemon did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +53,8 @@ pub enum NoAnswer {
     )]
     Speech(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It takes too long.
-    #[error("no answer in {} s; see whether the daemon is stopped, or give the path of its --control", PATIENCE.as_secs())]
-    Silence,
+    #[error("no answer in {} s; see whether the daemon is stopped, or give the path of its --control", .0.as_secs())]
+    Silence(Duration),
     /// It said no.
     #[error("{0}")]
     Problem(Refused),
@@ -59,35 +62,50 @@ pub enum NoAnswer {
 
 /// What `GET path` answers at `socket`.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, NoAnswer> {
-    read(&text(socket, path)?)
+    let (_, body) = answer(socket, bare(Request::get(path)), None, SHORT)?;
+    read(&body)
 }
 
-/// What daemons answer to `ask`: the one at `asked`, or all whose sockets are in that folder. Of the others in a folder,
-/// why they did not.
-pub fn each<T>(
+/// What daemons answer to `ask`: the one at `asked`, or all whose sockets are in that folder, at once. Of the others in a
+/// folder, why they did not.
+pub fn each<T: Send>(
     asked: Option<&Path>,
-    ask: impl Fn(&Path) -> Result<T, NoAnswer>,
+    ask: impl Fn(&Path) -> Result<T, NoAnswer> + Sync,
 ) -> Result<(Vec<T>, Vec<String>), String> {
     let (mut answers, mut failed) = (Vec::new(), Vec::new());
     match find(asked)? {
         Sockets::One(path) => answers.push(ask(&path).map_err(|error| named(&path, &error))?),
-        Sockets::Folder(folder, sockets) if sockets.is_empty() => {
-            return Err(Sockets::none_in(&folder));
-        }
-        Sockets::Folder(_, sockets) => {
-            for path in sockets {
-                match ask(&path) {
+        Sockets::Folder(folder, sockets) => {
+            for (path, answer) in sockets.iter().zip(all(&sockets, &ask)) {
+                match answer {
                     Ok(answer) => answers.push(answer),
                     // It was killed, and has left its socket.
                     Err(NoAnswer::Missing(_) | NoAnswer::Absent(_)) => {
                         tracing::info!(path = %path.display(), "no server listens there");
                     }
-                    Err(error) => failed.push(named(&path, &error)),
+                    Err(error) => failed.push(named(path, &error)),
                 }
+            }
+            if answers.is_empty() && failed.is_empty() {
+                return Err(Sockets::none_in(&folder));
             }
         }
     }
     Ok((answers, failed))
+}
+
+fn all<T: Send>(
+    sockets: &[PathBuf],
+    ask: &(impl Fn(&Path) -> Result<T, NoAnswer> + Sync),
+) -> Vec<Result<T, NoAnswer>> {
+    thread::scope(|scope| {
+        let asked = sockets.iter().map(|path| scope.spawn(move || ask(path)));
+        let asked: Vec<_> = asked.collect();
+        let answers = asked.into_iter().map(ScopedJoinHandle::join);
+        answers
+            .map(|answer| answer.expect("asking does not panic"))
+            .collect()
+    })
 }
 
 /// What a daemon did not do, and which.
@@ -129,7 +147,7 @@ pub fn put<T: DeserializeOwned>(
 
 /// Has `path` removed at `socket`. Has it gone by now?
 pub fn delete(socket: &Path, path: &str) -> Result<bool, NoAnswer> {
-    let (status, _) = answer(socket, bare(Request::delete(path)), None)?;
+    let (status, _) = answer(socket, bare(Request::delete(path)), None, PATIENCE)?;
     Ok(status != StatusCode::ACCEPTED)
 }
 
@@ -151,13 +169,14 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, NoAnswer> {
 
 /// The body of the answer.
 fn send(socket: &Path, request: Asked, passed: Option<OwnedFd>) -> Result<Bytes, NoAnswer> {
-    answer(socket, request, passed).map(|(_, body)| body)
+    answer(socket, request, passed, PATIENCE).map(|(_, body)| body)
 }
 
 fn answer(
     socket: &Path,
     request: Asked,
     passed: Option<OwnedFd>,
+    patience: Duration,
 ) -> Result<(StatusCode, Bytes), NoAnswer> {
     let request = request.map_err(|error| NoAnswer::Speech(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -165,8 +184,8 @@ fn answer(
         .build()
         .map_err(|error| NoAnswer::Connect(String::new(), error))?;
     runtime.block_on(async {
-        let asked = tokio::time::timeout(PATIENCE, ask(socket, request, passed));
-        let (status, body) = asked.await.map_err(|_| NoAnswer::Silence)??;
+        let asked = tokio::time::timeout(patience, ask(socket, request, passed));
+        let (status, body) = asked.await.map_err(|_| NoAnswer::Silence(patience))??;
         if status.is_success() {
             return Ok((status, body));
         }
@@ -224,7 +243,7 @@ mod tests {
         let refused = Problem::new(StatusCode::CONFLICT, "it is in use", "end that");
         let told = named(control, &NoAnswer::Problem(refused.into()));
         assert_eq!(told, "the daemon at /run/a.control: it is in use; end that");
-        let told = named(control, &NoAnswer::Silence);
+        let told = named(control, &NoAnswer::Silence(SHORT));
         assert!(told.starts_with("--control /run/a.control: "), "{told}");
     }
 

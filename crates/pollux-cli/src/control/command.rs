@@ -16,14 +16,15 @@ use crate::units::{bytes, float};
 mod add;
 mod limit;
 mod listed;
+mod remove;
 mod resize;
 mod trace;
 
 use add::AddArgs;
+pub use listed::lossy;
 use listed::{Error, Listed, ask_all, one};
 
-const STATS_HELP: &str = r#"\
-Columns, of all queues of a disk together:
+const STATS_HELP: &str = r#"Columns, of all queues of a disk together:
   READS, WRITES    reads and writes that succeeded
   FLUSHES          flushes that succeeded
   OTHERS           discards, zeroed ranges and questions for the serial number that succeeded
@@ -141,6 +142,7 @@ pub enum Output {
 /// What a disk has counted, and where.
 #[derive(Debug, Serialize)]
 struct Counted {
+    #[serde(serialize_with = "lossy")]
     control: PathBuf,
     #[serde(flatten)]
     stats: DiskStats,
@@ -172,9 +174,8 @@ fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
         Action::Add(_) => unreachable!("it is not among them"),
         Action::List => return args.output.shown(&disks, || list(disks)),
         Action::Remove { name, force } => {
-            let removed = one(disks, name)?;
-            let told = add::remove(removed, *force)?;
-            return args.output.shown(removed, || told);
+            let removed = remove::remove(disks, args.control.as_deref(), name, *force)?;
+            return args.output.shown(&removed, || removed.told());
         }
         Action::Resize { name, size } => {
             resize::resize(one(disks, name)?, size.map(|size| size.0))?

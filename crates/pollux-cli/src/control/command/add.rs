@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args};
 use pollux::disk::Spec;
 use pollux::disk::file::Settings;
@@ -12,7 +13,7 @@ use pollux::disk::spec::SpecError;
 use rustix::fs::OFlags;
 
 use super::listed::{Error, Listed};
-use crate::control::client::{delete, named, put};
+use crate::control::client::{named, put};
 use crate::control::sockets::{Sockets, find};
 use crate::export::{ENTRIES, QUEUES, block_size};
 use crate::limits::LimitsOption;
@@ -83,7 +84,7 @@ pub struct AddArgs {
     latencies: bool,
 
     /// Share the limits with the other disks of this group
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     limit_group: Option<String>,
 
     /// Permissions of the socket, in octal [default: 0660]
@@ -200,18 +201,4 @@ fn one_daemon(asked: Option<&Path>) -> Result<PathBuf, Error> {
             .into()),
         },
     }
-}
-
-/// Removes a disk; is one that a frontend uses to be disconnected? Says what has become of the disk.
-pub fn remove(listed: &Listed, force: bool) -> Result<String, Error> {
-    let force = if force { "?force=true" } else { "" };
-    let name = &listed.disk.name;
-    let path = format!("/v1/disks/{name}{force}");
-    let has_gone =
-        delete(&listed.control, &path).map_err(|error| named(&listed.control, &error))?;
-    Ok(if has_gone {
-        format!("removed {name}\n")
-    } else {
-        format!("{name} goes once what is in flight has ended and the list is written\n")
-    })
 }

@@ -19,6 +19,7 @@ pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
         [word] if word == "none" => Value::Null,
         words => words
             .iter()
+            .flat_map(|words| words.split(','))
             .map(|word| read(word).map(|(field, number)| (field, number.into())))
             .collect::<Result<Map<_, _>, _>>()?
             .into(),

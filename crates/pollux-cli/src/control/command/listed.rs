@@ -2,16 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::control::client::{NoAnswer, each, get, named};
 use crate::model::{Disk, Disks};
+
+/// A path in JSON, which is text: of one that is none, what can be shown.
+pub fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
 
 pub type Error = Box<dyn std::error::Error>;
 
 /// A disk, and the daemon that serves it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
+    #[serde(serialize_with = "lossy")]
     pub control: PathBuf,
     #[serde(flatten)]
     pub disk: Disk,

@@ -1,17 +1,21 @@
 //! `pollux disk trace`.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
 use hyper::body::Bytes;
 use serde_json::json;
+use signal_hook::flag;
 
 use super::listed::{Error, Listed};
 use crate::control::client::{NoAnswer, delete, get, named, put, text};
 use crate::model::{TRACED_RECORDS, TRACED_SECONDS, TraceState};
 use crate::process::{below_zero, from_to};
+use crate::signals;
 
 /// Which requests are traced.
 #[derive(Args, Debug)]
@@ -26,25 +30,45 @@ pub struct Order {
     records: usize,
 }
 
-/// Traces a disk for the time that was asked for, and returns what came: a line of JSON for each request, or text as
-/// `blkparse` prints it.
+/// How often it is asked whether the trace has ended.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Traces a disk for the time that was asked for, or until a signal, and returns what came: a line of JSON for each
+/// request, or text as `blkparse` prints it. A second signal does not wait.
 pub fn trace(listed: &Listed, order: &Order, lines: bool) -> Result<Bytes, Error> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in signals::ending() {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&interrupted))?;
+        flag::register(signal, Arc::clone(&interrupted))?;
+    }
     let control = &*listed.control;
-    let path = format!("/v1/disks/{}/trace", listed.disk.name);
-    Ok(traced(control, &path, order, lines).map_err(|error| named(control, &error))?)
+    let name = &listed.disk.name;
+    let path = format!("/v1/disks/{name}/trace");
+    let traced = traced(control, &path, order, lines, &interrupted);
+    let traced = traced.map_err(|error| named(control, &error))?;
+    Ok(traced.ok_or_else(|| {
+        format!("another client has started a trace of `{name}` in place of this one; ask again once that has ended")
+    })?)
 }
 
-fn traced(control: &Path, path: &str, order: &Order, lines: bool) -> Result<Bytes, NoAnswer> {
+/// What came; `None` if another trace has taken its place.
+fn traced(
+    control: &Path,
+    path: &str,
+    order: &Order,
+    lines: bool,
+    interrupted: &AtomicBool,
+) -> Result<Option<Bytes>, NoAnswer> {
     let Order { seconds, records } = order;
     let body = json!({ "seconds": seconds, "records": records });
     let mut state: TraceState = put(control, path, &body, None)?;
     let started = state.started_unix_ns;
-    while state.running && state.started_unix_ns == started {
-        sleep(Duration::from_secs(state.seconds.min(1)));
+    while state.running && state.started_unix_ns == started && !interrupted.load(Relaxed) {
+        sleep(SLICE);
         state = get(control, path)?;
     }
     if state.started_unix_ns != started {
-        tracing::warn!("another client has started a trace of this disk: this is its beginning");
+        return Ok(None);
     }
     let format = if lines { "jsonl" } else { "blkparse" };
     let text = text(control, &format!("{path}/{format}"))?;
@@ -57,5 +81,5 @@ fn traced(control: &Path, path: &str, order: &Order, lines: bool) -> Result<Byte
             "more requests came than there was room for: the first are lost; see --records"
         );
     }
-    Ok(text)
+    Ok(Some(text))
 }

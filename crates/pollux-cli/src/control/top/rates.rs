@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::sample::{Daemon, Sample};
 use super::verdict::{QueueTime, Verdict, WorkerTime, judge};
+use crate::control::command::lossy;
 use crate::model::{Counters, Disk, DiskStats, Latency, Outcomes, QueueCounters, Worker};
 
 /// Everything, over the time between two samples.
@@ -21,6 +22,7 @@ pub struct Rates {
 /// One disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct DiskRates {
+    #[serde(serialize_with = "lossy")]
     pub control: PathBuf,
     pub name: String,
     pub seconds: f64,
@@ -70,6 +72,7 @@ pub struct QueueRates {
 /// One worker. Shares are of the time, from 0 to 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerRates {
+    #[serde(serialize_with = "lossy")]
     pub control: PathBuf,
     pub number: usize,
     pub working: f64,
