@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use driver_cases::losing::{Who, holding, never, until_lost};
 use driver_cases::patiently;
-use pollux_disk::{Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, CompletionMode, Driver, Lost, Options, Waiter, Waiting};
+use pollux_disk::wait::Sleeper;
+use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
+use pollux_driver::{Buffer, CompletionMode, Driver, Hybrid as _, Lost, Options, Waiter, Waiting};
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Conduct, Lie, Plan, Silence, code};
 use pollux_tests::drive::PATIENCE;
@@ -146,6 +147,45 @@ fn a_socket_that_is_closed_ends_everything() {
         let why = lose_held(Plan::default(), who, Backend::hang_up);
         assert_eq!(why, Lost::Closed);
     }
+}
+
+/// It asks for a call, then what was counted, and sleeps: the calls that it reads meanwhile are not lost to it.
+#[test]
+fn who_counts_before_it_sleeps_is_woken_by_the_loss() {
+    let backend = holding(Plan::default());
+    patiently(move || {
+        let driver = Driver::connect(backend.socket(), &never()).unwrap();
+        let (told, events) = channel();
+        let subscription = driver.events().subscribe(move |event| {
+            let _ = told.send(event);
+        });
+        let mut sleeper = Sleeper::new().unwrap();
+        let mut queue = driver.channel(sleeper.point()).unwrap();
+        let buffer = driver.allocate(BLOCK).unwrap();
+        // SAFETY: buffer and list are kept until the request has ended, below.
+        let list = [unsafe { buffer.span() }];
+        let op = Op::Read {
+            at: 0,
+            // SAFETY: as above.
+            into: unsafe { Spans::new(&list) },
+        };
+        let ticket = Ticket(7);
+        assert_eq!(queue.queue(Request { ticket, op }), Queued::Pending);
+        queue.submit();
+        backend.wait_for_held(1);
+        sleeper.arm();
+        assert_eq!(queue.arm(), Armed::Idle);
+        backend.hang_up();
+        assert_eq!(events.recv().unwrap(), Event::Lost);
+        drop(subscription);
+        for _ in 0..3 {
+            queue.counters();
+        }
+        sleeper.sleep(None, |_| ()).unwrap();
+        let mut ended = Vec::new();
+        queue.reap(&mut |done| ended.push((done.ticket, done.result.is_err())));
+        assert_eq!(ended, [(ticket, true)]);
+    });
 }
 
 /// The configuration changes, and then the device does not say to what.

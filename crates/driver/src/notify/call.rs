@@ -84,11 +84,13 @@ impl<F: EventFd> Heard<'_, F> {
     }
 
     /// For an owner that reaps at another time: `pending` tells whether there is something to reap. If so, the calls
-    /// come again.
-    pub fn unless(self, pending: impl FnOnce() -> bool) {
-        if !pending() {
-            self.looked_after();
+    /// come again, and are not counted yet: how many they are.
+    pub fn unless(self, pending: impl FnOnce() -> bool) -> u64 {
+        if pending() {
+            return self.calls;
         }
+        self.looked_after();
+        0
     }
 }
 
