@@ -9,9 +9,9 @@ mod signals;
 mod verification;
 mod waiting;
 
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
-use pollux_tests::process::Process;
+use pollux_tests::process::{Process, eventually};
 use pollux_tests::server::pollux_binary;
 use serde_json::Value;
 
@@ -50,6 +50,16 @@ fn count(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-fn has_thread(child: &Child, name: &str) -> bool {
-    Process::new(child.id()).thread_named(name).is_ok()
+/// Starts one whose output and errors are read from pipes, and waits until it has that thread. From `signals` on a
+/// signal no longer ends it at once.
+fn started(args: &[&str], thread: &str) -> Child {
+    let mut command = Command::new(pollux_binary());
+    command.arg("bench").args(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    eventually(
+        || Process::new(child.id()).thread_named(thread).is_ok(),
+        || format!("it does not come to its thread `{thread}`"),
+    );
+    child
 }

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use pollux_tests::peers;
-use pollux_tests::process::eventually;
 use pollux_tests::server::{Server, pollux_binary};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{count, fails, has_thread, json, number};
+use super::{count, fails, json, number, started};
 
 /// Against `server`: data, and more queues than there are.
 fn drives(server: &Server) {
@@ -67,24 +66,9 @@ fn a_server_that_dies_ends_the_run_by_name() {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("disk.sock");
         let server = Server::pollux(&socket, &["--disk", "memory:size=64M"]).unwrap();
-        let mut command = Command::new(pollux_binary());
-        command.args([
-            "bench",
-            "--runtime",
-            "10m",
-            "--completion",
-            completion,
-            "--socket",
-        ]);
-        let command = command
-            .arg(&socket)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        eventually(
-            || has_thread(&child, "job-0"),
-            || "it does not begin".to_owned(),
-        );
+        let reading = ["--socket", socket.to_str().unwrap(), "--runtime", "10m"];
+        let args = [&reading[..], &["--completion", completion]].concat();
+        let child = started(&args, "job-0");
         drop(server);
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();

@@ -3,30 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use pollux_tests::process::eventually;
 use pollux_tests::server::pollux_binary;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{MEMORY, has_thread};
+use super::{MEMORY, started};
 
 #[test]
 fn an_interrupted_run_prints_what_it_has() {
-    let mut command = Command::new(pollux_binary());
-    command.args([
-        "bench",
-        "--disk",
-        "null:size=1G",
-        "--rw",
-        "randread",
-        "--rate-iops",
-        "1",
-    ]);
-    command.args(["--completion", "call", "--runtime", "10m"]);
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    eventually(
-        || has_thread(&child, "signals"),
-        || "it does not watch for signals".to_owned(),
-    );
+    let slow = ["--rw", "randread", "--rate-iops", "1", "--runtime", "10m"];
+    let disk = ["--disk", "null:size=1G", "--completion", "call"];
+    let child = started(&[&disk[..], &slow].concat(), "signals");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -39,17 +25,7 @@ fn an_interrupted_run_prints_what_it_has() {
 
 #[test]
 fn sigusr1_asks_how_far_it_is() {
-    let mut command = Command::new(pollux_binary());
-    command.args(["bench", "--runtime", "1h"]).args(MEMORY);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    eventually(
-        || has_thread(&child, "signals"),
-        || "it does not watch for signals".to_owned(),
-    );
+    let mut child = started(&[&["--runtime", "1h"], &MEMORY[..]].concat(), "signals");
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     for _ in 0..2 {
         kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
@@ -62,15 +38,9 @@ fn sigusr1_asks_how_far_it_is() {
 
 #[test]
 fn a_signal_ends_a_run_whose_disk_does_not_answer() {
-    let mut command = Command::new(pollux_binary());
     let disk = "fault:hang=request,times=1,on=memory:size=1M";
-    command.args(["bench", "--disk", disk, "--rw", "randread"]);
-    command.args(["--runtime", "100ms"]);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let args = ["--disk", disk, "--rw", "randread", "--runtime", "100ms"];
+    let mut child = started(&args, "signals");
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut told = |what: &str| lines.any(|line| line.unwrap().contains(what));
     assert!(told("no request has ended for 5 s"));

@@ -1,15 +1,14 @@
 //! Its ways to wait: how often each is called, and sleeps.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
 
 use pollux_tests::process::eventually;
-use pollux_tests::server::{Server, pollux_binary};
+use pollux_tests::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{MEMORY, count, has_thread, json, number};
+use super::{MEMORY, count, json, number, started};
 
 #[test]
 fn every_way_to_wait_and_to_share_moves_data_that_is_right() {
@@ -115,20 +114,11 @@ fn calls_of_a_server_that_goes_away_are_counted() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("disk.sock");
     let server = Server::pollux(&socket, &["--disk", SLOW[1]]).unwrap();
-    let mut command = Command::new(pollux_binary());
-    command.arg("bench").arg("--socket").arg(&socket);
-    command.args(["--rw", "randread", "--completion", "call"]);
-    command.args(["--runtime", "10m", "--output-format", "json"]);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let socket = socket.to_str().unwrap();
+    let reading = ["--socket", socket, "--rw", "randread", "--runtime", "10m"];
+    let waiting = ["--completion", "call", "--output-format", "json"];
+    let mut child = started(&[&reading[..], &waiting].concat(), "signals");
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    eventually(
-        || has_thread(&child, "signals"),
-        || "it does not watch for signals".to_owned(),
-    );
     let mut ended = || {
         kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
         let line = lines.next().unwrap().unwrap();

@@ -56,13 +56,17 @@ pub fn one<'a>(disks: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
         .collect();
     match wanted[..] {
         [listed] => Ok(listed),
-        [] => Err(format!(
-            "there is no disk `{name}`; `pollux disk list` shows those that there are"
-        )
-        .into()),
-        _ => {
-            let found = wanted.len();
-            Err(format!("{found} daemons have a disk `{name}`; say which by --control PATH").into())
-        }
+        [] => Err(unknown(name)),
+        _ => Err(several(wanted.len(), name)),
     }
+}
+
+/// No daemon that was asked has a disk called `name`.
+pub fn unknown(name: &str) -> Error {
+    format!("there is no disk `{name}`; `pollux disk list` shows those that there are").into()
+}
+
+/// More than one of them have it.
+pub fn several(found: usize, name: &str) -> Error {
+    format!("{found} daemons have a disk `{name}`; say which by --control PATH").into()
 }

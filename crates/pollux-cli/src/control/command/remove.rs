@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::listed::{Error, Listed, lossy, one};
+use super::listed::{Error, Listed, lossy, one, several, unknown};
 use crate::control::client::{delete, each, get, named};
 use crate::model::{Disk, Health};
 
@@ -63,13 +63,10 @@ fn misses(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
     if daemons.len() > 1 {
         daemons.retain(|(_, missing)| missing.iter().any(|missing| missing == name));
     }
-    match <[_; 1]>::try_from(daemons) {
-        Ok([(control, _)]) => Ok(control),
-        Err(several) if !several.is_empty() => {
-            let found = several.len();
-            Err(format!("{found} daemons have a disk `{name}`; say which by --control PATH").into())
-        }
-        Err(_) => Ok(one(&[], name)?.control.clone()),
+    match &daemons[..] {
+        [(control, _)] => Ok(control.clone()),
+        [] => Err(unknown(name)),
+        _ => Err(several(daemons.len(), name)),
     }
 }
 

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::sleep;
-use std::time::Duration;
 
 use clap::Args;
 use hyper::body::Bytes;
+use rustix::thread::{Timespec, nanosleep};
 use serde_json::json;
 use signal_hook::flag;
 
@@ -30,8 +29,11 @@ pub struct Order {
     records: usize,
 }
 
-/// How often it is asked whether the trace has ended.
-const SLICE: Duration = Duration::from_millis(200);
+/// How long it takes until it is asked again whether the trace has ended. A signal cuts it short.
+const PAUSE: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// Traces a disk for the time that was asked for, or until a signal, and returns what came: a line of JSON for each
 /// request, or text as `blkparse` prints it. A second signal does not wait.
@@ -64,7 +66,7 @@ fn traced(
     let mut state: TraceState = put(control, path, &body, None)?;
     let started = state.started_unix_ns;
     while state.running && state.started_unix_ns == started && !interrupted.load(Relaxed) {
-        sleep(SLICE);
+        let _ = nanosleep(&PAUSE);
         state = get(control, path)?;
     }
     if state.started_unix_ns != started {
