@@ -149,9 +149,9 @@ fn a_socket_that_is_closed_ends_everything() {
     }
 }
 
-/// It asks for a call, then what was counted, and sleeps: the calls that it reads meanwhile are not lost to it.
+/// An owner asks for a call, reads the counters, and sleeps: the call that tells of the loss still wakes it.
 #[test]
-fn who_counts_before_it_sleeps_is_woken_by_the_loss() {
+fn counters_read_before_a_sleep_do_not_lose_the_wake_up() {
     let backend = holding(Plan::default());
     patiently(move || {
         let driver = Driver::connect(backend.socket(), &never()).unwrap();
