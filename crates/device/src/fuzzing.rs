@@ -65,12 +65,12 @@ impl SingleQueue {
     /// The most segments that a request may have.
     pub const SEG_MAX: u32 = config::SEG_MAX;
 
-    /// A turn takes no more once it has done more work than this: so much for each span of a chain and, as the disk
+    /// A turn takes no more once it has done more work than this: so much for each step of the walk through a chain and, as the disk
     /// is taken to do everything at once, one for each byte of a request.
     pub const ENOUGH: u64 = queue::ENOUGH;
 
-    /// The work of a span.
-    pub const SPAN: u64 = queue::SPAN;
+    /// The work of a step: a span, or a descriptor of no bytes.
+    pub const STEP: u64 = queue::STEP;
 
     /// A running queue whose requests go through `channel`.
     ///

@@ -33,6 +33,8 @@ pub struct Chain {
     middle: usize,
     last: usize,
     crossings: usize,
+    /// Descriptors of no bytes.
+    empty: usize,
 }
 
 impl Default for Chain {
@@ -44,6 +46,7 @@ impl Default for Chain {
             middle: 0,
             last: 0,
             crossings: 0,
+            empty: 0,
         }
     }
 }
@@ -74,11 +77,11 @@ impl Chain {
         self.crossings
     }
 
-    /// How many spans the walk has found.
+    /// How many steps the walk took: one for each span, and one for each descriptor of no bytes.
     #[inline]
     #[must_use]
-    pub fn spans(&self) -> usize {
-        self.spans.len()
+    pub fn steps(&self) -> usize {
+        self.spans.len() + self.empty
     }
 
     /// Gives back the room that an unusually long chain took, with what is in it.
@@ -171,12 +174,13 @@ impl Chain {
             spans: &mut self.spans,
             readable: None,
             crossings: 0,
+            empty: 0,
         };
         if let Some((address, bytes)) = walk.piece(descriptors, head.0, indirect)? {
             walk.indirect(address, bytes)?;
         }
-        let (readable, crossings) = (walk.readable, walk.crossings);
-        self.crossings = crossings;
+        let (readable, crossings, empty) = (walk.readable, walk.crossings, walk.empty);
+        (self.crossings, self.empty) = (crossings, empty);
         self.last = self.spans.len();
         self.middle = readable.unwrap_or(self.last);
         Ok(())
@@ -192,6 +196,7 @@ struct Walk<'a> {
     /// How many spans are readable, once the first writable one has been seen.
     readable: Option<usize>,
     crossings: usize,
+    empty: usize,
 }
 
 impl Walk<'_> {
@@ -243,6 +248,7 @@ impl Walk<'_> {
             _ => {}
         }
         if len == 0 {
+            self.empty += 1;
             return Ok(());
         }
         let before = self.spans.len();

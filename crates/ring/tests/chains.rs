@@ -131,6 +131,7 @@ fn descriptors_of_no_bytes_are_passed_over() {
     let chain = rig.walk(0).unwrap();
     assert_eq!(places(chain.readable()), rig.spans(&[buffer(DATA, 16)]));
     assert_eq!(places(chain.writable()), rig.spans(&[buffer(DATA, 1)]));
+    assert_eq!(chain.steps(), 4);
 }
 
 #[test]

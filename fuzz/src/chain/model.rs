@@ -80,6 +80,8 @@ struct Chain {
     has_writable: bool,
     /// How often a buffer was cut.
     cuts: usize,
+    /// How many descriptors had no bytes.
+    empty: usize,
 }
 
 struct Broken;
@@ -257,8 +259,8 @@ impl Model {
     /// Begins what the chain asks for, and ends it where the disk is quick or has nothing to do.
     fn begin(&mut self, head: u16, mut chain: Chain) {
         self.in_flight += 1;
-        let spans = chain.readable.len() + chain.writable.len();
-        self.work += SingleQueue::SPAN * spans as u64;
+        let steps = chain.readable.len() + chain.writable.len() + chain.empty;
+        self.work += SingleQueue::STEP * steps as u64;
         let status = chain.take_last_byte();
         let number = self.requests.len();
         self.requests.push(Request {
@@ -511,6 +513,7 @@ impl Chain {
         }
         self.has_writable |= writable;
         if len == 0 {
+            self.empty += 1;
             return Ok(());
         }
         if !is_memory(address, len) {

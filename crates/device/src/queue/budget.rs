@@ -18,8 +18,8 @@ pub const WORK: u64 = BUDGET as u64 * (7 << 10);
 #[cfg(feature = "fuzzing")]
 pub const ENOUGH: u64 = WORK - SLICE;
 
-/// The work of a span: a descriptor, or a part of one.
-pub const SPAN: u64 = 256;
+/// The work of a step of the walk through a chain: a descriptor, or a part of one.
+pub const STEP: u64 = 256;
 
 /// How much work a byte is, in powers of two: `bytes >> shift`.
 #[derive(Clone, Copy, Debug)]
@@ -133,9 +133,9 @@ impl Budget {
         self.work = self.work.saturating_sub(work);
     }
 
-    /// A chain of so many spans was walked.
+    /// A chain was walked in so many steps.
     #[inline]
-    pub(super) fn walked(&mut self, spans: usize) {
-        self.spend(SPAN * spans as u64);
+    pub(super) fn walked(&mut self, steps: usize) {
+        self.spend(STEP * steps as u64);
     }
 }

@@ -44,7 +44,7 @@ use unpublished::Unpublished;
 pub use budget::{BUDGET, SLICE};
 pub use budget::{Budget, Pace, WORK};
 #[cfg(feature = "fuzzing")]
-pub use budget::{ENOUGH, SPAN};
+pub use budget::{ENOUGH, STEP};
 pub use dirty::{Dirty, UsedRing};
 pub use parse::Rules;
 

@@ -20,7 +20,7 @@ impl Queue {
         slot.status = slot.chain.take_last_byte();
         slot.outcome = Status::Ok;
         slot.bytes = 0;
-        budget.walked(slot.chain.spans());
+        budget.walked(slot.chain.steps());
         let (kind, parsed) = parse(&mut slot.chain, &self.setup.rules, &mut self.ranges);
         slot.kind = kind;
         parsed

@@ -8,7 +8,7 @@
 use pollux_blk::{Kind, Status};
 use pollux_disk::{Channel, Durability, Op, Unmap};
 
-use super::budget::{Budget, SPAN};
+use super::budget::{Budget, STEP};
 use super::ongoing::Ongoing;
 use super::parse::Range;
 use super::{Queue, slot_of};
@@ -87,7 +87,7 @@ impl Queue {
                 _ if slot.outcome != Status::Ok || self.setup.is_lost() => None,
                 Some((work, _)) if work > budget.work => return Stage::Stays,
                 Some((work, range)) => {
-                    budget.spend(work.max(SPAN));
+                    budget.spend(work.max(STEP));
                     let data = match it.kind {
                         Kind::In => slot.chain.writable(),
                         Kind::Out => slot.chain.readable(),

@@ -3,6 +3,7 @@
 use crossbeam_channel::unbounded;
 
 use super::*;
+use crate::queue::budget::STEP;
 use crate::tuning::Tuning;
 use crate::worker::SessionQueues;
 use crate::worker::{Command, SessionId, Worker};
@@ -172,4 +173,21 @@ fn a_queue_beside_one_that_nearly_fills_a_turn_gets_as_much() {
         back[1] += other.back();
     }
     assert!(back[0].abs_diff(back[1]) <= 3 * BUDGET, "{back:?}");
+}
+
+#[test]
+fn descriptors_of_no_bytes_are_work() {
+    let mut rig = Rig::sized(1024, Geometry::plain(DISK), true);
+    let flush = RequestHeader {
+        kind: Kind::Flush,
+        sector: 0,
+    };
+    let (header, status) = (rig.buffer(&flush.to_bytes()), rig.buffer(&[0xee]));
+    let mut readable = vec![header];
+    readable.resize(1001, Buffer { len: 0, ..header });
+    rig.driver.stage(&readable, &[status], 7).unwrap();
+    let _ = rig.driver.publish();
+    let mut budget = Budget::default();
+    assert_eq!(rig.queue.take(0, &mut budget, &mut *rig.channel), 1);
+    assert_eq!(budget.spent(), 1002 * STEP);
 }
