@@ -33,7 +33,7 @@ impl Bucket {
         let burst = rate.burst.map_or(per_second / 50, u64::from).max(1);
         Self {
             per_second,
-            tolerance: ticks(burst - 1, per_second),
+            tolerance: ticks(burst - 1, per_second).min(LARGEST),
             full: AtomicU64::new(0),
         }
     }
@@ -45,15 +45,19 @@ impl Bucket {
     }
 
     fn take(&self, tokens: u64, now: u64) {
-        let cost = ticks(tokens, self.per_second);
+        let cost = self.cost(tokens);
         let moved = |full: u64| Some(full.max(now).saturating_add(cost));
         let _ = self
             .full
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 
+    fn cost(&self, tokens: u64) -> u64 {
+        ticks(tokens, self.per_second).min(DEAREST)
+    }
+
     fn give_back(&self, tokens: u64) {
-        let cost = ticks(tokens, self.per_second);
+        let cost = self.cost(tokens);
         self.full.fetch_sub(cost, Ordering::Relaxed);
     }
 }
@@ -61,10 +65,13 @@ impl Bucket {
 /// What a request costs at most: an hour, so that all that wait at a time do not overflow.
 const DEAREST: u64 = 3600 * TICKS_PER_SECOND;
 
+/// The largest burst is what comes in ten years: time is told for longer than that.
+const LARGEST: u64 = 10 * 365 * 24 * DEAREST;
+
 /// The time in which so many tokens come.
 fn ticks(tokens: u64, per_second: u64) -> u64 {
     let ticks = u128::from(tokens) * u128::from(TICKS_PER_SECOND) / u128::from(per_second);
-    u64::try_from(ticks).map_or(DEAREST, |ticks| ticks.min(DEAREST))
+    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 /// One bucket for each limit.

@@ -116,6 +116,12 @@ fn a_burst_is_let_through_at_once_and_only_after_a_pause() {
 }
 
 #[test]
+fn a_burst_may_be_more_than_comes_in_hours() {
+    let limits = limits(&[("iops-total", 1, Some(100_000))]);
+    assert_eq!(through(&limits, Flow::Write, 4096, 1, 0), 100_000);
+}
+
+#[test]
 fn a_request_larger_than_the_bucket_has_its_turn_and_is_paid_for() {
     let buckets = Buckets::new(&limits(&[("bps-total", 1 << 20, None)]));
     let start = 10 * TICKS_PER_SECOND;
