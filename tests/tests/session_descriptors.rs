@@ -121,6 +121,33 @@ fn a_new_call_fd_is_called_once() {
     }
 }
 
+/// An error fd may come while its queue runs, before the ring breaks or after, and the last one counts.
+#[test]
+fn an_error_fd_is_told_of_a_broken_ring_whenever_it_came() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon tells nobody of a broken ring");
+    }
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let [replaced, before, after] = [(); 3].map(|()| new_eventfd().unwrap());
+    driver.queues[0].round(1);
+    for fd in [&replaced, &before] {
+        let fd = Some(fd.as_fd());
+        driver.frontend.vring_fd(Code::SetVringErr, 0, fd).unwrap();
+    }
+    driver.queues[0].jump(u16::MAX / 2);
+    driver.queues[0].publish_and_kick();
+    eventually(|| count(&before) > 0, || "the error fd is not told".into());
+    let fd = Some(after.as_fd());
+    driver.frontend.vring_fd(Code::SetVringErr, 0, fd).unwrap();
+    eventually(
+        || count(&after) > 0,
+        || "the later error fd is not told".into(),
+    );
+    assert_eq!(count(&replaced), 0, "the fd that was replaced is told");
+    driver.queues[1].round(2);
+}
+
 /// A driver that sleeps on its call fd, while that is exchanged all the time, misses nothing.
 #[test]
 fn a_call_fd_is_replaced_under_load() {

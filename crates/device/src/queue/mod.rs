@@ -320,6 +320,20 @@ impl Queue {
         done.then(|| self.setup.ring.next().0)
     }
 
+    /// Tells through `error` that the ring is broken, from now on; at once, if it is broken already.
+    pub fn set_error(&mut self, error: Option<Call>) {
+        self.setup.error = error;
+        if self.state == State::Broken {
+            self.tell_of_the_break();
+        }
+    }
+
+    fn tell_of_the_break(&self) {
+        if let Some(error) = &self.setup.error {
+            error.call();
+        }
+    }
+
     /// The ring is broken, which counts as one chain: the turn was not empty.
     #[cold]
     fn broken(&mut self, fault: PeerFault) -> u16 {
@@ -338,9 +352,7 @@ impl Queue {
         if self.state == State::Running {
             self.state = State::Broken;
         }
-        if let Some(error) = &self.setup.error {
-            error.call();
-        }
+        self.tell_of_the_break();
         1
     }
 }

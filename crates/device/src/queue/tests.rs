@@ -21,6 +21,7 @@ use pollux_disk::{
 };
 use pollux_memory::Region;
 use pollux_ring::{Areas, Buffer, DriverEnd, Layout, RingIndex, Suppression};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
 use crate::poll::{Bounds, Polling};
@@ -322,6 +323,11 @@ fn a_broken_ring_stops_the_queue_and_is_counted() {
     );
     assert_eq!(rig.queue.stats().snapshot().peer_faults, 1);
     assert_eq!(rig.queue.arm(), Armed::Idle, "nobody waits for it");
+    // Of an error descriptor that comes later it is told at once.
+    let told = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let error = Call::new(told.try_clone().unwrap().into(), &alarm()).unwrap();
+    rig.queue.set_error(Some(error));
+    assert!(rustix::io::read(&told, &mut [0; 8]).is_ok());
     rig.queue.drain();
     assert_eq!(rig.queue.drained(), Some(0));
 }

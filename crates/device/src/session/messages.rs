@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::vring::{Addresses, Kick};
 use super::{MAX_REGIONS, Session};
 use crate::inflight::Inflight;
-use crate::worker::Command;
+use crate::worker::{Command, Notifier};
 impl VhostUserBackendReqHandlerMut for Session {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
@@ -164,24 +164,19 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (vring, worker) = self.vring(u32::from(index))?;
         vring.call = fd;
         if vring.running() {
-            let call = vring.call()?;
-            let (done, is_done) = crossbeam_channel::bounded(1);
-            let index = u16::from(index);
-            worker.send(Command::SetCall {
-                session,
-                index,
-                call,
-                done,
-            });
-            let _ = is_done.recv();
+            vring.tell_worker(worker, session, Notifier::Call(vring.call()?));
         }
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         notifier::check(index, Use::Error, fd.as_ref())?;
-        let (vring, _) = self.vring(u32::from(index))?;
+        let session = self.id;
+        let (vring, worker) = self.vring(u32::from(index))?;
         vring.error = fd;
+        if vring.running() {
+            vring.tell_worker(worker, session, Notifier::Error(vring.error()?));
+        }
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::inflight::Inflight;
 use crate::notify::{Call, KickFd};
 use crate::queue::{Dirty, Pace, Queue, Rules, Setup, UsedRing};
-use crate::worker::{Command, Handle, SessionId, watch_of};
+use crate::worker::{Command, Handle, Notifier, SessionId, watch_of};
 
 /// Where the frontend says a ring is, in its own address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Vring {
             alarm: Arc::clone(&self.alarm),
             kick,
             call: self.call()?,
-            error: self.call_through(self.error.as_ref())?,
+            error: self.error()?,
             rules: Rules {
                 geometry: device.disk().geometry(),
                 bytes: Arc::clone(device.bytes()),
@@ -218,6 +218,24 @@ impl Vring {
     /// The call descriptor as a running queue takes it.
     pub fn call(&self) -> Result<Option<Call>, Refusal> {
         self.call_through(self.call.as_ref())
+    }
+
+    /// The error descriptor as a running queue takes it.
+    pub fn error(&self) -> Result<Option<Call>, Refusal> {
+        self.call_through(self.error.as_ref())
+    }
+
+    /// Gives the `worker` that runs the queue another notifier, and waits until it uses the old one no more.
+    pub fn tell_worker(&self, worker: &Handle, session: SessionId, notifier: Notifier) {
+        let (done, is_done) = crossbeam_channel::bounded(1);
+        worker.send(Command::SetNotifier {
+            session,
+            index: self.index,
+            notifier,
+            done,
+        });
+        // A worker that has panicked uses it no more either.
+        let _ = is_done.recv();
     }
 
     fn call_through(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {

@@ -14,6 +14,14 @@ use crate::queue::Queue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId(pub u32);
 
+/// What a driver is told, and through what. `None`: it is not told.
+pub enum Notifier {
+    /// That requests have ended.
+    Call(Option<Call>),
+    /// That its ring is broken.
+    Error(Option<Call>),
+}
+
 /// What a session asks of a worker.
 pub enum Command {
     /// Queues of this session follow; their requests go through this channel.
@@ -33,12 +41,11 @@ pub enum Command {
         index: u16,
         stopped: Sender<u16>,
     },
-    /// Call the driver of queue `index` through this from now on. Answered once no call is made through
-    /// the old one any more.
-    SetCall {
+    /// Tell the driver of queue `index` through this from now on. Answered once the old one is used no more.
+    SetNotifier {
         session: SessionId,
         index: u16,
-        call: Option<Call>,
+        notifier: Notifier,
         done: Sender<()>,
     },
     /// Memory was added. Answered once no queue resolves by the old table any more.

@@ -21,7 +21,7 @@ use crate::poll::{Policy, Polling, Progress, Wait};
 use crate::queue::WORK;
 use crate::tuning::Tuning;
 
-pub use command::{Command, SessionId, watch_of};
+pub use command::{Command, Notifier, SessionId, watch_of};
 pub use session_queues::{SessionQueues, kicked};
 pub use workers::{Handle, Workers};
 
@@ -192,13 +192,13 @@ impl Worker {
                 index,
                 stopped,
             } => self.session(session).stop(index, stopped),
-            Command::SetCall {
+            Command::SetNotifier {
                 session,
                 index,
-                call,
+                notifier,
                 done,
             } => {
-                self.session(session).set_call(index, call);
+                self.session(session).set_notifier(index, notifier);
                 let _ = done.send(());
             }
             Command::SetMemory {

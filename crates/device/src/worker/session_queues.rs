@@ -9,8 +9,7 @@ use pollux_disk::{Armed, Channel, Completion};
 use pollux_memory::Memory;
 
 use super::active::Active;
-use super::command::SessionId;
-use crate::notify::Call;
+use super::command::{Notifier, SessionId};
 use crate::poll::{Polling, Progress};
 use crate::queue::{Budget, Queue};
 use crate::tuning::{Kicks, Signal, Tuning};
@@ -354,14 +353,13 @@ impl SessionQueues {
         });
     }
 
-    pub fn set_call(&mut self, index: u16, call: Option<Call>) {
-        if let Some(queue) = self
-            .queues
-            .iter_mut()
-            .flatten()
-            .find(|queue| queue.index() == index)
-        {
-            queue.set_call(call);
+    pub fn set_notifier(&mut self, index: u16, notifier: Notifier) {
+        let mut queues = self.queues.iter_mut().flatten();
+        if let Some(queue) = queues.find(|queue| queue.index() == index) {
+            match notifier {
+                Notifier::Call(call) => queue.set_call(call),
+                Notifier::Error(error) => queue.set_error(error),
+            }
         }
     }
 

@@ -37,7 +37,7 @@ impl<P: Display> Drop for Noted<'_, P> {
     fn drop(&mut self) {
         let Self { peer, head, .. } = self;
         let (method, path, query) = (&head.method, head.uri.path(), head.uri.query());
-        let body = String::from_utf8_lossy(self.body);
+        let body = in_one_line(self.body);
         let status = self.status.as_ref().map(StatusCode::as_u16);
         let left = if status.is_none() {
             ", whose client did not wait for the answer"
@@ -45,5 +45,25 @@ impl<P: Display> Drop for Noted<'_, P> {
             ""
         };
         tracing::info!(%peer, %method, path, query, %body, status, "control change{left}");
+    }
+}
+
+/// What a client sends makes no lines of the log.
+fn in_one_line(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_makes_no_lines_of_the_log() {
+        let body = b"{\r\n\t\"bytes\": 1}\n2026-01-01 WARN forged \x1b[31m\xc2\x85\xff";
+        let line = in_one_line(body);
+        assert_eq!(
+            line,
+            "{   \"bytes\": 1} 2026-01-01 WARN forged  [31m \u{fffd}"
+        );
     }
 }
