@@ -92,6 +92,22 @@ fn a_request_that_ends_after_it_was_switched_off_is_not_noted() {
 }
 
 #[test]
+fn a_request_that_was_found_before_a_trace_is_not_in_it() {
+    let observation = Arc::new(Observation::of(1));
+    let mut observer = Observer::new(Arc::clone(&observation), 0, 4);
+    observation.set_latencies(true);
+    observer.found();
+    let before = ended(observer.found_ns(), 0);
+    let trace = observation.start_trace(Duration::from_secs(3600), 3);
+    observer.found();
+    observer.ended(before);
+    observer.ended(ended(observer.found_ns(), 1));
+    observer.shown();
+    let at: Vec<_> = trace.records().iter().map(|it| it.extent.at).collect();
+    assert_eq!(at, [1]);
+}
+
+#[test]
 fn records_are_whole_while_others_are_written() {
     let observation = Arc::new(Observation::of(4));
     let trace = observation.start_trace(Duration::from_secs(3600), 8);

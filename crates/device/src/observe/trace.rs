@@ -120,8 +120,11 @@ impl Trace {
         now_ns > self.until_ns
     }
 
-    /// A request has ended that took so long.
+    /// A request has ended that took so long. One that was found before the trace was started has no place in it.
     pub(super) fn note(&self, queue: u16, ended: &Ended, took_ns: u64) {
+        if ended.found_ns < self.from_ns {
+            return;
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at = number % self.entries.len() as u64;
         let entry = usize::try_from(at).ok().and_then(|at| self.entries.get(at));
