@@ -9,10 +9,12 @@ mod latency;
 mod queue;
 mod report;
 mod snapshot;
+mod stopwatch;
 mod worker;
 
 pub use counter::{Counter, Distribution, Gauge, Histogram};
 pub use latency::{Latencies, Times};
 pub use queue::{Kind, Outcome, QueueStats};
 pub use snapshot::{Outcomes, Requests, Snapshot};
-pub use worker::{Stopwatch, WorkerSnapshot, WorkerStats};
+pub use stopwatch::{Stopwatch, Waiting};
+pub use worker::{WorkerSnapshot, WorkerStats};

@@ -1,6 +1,6 @@
 //! All counters of one queue.
 
-use crate::{Counter, Gauge, Histogram, Outcomes, Requests, Snapshot};
+use crate::{Counter, Gauge, Histogram, Outcomes, Requests, Snapshot, Waiting};
 
 /// What a request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,14 +89,12 @@ pub struct QueueStats {
     pub completions_per_publish: Histogram,
     /// Waits for the limits of the disk.
     pub throttled: Counter,
-    /// Time in those waits, in nanoseconds.
-    pub throttled_ns: Counter,
-    /// 1 while it waits for the limits of the disk.
-    pub is_throttled: Gauge,
+    /// Time in those waits.
+    pub throttled_time: Waiting,
     /// Requests that have begun and not ended, as of the last turn.
     pub in_flight: Gauge,
-    /// Time that the worker slept or made empty polls while the disk had requests of this queue, in nanoseconds.
-    pub disk_wait_ns: Counter,
+    /// Time that the worker slept or made empty polls while the disk had requests of this queue.
+    pub disk_wait: Waiting,
     /// The worker that serves the queue, or served it last.
     pub worker: Gauge,
 }
@@ -142,8 +140,8 @@ impl QueueStats {
             completions_per_publish: self.completions_per_publish.snapshot(),
             peer_faults: self.peer_faults.get(),
             throttled: self.throttled.get(),
-            throttled_ns: self.throttled_ns.get(),
-            disk_wait_ns: self.disk_wait_ns.get(),
+            throttled_ns: self.throttled_time.sum_ns(),
+            disk_wait_ns: self.disk_wait.sum_ns(),
         }
     }
 }

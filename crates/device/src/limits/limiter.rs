@@ -88,8 +88,8 @@ pub struct Throttle {
     buckets: Option<Arc<Buckets>>,
     /// As of the last reading of the clock.
     now: u64,
-    /// The wait that was begun last, from when until when.
-    wait: Option<(u64, u64)>,
+    /// Until when the wait lasts that was begun last.
+    wait: Option<u64>,
     /// The request that waits, or has waited and is next: its tokens were taken.
     paid: Option<(Flow, u64)>,
     /// So many turns may pass before the clock is asked.
@@ -113,7 +113,7 @@ impl Throttle {
 
     /// Does the queue wait? To be asked once a turn. A wait that is over is told to `ended`.
     #[inline]
-    pub fn waits(&mut self, ended: impl FnOnce(Duration)) -> bool {
+    pub fn waits(&mut self, ended: impl FnOnce()) -> bool {
         if self.limiter.generation.load(Ordering::Relaxed) != self.generation {
             self.reload();
         }
@@ -129,26 +129,26 @@ impl Throttle {
         drop(current);
         self.paid = None;
         self.hurry();
-        if let Some((_, until)) = &mut self.wait {
+        if let Some(until) = &mut self.wait {
             *until = 0;
         }
     }
 
     #[cold]
-    fn still_waits(&mut self, ended: impl FnOnce(Duration)) -> bool {
+    fn still_waits(&mut self, ended: impl FnOnce()) -> bool {
         if self.wait.is_some() && self.skips > 0 {
             self.skips -= 1;
             return true;
         }
         self.now = self.limiter.now();
         match self.wait {
-            Some((_, until)) if until > self.now => {
+            Some(until) if until > self.now => {
                 self.skips = CLOCK_EVERY - 1;
                 true
             }
-            Some((since, _)) => {
+            Some(_) => {
                 self.wait = None;
-                ended(duration(self.now.saturating_sub(since)));
+                ended();
                 false
             }
             None => false,
@@ -182,7 +182,7 @@ impl Throttle {
         match buckets.take(flow, bytes, self.now) {
             Ok(()) => Verdict::Passes,
             Err(until) => {
-                self.wait = Some((self.now, until));
+                self.wait = Some(until);
                 self.paid = Some((flow, bytes));
                 self.skips = 0;
                 Verdict::Waits
@@ -197,7 +197,7 @@ impl Throttle {
 
     /// How long the queue goes on waiting; `None` if it does not.
     pub fn remains(&self) -> Option<Duration> {
-        let (_, until) = self.wait?;
+        let until = self.wait?;
         // What is changed meanwhile is learned at once.
         if self.limiter.generation.load(Ordering::Relaxed) != self.generation {
             return Some(Duration::ZERO);

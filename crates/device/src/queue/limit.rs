@@ -4,7 +4,7 @@
 //! not wait for it. Until its tokens are there the queue is not polled, and its worker sleeps if there is nothing else
 //! to do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pollux_blk::Status;
 
@@ -17,11 +17,8 @@ impl Queue {
     #[inline]
     pub(super) fn waits_for_tokens(&mut self) -> bool {
         let stats = &self.setup.stats;
-        self.throttle.waits(|waited| {
-            let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-            stats.throttled_ns.add(waited);
-            stats.is_throttled.set(0);
-        })
+        let ended = || stats.throttled_time.end(Instant::now());
+        self.throttle.waits(ended)
     }
 
     /// Has `request`, the next one, to stay in the ring? Its tokens are taken in either case.
@@ -36,8 +33,10 @@ impl Queue {
             Ok(Parsed::Flush | Parsed::GetId) | Err(_) => return false,
         };
         let waits = self.throttle.admits(flow, bytes) == Verdict::Waits;
-        self.setup.stats.throttled.add(waits.into());
-        self.setup.stats.is_throttled.set(waits.into());
+        if waits {
+            self.setup.stats.throttled.add(1);
+            self.setup.stats.throttled_time.begin(Instant::now());
+        }
         waits
     }
 

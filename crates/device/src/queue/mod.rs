@@ -192,6 +192,7 @@ impl Queue {
         self.setup.index
     }
 
+    #[cfg(test)]
     pub fn stats(&self) -> &QueueStats {
         &self.setup.stats
     }
@@ -200,8 +201,23 @@ impl Queue {
     #[inline]
     pub fn waited(&self, ns: u64) {
         if self.in_flight() > 0 {
-            self.setup.stats.disk_wait_ns.add(ns);
+            self.setup.stats.disk_wait.add(ns);
         }
+    }
+
+    /// The worker sleeps from now on: with requests in flight, it waits for the disk.
+    pub fn falls_asleep(&self, now: Instant) {
+        if self.in_flight() > 0 {
+            self.setup.stats.disk_wait.begin(now);
+        }
+    }
+
+    /// The worker has slept for so long, until now.
+    pub fn woke(&self, now: Instant, slept_ns: u64) {
+        let stats = &self.setup.stats;
+        stats.sleeps.add(1);
+        stats.asleep_ns.add(slept_ns);
+        stats.disk_wait.end(now);
     }
 
     /// Makes the call that waits and asks for kicks, then polls once more. Where kicks were asked for already, the
@@ -303,7 +319,7 @@ impl Queue {
     /// Takes nothing more.
     pub fn drain(&mut self) {
         self.state = State::Draining;
-        self.setup.stats.is_throttled.set(0);
+        self.setup.stats.throttled_time.end(Instant::now());
     }
 
     /// How many requests have not ended.

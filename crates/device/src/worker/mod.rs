@@ -265,9 +265,12 @@ impl Worker {
     fn sleep(&mut self) {
         self.busy = 0;
         self.let_others = self.turns;
-        let before = self.started.elapsed();
+        let before = Instant::now();
         self.stats.sleeps.add(1);
-        self.stats.asleep.start(nanoseconds(before));
+        self.stats.asleep.start(self.age_ns(before));
+        for queue in self.sessions.iter().flat_map(SessionQueues::active_queues) {
+            queue.falls_asleep(before);
+        }
         let sessions = &mut self.sessions;
         let timeout = sessions
             .iter()
@@ -277,15 +280,18 @@ impl Worker {
         if let Err(error) = slept {
             tracing::error!(%error, "the wait point failed");
         }
-        let now = self.started.elapsed();
-        self.policy.woke(now);
-        self.stats.asleep.stop(nanoseconds(now));
-        let slept = nanoseconds(now.saturating_sub(before));
+        let now = Instant::now();
+        self.policy
+            .woke(now.saturating_duration_since(self.started));
+        self.stats.asleep.stop(self.age_ns(now));
+        let slept = nanoseconds(now.saturating_duration_since(before));
         for queue in self.sessions.iter().flat_map(SessionQueues::active_queues) {
-            queue.stats().sleeps.add(1);
-            queue.stats().asleep_ns.add(slept);
-            queue.waited(slept);
+            queue.woke(now, slept);
         }
+    }
+
+    fn age_ns(&self, now: Instant) -> u64 {
+        nanoseconds(now.saturating_duration_since(self.started))
     }
 
     /// Counts the time of polls that have found nothing, if it is known by now how long they took.

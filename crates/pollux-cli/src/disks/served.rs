@@ -79,7 +79,7 @@ impl Served {
                     queue,
                     counters: counted.into(),
                     in_flight: now.in_flight.get(),
-                    is_throttled: now.is_throttled.get() > 0,
+                    is_throttled: now.throttled_time.lasts(),
                     worker: now.worker.get(),
                 })
                 .collect(),

@@ -52,6 +52,16 @@ fn what_has_to_wait_stays_in_the_ring_and_a_stop_does_not_wait_for_it() {
     assert_eq!(queue.arm(), Armed::Idle);
     assert!(!queue.setup.ring.is_armed(), "no kick is needed");
     assert!(!queue.becomes_idle(), "its chains would be forgotten");
+    let stats = Arc::clone(&queue.setup.stats);
+    let waited = || stats.snapshot().throttled_ns;
+    let first = waited();
+    let began = Instant::now();
+    while waited() == first {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "a wait that lasts is not counted"
+        );
+    }
     queue.drain();
     assert_eq!(
         queue.drained(),
@@ -60,6 +70,7 @@ fn what_has_to_wait_stays_in_the_ring_and_a_stop_does_not_wait_for_it() {
     );
     assert_eq!(queue.throttled_for(), None);
     assert_eq!(queue.stats().snapshot().throttled, 1);
+    assert!(!queue.stats().throttled_time.lasts());
 }
 
 #[test]

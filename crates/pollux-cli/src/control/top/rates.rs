@@ -229,7 +229,6 @@ fn queue_time(was: Option<&QueueCounters>, now: &QueueCounters, seconds: f64) ->
         worker: usize::try_from(now.worker).unwrap_or(usize::MAX),
         requests: of(requests),
         throttled: of_time(of(|counters| counters.throttled_ns)),
-        is_throttled: now.is_throttled && was.is_some_and(|was| was.is_throttled),
         disk: of_time(of(|counters| counters.disk_wait_ns)),
         in_flight: now.in_flight,
         was_in_flight: was.map_or(0, |was| was.in_flight),

@@ -15,11 +15,9 @@ pub struct QueueTime {
     pub worker: usize,
     /// How many of its requests ended.
     pub requests: u64,
-    /// The share in which it waited for tokens; such a time is known once it is over.
+    /// The share in which it waited for tokens.
     pub throttled: f64,
-    /// It waited in the beginning and in the end.
-    pub is_throttled: bool,
-    /// The share in which its worker had nothing to do while its disk had requests; known once it is over, too.
+    /// The share in which its worker had nothing to do while its disk had requests.
     pub disk: f64,
     /// How many requests were in flight in the end.
     pub in_flight: u64,
@@ -140,7 +138,7 @@ impl Shares {
 
 impl QueueTime {
     fn is_used(&self) -> bool {
-        self.requests > 0 || self.is_stuck() || self.is_throttled
+        self.requests > 0 || self.is_stuck() || self.throttled > 0.0
     }
 
     /// Nothing has ended of what was in flight.
@@ -158,18 +156,9 @@ impl QueueTime {
         let worker = workers.iter().find(|worker| worker.number == self.worker);
         let worker = worker.map_or(0.0, |worker| worker.working);
         let rest = 1.0 - worker;
-        // What lasts all the time is not over, and so not counted yet.
-        let limit = if self.is_throttled && self.throttled == 0.0 {
-            rest
-        } else {
-            self.throttled.min(rest)
-        };
+        let limit = self.throttled.min(rest);
         let rest = rest - limit;
-        let engine = if self.is_stuck() {
-            rest
-        } else {
-            self.disk.min(rest)
-        };
+        let engine = self.disk.min(rest);
         Shares {
             guest: rest - engine,
             worker,

@@ -73,7 +73,7 @@ fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
         ),
         // A wait that is longer than the time between two samples.
         (
-            with(|queue| (queue.requests, queue.is_throttled) = (0, true)),
+            with(|queue| (queue.requests, queue.throttled) = (0, 1.0)),
             worker(0.0, 0.0, 0.0),
             Bottleneck::Limit,
             "100% of the time",
@@ -82,6 +82,7 @@ fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
         (
             with(|queue| {
                 (queue.requests, queue.in_flight, queue.was_in_flight) = (0, 3, 3);
+                queue.disk = 1.0;
             }),
             worker(0.0, 0.0, 0.0),
             Bottleneck::Engine,
