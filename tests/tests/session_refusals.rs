@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
@@ -58,6 +59,14 @@ fn a_bad_option_is_refused_by_name() {
         ),
         ("--no-such-option", &["--no-such-option"]),
     ];
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let listen = ["--metrics-listen", &*address];
+    refuses(
+        &socket,
+        &[&disk[..], &listen].concat(),
+        "choose another port",
+    );
     for (name, options) in bad {
         refuses(&socket, &[&disk, *options].concat(), name);
     }

@@ -268,7 +268,12 @@ impl<T: Observer> Watch<T> {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, "the server's own messages are no longer heard");
+                // One that ends closes all at once, which is told where the disk's connection is watched.
+                if error.kind() == io::ErrorKind::ConnectionAborted {
+                    tracing::debug!("the server has closed the socket of its own messages");
+                } else {
+                    tracing::warn!(%error, "the server's own messages are no longer heard");
+                }
                 self.notices = Notices::Over;
                 Ok(())
             }

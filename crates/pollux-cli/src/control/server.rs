@@ -92,6 +92,7 @@ impl Control {
             let remedy = match error.kind() {
                 io::ErrorKind::PermissionDenied => "; choose a port from 1024 on",
                 io::ErrorKind::AddrNotAvailable => "; give an address of this machine",
+                io::ErrorKind::AddrInUse => "; choose another port, or 0 for any that is free",
                 _ => "",
             };
             format!("--metrics-listen {address}: {error}{remedy}")

@@ -12,7 +12,7 @@ use pollux::disk::file::Settings;
 use pollux::disk::spec::SpecError;
 use rustix::fs::OFlags;
 
-use super::listed::{Error, Listed};
+use super::listed::{Error, Listed, which};
 use crate::control::client::{named, put};
 use crate::control::sockets::{Sockets, find};
 use crate::export::{ENTRIES, QUEUES, block_size};
@@ -193,12 +193,10 @@ fn one_daemon(asked: Option<&Path>) -> Result<PathBuf, Error> {
         Sockets::Folder(folder, sockets) => match &sockets[..] {
             [path] => Ok(path.clone()),
             [] => Err(Sockets::none_in(&folder).into()),
-            _ => Err(format!(
-                "{} daemons have a control socket in {}; say which by --control PATH",
-                sockets.len(),
-                folder.display()
-            )
-            .into()),
+            _ => {
+                let (folder, which) = (folder.display(), which(sockets.iter().map(|path| &**path)));
+                Err(format!("several daemons have a control socket in {folder}; {which}").into())
+            }
         },
     }
 }

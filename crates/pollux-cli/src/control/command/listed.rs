@@ -57,7 +57,7 @@ pub fn one<'a>(disks: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
     match wanted[..] {
         [listed] => Ok(listed),
         [] => Err(unknown(name)),
-        _ => Err(several(wanted.len(), name)),
+        _ => Err(several(wanted.iter().map(|listed| &*listed.control), name)),
     }
 }
 
@@ -67,6 +67,27 @@ pub fn unknown(name: &str) -> Error {
 }
 
 /// More than one of them have it.
-pub fn several(found: usize, name: &str) -> Error {
-    format!("{found} daemons have a disk `{name}`; say which by --control PATH").into()
+pub fn several<'a>(daemons: impl Iterator<Item = &'a Path>, name: &str) -> Error {
+    format!("several daemons have a disk `{name}`; {}", which(daemons)).into()
+}
+
+/// Asks for one of these daemons.
+pub fn which<'a>(daemons: impl Iterator<Item = &'a Path>) -> String {
+    let options = daemons.map(|control| format!("`--control {}`", control.display()));
+    let options: Vec<_> = options.collect();
+    format!("say which by {}", options.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_to_choose_from_are_named() {
+        let daemons = ["/run/a.control", "/run/b.control"].map(Path::new);
+        assert_eq!(
+            several(daemons.into_iter(), "root").to_string(),
+            "several daemons have a disk `root`; say which by `--control /run/a.control` or `--control /run/b.control`"
+        );
+    }
 }

@@ -66,7 +66,7 @@ fn misses(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
     match &daemons[..] {
         [(control, _)] => Ok(control.clone()),
         [] => Err(unknown(name)),
-        _ => Err(several(daemons.len(), name)),
+        _ => Err(several(daemons.iter().map(|(control, _)| &**control), name)),
     }
 }
 
