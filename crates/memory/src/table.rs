@@ -118,11 +118,11 @@ impl Memory {
     #[inline]
     #[must_use]
     pub unsafe fn span(&self, address: u64, len: u64) -> Option<Span> {
-        let window = self
+        // A peer may share hundreds, and look up thousands of addresses in a turn.
+        let after = self
             .windows
-            .iter()
-            .rev()
-            .find(|window| window.guest <= address)?;
+            .partition_point(|window| window.guest <= address);
+        let window = self.windows.get(after.checked_sub(1)?)?;
         let at = usize::try_from(address - window.guest).ok()?;
         window.here.slice(at, usize::try_from(len).ok()?)
     }

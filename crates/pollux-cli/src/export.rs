@@ -147,7 +147,7 @@ impl Origin {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// Those with sub-requests of one's own.
+    /// Those on which the polling queue has requests in flight.
     OwnInFlight,
     /// All of them.
     EveryQueue,

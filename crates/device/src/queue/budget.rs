@@ -91,7 +91,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Is nothing left? Who is served has a slice's work before it, as less might never do.
+    /// Is nothing left? A queue is served only where a slice's work is left, as less might never do.
     #[inline]
     pub fn is_spent(&self) -> bool {
         self.chains == 0 || self.work < SLICE

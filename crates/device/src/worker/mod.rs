@@ -45,8 +45,8 @@ pub struct Worker {
 }
 
 /// Commands are polled for in every turn without progress, and in every so many with. So often a worker listens for
-/// kicks through pipes: a driver may kick one that is awake, and whoever writes to a pipe must not have to wait until
-/// the worker sleeps.
+/// kicks through pipes: a driver may kick one that is awake, and a write to a pipe that is full must not have to wait
+/// until the worker sleeps.
 const COMMANDS_EVERY: u32 = 32;
 
 /// One turn in so many polls a queue that is idle: in each turn that was 7 % of one that takes a chain.

@@ -41,7 +41,7 @@ const TOLERATED: u32 = 2;
 const LONGEST: u32 = 256;
 
 impl Window {
-    /// The longest window there is: some two wake-ups. Who sleeps after it has waited at most three times as long as
+    /// The longest window there is: some two wake-ups. A thread that sleeps after it has waited at most three times as long as
     /// was necessary, and a wake-up that comes sooner might as well have been polled for.
     pub const MOST: Duration = Duration::from_micros(50);
 

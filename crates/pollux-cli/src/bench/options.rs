@@ -101,12 +101,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime)]
     pub runtime: Duration,
 
-    /// Wait so long for a server that goes away, and hand it what was in flight once it is back
+    /// For how long to wait for a server that goes away; once it is back, it is handed what was in flight
     /// [default: end with an error]
     #[arg(long, value_name = "TIME", conflicts_with = "disk", value_parser = reconnect)]
     pub reconnect: Option<Duration>,
 
-    /// Use only so much of the disk, from its beginning [default: all of it]
+    /// Use only this much of the disk, from its beginning [default: all of it]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
 
@@ -119,7 +119,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Waiting::Adaptive)]
     pub completion: Waiting,
 
-    /// So many percent of the requests are polled and the others call-driven, on the same queue;
+    /// This percentage of the requests is polled, the others are call-driven, on the same queue;
     /// their latencies are reported apart. A job polls while a polled one is in flight, and sleeps
     /// otherwise
     #[arg(long, value_name = "N", conflicts_with = "completion", value_parser = from_to(0_u8..=100))]

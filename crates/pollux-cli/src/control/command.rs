@@ -75,7 +75,7 @@ enum Action {
         /// The disk
         name: String,
 
-        /// Also one that a guest uses: it is disconnected once all is done that it has asked for
+        /// Also one that a guest uses: it is disconnected once its requests in flight have ended
         #[arg(long)]
         force: bool,
     },
@@ -84,7 +84,7 @@ enum Action {
         /// The disk
         name: String,
 
-        /// How large its file is to be, as 20G [default: read the size of a file or device anew that has grown]
+        /// How large its file is to be, as 20G [default: as large as its file or device has become]
         size: Option<Size>,
     },
     /// Limit the requests and bytes a second of a disk, from now on

@@ -24,7 +24,7 @@ pub struct Order {
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = from_to(TRACED_SECONDS))]
     seconds: u64,
 
-    /// Of how many requests, the last ones, there is room for
+    /// Keep at most this many requests, the last ones
     #[arg(long, value_name = "N", default_value_t = 65536, value_parser = from_to(TRACED_RECORDS))]
     records: usize,
 }

@@ -49,7 +49,8 @@ pub async fn put(
     Ok((status, named(state, name)?.disk()))
 }
 
-/// Removes a disk. While a frontend uses it, only by force: it is disconnected once all is done that it has asked for.
+/// Removes a disk. While a frontend uses it, only by force: it is disconnected once its requests in flight have
+/// ended.
 #[utoipa::path(
     delete, path = "/v1/disks/{name}",
     params(
