@@ -5,6 +5,7 @@
 //! and nineteen in twenty of them lie. What takes less than reading the clock is measured in
 //! batches.
 
+mod called;
 mod memory;
 mod storage;
 mod wake;
@@ -48,6 +49,7 @@ impl Prices {
         quiet::wait_for_quiet(Duration::from_secs(5))?;
         let mut prices = memory::prices(processors)?;
         prices.extend(wake::prices(processors)?);
+        prices.extend(called::prices(processors)?);
         prices.extend(storage::prices(processors, images)?);
         Ok(Self(prices))
     }
