@@ -59,8 +59,7 @@ api: ## Write the lists of the public interface anew (crates/pollux/api); a test
 	UPDATE_EXPECT=1 cargo test --locked -p pollux --test api
 
 loom: ## Every interleaving of sleep and wake; and proof that the proof bites
-	$(LOOM) -- --test-threads=1
-	./crates/ring/tests/bites.sh $(LOOM)
+	./crates/ring/tests/loom.sh $(LOOM)
 
 miri: ## What an interpreter can follow: spans, words, both ends of a ring (needs component miri of a nightly toolchain)
 	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked -p pollux-memory --lib -- span:: word::

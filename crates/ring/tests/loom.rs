@@ -1,7 +1,7 @@
 //! Nobody sleeps through an entry: loom runs the real `Writer` and `Reader` in every interleaving, and
 //! with every value that the memory model lets a load return.
 //!
-//! `make loom` runs this, and then `bites.sh`: with either full fence removed (`WITHOUT_FENCE=…`)
+//! `make loom` runs this (`loom.sh`), and once more with either full fence removed (`WITHOUT_FENCE=…`):
 //! each of these tests must end in a deadlock.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
