@@ -2,7 +2,7 @@
 //! every interleaving and with every value that the memory model lets a load return.
 //!
 //! `make loom` runs this (`loom.sh`), and once more with either full fence of the lanes removed
-//! (`WITHOUT_FENCE=…`) each of these tests must end in a deadlock.
+//! (`WITHOUT_FENCE=…`): each of these tests must end in a deadlock.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
