@@ -65,8 +65,8 @@ impl SingleQueue {
     /// The most segments that a request may have.
     pub const SEG_MAX: u32 = config::SEG_MAX;
 
-    /// A turn takes no more once it has done more work than this: so much for each step of the walk through a chain and, as the disk
-    /// is taken to do everything at once, one for each byte of a request.
+    /// A turn takes no more once it has done more work than this: so much for each step of the walk through a chain
+    /// and, as the disk is taken to do everything at once, one for each byte of a request.
     pub const ENOUGH: u64 = queue::ENOUGH;
 
     /// The work of a step: a span, or a descriptor of no bytes.

@@ -33,8 +33,8 @@ pub struct Chain {
     middle: usize,
     last: usize,
     crossings: usize,
-    /// Descriptors of no bytes.
-    empty: usize,
+    /// Steps of the walk that left no span.
+    unseen: usize,
 }
 
 impl Default for Chain {
@@ -46,7 +46,7 @@ impl Default for Chain {
             middle: 0,
             last: 0,
             crossings: 0,
-            empty: 0,
+            unseen: 0,
         }
     }
 }
@@ -77,11 +77,12 @@ impl Chain {
         self.crossings
     }
 
-    /// How many steps the walk took: one for each span, and one for each descriptor of no bytes.
+    /// How many steps the walk took: one for each span and each descriptor of no bytes, and those of copying an indirect
+    /// table.
     #[inline]
     #[must_use]
     pub fn steps(&self) -> usize {
-        self.spans.len() + self.empty
+        self.spans.len() + self.unseen
     }
 
     /// Gives back the room that an unusually long chain took, with what is in it.
@@ -174,13 +175,13 @@ impl Chain {
             spans: &mut self.spans,
             readable: None,
             crossings: 0,
-            empty: 0,
+            unseen: 0,
         };
         if let Some((address, bytes)) = walk.piece(descriptors, head.0, indirect)? {
             walk.indirect(address, bytes)?;
         }
-        let (readable, crossings, empty) = (walk.readable, walk.crossings, walk.empty);
-        (self.crossings, self.empty) = (crossings, empty);
+        let (readable, crossings, unseen) = (walk.readable, walk.crossings, walk.unseen);
+        (self.crossings, self.unseen) = (crossings, unseen);
         self.last = self.spans.len();
         self.middle = readable.unwrap_or(self.last);
         Ok(())
@@ -196,7 +197,7 @@ struct Walk<'a> {
     /// How many spans are readable, once the first writable one has been seen.
     readable: Option<usize>,
     crossings: usize,
-    empty: usize,
+    unseen: usize,
 }
 
 impl Walk<'_> {
@@ -248,7 +249,7 @@ impl Walk<'_> {
             _ => {}
         }
         if len == 0 {
-            self.empty += 1;
+            self.unseen += 1;
             return Ok(());
         }
         let before = self.spans.len();
@@ -313,10 +314,11 @@ impl Walk<'_> {
     #[cold]
     fn crossing(&mut self, address: u64, bytes: u32) -> Result<Option<(u64, u32)>, PeerFault> {
         let mut copy = vec![0; bytes as usize];
-        let mut filled = 0;
+        let (mut filled, mut pieces) = (0, 0);
         let fill = |span: Span| {
             span.read(&mut copy[filled..filled + span.len()]);
             filled += span.len();
+            pieces += 1;
         };
         // SAFETY: used while the table is borrowed, and no longer.
         let whole = unsafe { self.memory.spans(address, bytes, fill) };
@@ -328,6 +330,7 @@ impl Walk<'_> {
             });
         }
         let (descriptors, _) = copy.as_chunks();
+        self.unseen += pieces.max(descriptors.len());
         let get = |at| Descriptor::parse(descriptors[usize::from(at)]);
         self.table(bytes / 16, get, 0, false)
     }

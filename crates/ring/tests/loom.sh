@@ -11,8 +11,9 @@ mapfile -t programs < <("$@" --no-run 2>&1 | sed -n 's/^ *Executable .* (\(.*\))
 [ ${#programs[@]} -gt 0 ] || { echo "no loom tests: what \`$* --no-run\` says"; "$@" --no-run; exit 1; }
 
 said=$(mktemp -d)
-trap 'rm -rf "$said"' EXIT
 running=()
+# They do not hear the terminal's interrupt.
+trap 'kill "${running[@]}" 2>/dev/null || :; rm -rf "$said"' EXIT
 for program in "${programs[@]}"; do
     "$program" --test-threads=1 >"$said/${program##*/}" 2>&1 &
     running+=($!)
@@ -23,6 +24,7 @@ for at in "${!programs[@]}"; do
     echo "${programs[at]}"
     cat "$said/${programs[at]##*/}"
 done
+running=()
 [ $failed = 0 ] || exit 1
 
 for program in "${programs[@]}"; do

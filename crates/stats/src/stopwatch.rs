@@ -5,43 +5,53 @@ use std::time::Instant;
 
 /// The sum of times that begin and end, of which one may last: its reader adds what has passed of that.
 ///
-/// One word, so that a reader never sees less than before. One writer.
+/// One writer.
 #[derive(Debug, Default)]
-pub struct Stopwatch(
+pub struct Stopwatch {
     /// Twice the sum in nanoseconds. While it runs, the start is taken off, and 1 added.
-    AtomicU64,
-);
+    word: AtomicU64,
+    /// The most that a reader was told: one that reads just before it stops may be told a little more than the sum that
+    /// is known then.
+    told: AtomicU64,
+}
 
 impl Stopwatch {
     /// It runs from `now_ns` on.
     pub fn start(&self, now_ns: u64) {
-        let sum = self.0.load(Ordering::Relaxed) >> 1;
+        let sum = self.word.load(Ordering::Relaxed) >> 1;
         let running = (sum.wrapping_sub(now_ns) << 1) | 1;
-        self.0.store(running, Ordering::Release);
+        self.word.store(running, Ordering::Release);
     }
 
     /// It stops, if it runs.
     pub fn stop(&self, now_ns: u64) {
-        let sum = self.read(|| now_ns);
-        self.0.store(sum << 1, Ordering::Relaxed);
+        let sum = self.sum(|| now_ns);
+        self.word.store(sum << 1, Ordering::Relaxed);
     }
 
     /// Adds a time that is over, while it does not run.
     pub fn add(&self, ns: u64) {
-        let word = self.0.load(Ordering::Relaxed);
-        self.0.store(word.wrapping_add(ns << 1), Ordering::Relaxed);
+        let word = self.word.load(Ordering::Relaxed);
+        self.word
+            .store(word.wrapping_add(ns << 1), Ordering::Relaxed);
     }
 
     /// Does it run?
     #[must_use]
     pub fn runs(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & 1 == 1
+        self.word.load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// The sum so far. The clock is read last, so that it is not behind the start.
+    /// The sum so far, and never less than any reader was told.
     #[must_use]
     pub fn read(&self, now_ns: impl FnOnce() -> u64) -> u64 {
-        let word = self.0.load(Ordering::Acquire);
+        let sum = self.sum(now_ns);
+        self.told.fetch_max(sum, Ordering::Relaxed).max(sum)
+    }
+
+    /// The clock is read last, so that it is not behind the start.
+    fn sum(&self, now_ns: impl FnOnce() -> u64) -> u64 {
+        let word = self.word.load(Ordering::Acquire);
         let sum = if word & 1 == 1 {
             (word >> 1).wrapping_add(now_ns())
         } else {
@@ -126,6 +136,13 @@ mod tests {
         assert_eq!(at((u64::MAX >> 3) + 5), 68);
         watch.stop((u64::MAX >> 3) + 40);
         assert_eq!(at(0), 103);
+        // One that reads as it stops is told more than was measured then, and nobody less after that.
+        watch.start(0);
+        assert_eq!(at(20), 123);
+        watch.stop(15);
+        assert_eq!(at(0), 123);
+        watch.add(10);
+        assert_eq!(at(0), 128);
     }
 
     #[test]

@@ -80,8 +80,8 @@ struct Chain {
     has_writable: bool,
     /// How often a buffer was cut.
     cuts: usize,
-    /// How many descriptors had no bytes.
-    empty: usize,
+    /// How many descriptors had no bytes, and how many a table has that is cut.
+    unseen: usize,
 }
 
 struct Broken;
@@ -259,7 +259,7 @@ impl Model {
     /// Begins what the chain asks for, and ends it where the disk is quick or has nothing to do.
     fn begin(&mut self, head: u16, mut chain: Chain) {
         self.in_flight += 1;
-        let steps = chain.readable.len() + chain.writable.len() + chain.empty;
+        let steps = chain.readable.len() + chain.writable.len() + chain.unseen;
         self.work += SingleQueue::STEP * steps as u64;
         let status = chain.take_last_byte();
         let number = self.requests.len();
@@ -441,6 +441,9 @@ impl Model {
         if !bytes.is_multiple_of(16) || len == 0 || len > MAX_CHAIN || !is_memory(at, bytes) {
             return Err(Broken);
         }
+        if at < SEAM && SEAM - at < u64::from(bytes) {
+            chain.unseen += len.max(2) as usize;
+        }
         let mut next = 0;
         for _ in 0..len {
             if u32::from(next) >= len {
@@ -513,7 +516,7 @@ impl Chain {
         }
         self.has_writable |= writable;
         if len == 0 {
-            self.empty += 1;
+            self.unseen += 1;
             return Ok(());
         }
         if !is_memory(address, len) {

@@ -62,11 +62,13 @@ impl Bucket {
     }
 }
 
-/// What a request costs at most: an hour, so that all that wait at a time do not overflow.
-const DEAREST: u64 = 3600 * TICKS_PER_SECOND;
+const DAY: u64 = 24 * 3600 * TICKS_PER_SECOND;
+
+/// What a request costs at most: so that all that wait at a time do not overflow.
+const DEAREST: u64 = DAY;
 
 /// The largest burst is what comes in ten years: time is told for longer than that.
-const LARGEST: u64 = 10 * 365 * 24 * DEAREST;
+const LARGEST: u64 = 3650 * DAY;
 
 /// The time in which so many tokens come.
 fn ticks(tokens: u64, per_second: u64) -> u64 {

@@ -52,6 +52,9 @@ impl Dirty {
     pub fn request(&self, memory: &Memory, data: &[Span], bytes: u64, status: Option<Span>) {
         let mut left = bytes;
         for span in data {
+            if left == 0 {
+                break;
+            }
             let len = left.min(span.len() as u64);
             self.written(memory, *span, len);
             left -= len;

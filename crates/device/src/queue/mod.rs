@@ -336,6 +336,16 @@ impl Queue {
         done.then(|| self.setup.ring.next().0)
     }
 
+    /// It has drained and goes: shows the driver what has ended, and calls it.
+    pub fn end(&mut self) {
+        self.publish();
+        self.release();
+        if let Some(kick) = self.kick() {
+            kick.empty();
+        }
+        self.setup.stats.in_flight.set(0);
+    }
+
     /// Tells through `error` that the ring is broken, from now on; at once, if it is broken already.
     pub fn set_error(&mut self, error: Option<Call>) {
         self.setup.error = error;

@@ -58,7 +58,14 @@ impl Queue {
                 break;
             };
             match self.step(&mut it, position, budget, channel) {
-                Stage::Waits => self.ongoing.push_back(it),
+                Stage::Waits => {
+                    self.ongoing.push_back(it);
+                    // To find that out is work, of hundreds in each turn.
+                    budget.spend(STEP);
+                    if budget.work < STEP {
+                        break;
+                    }
+                }
                 Stage::Ended => self.spare.push(it),
                 Stage::Stays => {
                     self.ongoing.push_front(it);

@@ -307,6 +307,9 @@ fn a_request_of_several_ranges_ends_with_its_last_and_fails_with_any() {
     rig.queue.publish();
     assert_eq!(rig.bytes(status), [IOERR]);
     assert_eq!(rig.queue.drained(), Some(1));
+    assert_eq!(rig.queue.stats().in_flight.get(), 1, "as of the last turn");
+    rig.queue.end();
+    assert_eq!(rig.queue.stats().in_flight.get(), 0);
 }
 
 #[test]

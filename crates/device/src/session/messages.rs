@@ -162,22 +162,14 @@ impl VhostUserBackendReqHandlerMut for Session {
         notifier::check(index, Use::Call, fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
-        vring.call = fd;
-        if vring.running() {
-            vring.tell_worker(worker, session, Notifier::Call(vring.call()?));
-        }
-        Ok(())
+        Ok(vring.set_notifier(worker, session, fd, Notifier::Call)?)
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         notifier::check(index, Use::Error, fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
-        vring.error = fd;
-        if vring.running() {
-            vring.tell_worker(worker, session, Notifier::Error(vring.error()?));
-        }
-        Ok(())
+        Ok(vring.set_notifier(worker, session, fd, Notifier::Error)?)
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {

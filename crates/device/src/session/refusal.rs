@@ -120,7 +120,7 @@ fn told(misdeed: Misdeed) -> &'static str {
             "memory that the frontend shares is gone: its file was truncated, or has no room for one of its pages"
         }
         Misdeed::DescriptorBlocks => {
-            "a kick or call descriptor of the frontend blocks, which holds a worker; it must stay non-blocking"
+            "a kick, call or error descriptor of the frontend blocks, which holds a worker; it must stay non-blocking"
         }
     }
 }

@@ -178,8 +178,8 @@ impl Vring {
             memory: Arc::clone(context.memory),
             alarm: Arc::clone(&self.alarm),
             kick,
-            call: self.call()?,
-            error: self.error()?,
+            call: self.notifier(self.call.as_ref())?,
+            error: self.notifier(self.error.as_ref())?,
             rules: Rules {
                 geometry: device.disk().geometry(),
                 bytes: Arc::clone(device.bytes()),
@@ -215,33 +215,45 @@ impl Vring {
         }
     }
 
-    /// The call descriptor as a running queue takes it.
-    pub fn call(&self) -> Result<Option<Call>, Refusal> {
-        self.call_through(self.call.as_ref())
+    /// Notifies through `file` from now on. If the queue runs, `worker` uses the old one no more when this returns.
+    pub fn set_notifier(
+        &mut self,
+        worker: &Handle,
+        session: SessionId,
+        file: Option<File>,
+        kind: fn(Option<Call>) -> Notifier,
+    ) -> Result<(), Refusal> {
+        let call = if self.running {
+            self.notifier(file.as_ref())?
+        } else {
+            None
+        };
+        let notifier = kind(call);
+        let place = match notifier {
+            Notifier::Call(_) => &mut self.call,
+            Notifier::Error(_) => &mut self.error,
+        };
+        // It goes last, here: the last close of a socket frees what is in it, which may be much for a worker.
+        let _old = std::mem::replace(place, file);
+        if self.running {
+            let (done, is_done) = crossbeam_channel::bounded(1);
+            worker.send(Command::SetNotifier {
+                session,
+                index: self.index,
+                notifier,
+                done,
+            });
+            // A worker that has panicked uses it no more either.
+            let _ = is_done.recv();
+        }
+        Ok(())
     }
 
-    /// The error descriptor as a running queue takes it.
-    pub fn error(&self) -> Result<Option<Call>, Refusal> {
-        self.call_through(self.error.as_ref())
-    }
-
-    /// Gives the `worker` that runs the queue another notifier, and waits until it uses the old one no more.
-    pub fn tell_worker(&self, worker: &Handle, session: SessionId, notifier: Notifier) {
-        let (done, is_done) = crossbeam_channel::bounded(1);
-        worker.send(Command::SetNotifier {
-            session,
-            index: self.index,
-            notifier,
-            done,
-        });
-        // A worker that has panicked uses it no more either.
-        let _ = is_done.recv();
-    }
-
-    fn call_through(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
+    /// A notifier as a running queue takes it.
+    fn notifier(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
         file.map(|file| Call::new(file.try_clone()?, &self.alarm))
             .transpose()
-            .map_err(Refusal::machine("use the call descriptor"))
+            .map_err(Refusal::machine("use the call or error descriptor"))
     }
 
     fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {

@@ -339,11 +339,7 @@ impl SessionQueues {
             let Some(next) = queue.drained() else {
                 return true;
             };
-            queue.publish();
-            queue.release();
-            if let Some(kick) = queue.kick() {
-                kick.empty();
-            }
+            queue.end();
             *entry = None;
             piped.retain(|piped| piped != position);
             active.remove(*position);

@@ -41,8 +41,8 @@ const TOLERATED: u32 = 2;
 const LONGEST: u32 = 256;
 
 impl Window {
-    /// The longest window there is: some two wake-ups. A thread that sleeps after it has waited at most three times as long as
-    /// was necessary, and a wake-up that comes sooner might as well have been polled for.
+    /// The longest window there is: some two wake-ups. A thread that sleeps after it has waited at most three times as
+    /// long as was necessary, and a wake-up that comes sooner might as well have been polled for.
     pub const MOST: Duration = Duration::from_micros(50);
 
     /// One that nothing is known of.

@@ -268,9 +268,11 @@ impl<T: Observer> Watch<T> {
                 Ok(())
             }
             Err(error) => {
-                // One that ends closes all at once, which is told where the disk's connection is watched.
+                // One that ends closes all at once, and is no cause for alarm here.
                 if error.kind() == io::ErrorKind::ConnectionAborted {
-                    tracing::debug!("the server has closed the socket of its own messages");
+                    tracing::info!(
+                        "the server has closed the socket over which it tells of changes of the disk"
+                    );
                 } else {
                     tracing::warn!(%error, "the server's own messages are no longer heard");
                 }

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::resume::Kept;
 use super::*;
+use crate::queue::budget::STEP;
 use crate::session::config::SEG_MAX;
 use crate::tuning::Tuning;
 use crate::worker::{SessionId, SessionQueues};
@@ -121,6 +122,23 @@ fn a_small_request_does_not_wait_for_the_end_of_large_ones_of_its_queue() {
     let budget = turn(&mut rig);
     assert_eq!(rig.bytes(status), [OK]);
     assert!(budget.slices > 0, "nor do these stand still");
+}
+
+#[test]
+fn to_find_slices_in_flight_is_work() {
+    let mut rig = rig();
+    let mut slow = Slow::default();
+    let data = rig.buffer(&zeroes(MIB));
+    for _ in 0..3 {
+        offer(&mut rig, Kind::Out, 0, &[data]);
+    }
+    let mut turn = || {
+        let mut budget = Budget::default();
+        let _ = rig.queue.take(0, &mut budget, &mut slow);
+        budget
+    };
+    assert_eq!(turn().slices, 3);
+    assert_eq!(turn().spent(), 3 * STEP);
 }
 
 /// The slices that a slow disk was given since the last time.

@@ -138,7 +138,7 @@ impl Shares {
 
 impl QueueTime {
     fn is_used(&self) -> bool {
-        self.requests > 0 || self.is_stuck() || self.throttled > 0.0
+        self.requests > 0 || self.is_stuck() || self.throttled > 0.0 || self.disk > 0.0
     }
 
     /// Nothing has ended of what was in flight.

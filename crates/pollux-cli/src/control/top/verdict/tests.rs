@@ -78,6 +78,13 @@ fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
             Bottleneck::Limit,
             "100% of the time",
         ),
+        // A request that began a moment ago and has not ended.
+        (
+            with(|queue| (queue.requests, queue.in_flight, queue.disk) = (0, 1, 0.9)),
+            worker(0.0, 0.0, 0.0),
+            Bottleneck::Engine,
+            "90% of the time its worker only waited for the disk; 1 in flight now",
+        ),
         // A disk that does not answer.
         (
             with(|queue| {
