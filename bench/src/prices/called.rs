@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ const CALLS: [(u64, &str); 5] = [
     (6, "the same, called after 6 µs"),
 ];
 
+const ONE: [u8; 8] = 1u64.to_ne_bytes();
+
 /// What the sleeper asks for last.
 const THE_END: u64 = u64::MAX;
 
@@ -37,23 +39,27 @@ pub fn prices(processors: Processors) -> io::Result<Vec<Price>> {
 /// Requests, one after the other, to a thread that polls for them and calls `after` so long; what each took.
 fn requests(processors: Processors, after: Duration) -> io::Result<Vec<f64>> {
     let calls = File::from(eventfd(0, EventfdFlags::CLOEXEC)?);
-    let asked = AtomicU64::new(0);
+    let (asked, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let answers = scope.spawn(|| {
-            let _pinned = Pinned::to(processors.other)?;
-            answer(&asked, &calls, after)
+            let pinned = Pinned::to(processors.other);
+            let ended = pinned.and_then(|_pinned| answer(&asked, &calls, after));
+            // One that cannot answer must not leave the other asleep.
+            over.store(true, Ordering::Relaxed);
+            let told = (&calls).write_all(&ONE);
+            ended.and(told)
         });
-        let took = ask(&asked, &calls);
+        let took = ask(&asked, &calls, &over);
         asked.store(THE_END, Ordering::Release);
         answers.join().expect("it does not panic")?;
         took
     })
 }
 
-fn ask(asked: &AtomicU64, mut calls: &File) -> io::Result<Vec<f64>> {
+fn ask(asked: &AtomicU64, mut calls: &File, over: &AtomicBool) -> io::Result<Vec<f64>> {
     let mut took = vec![];
     let start = Instant::now();
-    while start.elapsed() < TIME {
+    while start.elapsed() < TIME && !over.load(Ordering::Relaxed) {
         let before = Instant::now();
         asked.fetch_add(1, Ordering::Release);
         calls.read_exact(&mut [0; 8])?;
@@ -78,6 +84,6 @@ fn answer(asked: &AtomicU64, mut calls: &File, after: Duration) -> io::Result<()
         while came.elapsed() < after {
             std::hint::spin_loop();
         }
-        calls.write_all(&1u64.to_ne_bytes())?;
+        calls.write_all(&ONE)?;
     }
 }
