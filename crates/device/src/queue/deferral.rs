@@ -1,27 +1,38 @@
 //! Whether a call waits for more chains: a machine without descriptor, thread or clock of its own.
 //!
 //! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle
-//! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does: the way
-//! that makes more requests a second is kept, and the other one is tried again now and then, in short blocks by turns.
+//! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does. There
+//! are three ways: a call is made at once, or once the driver has sent no chain for a shorter or a longer time
+//! ([`QUIET`]). The one that makes most requests a second is kept, and one of the others, by turns, is tried now and
+//! then, in short blocks.
 //!
 //! ```text
-//!            its time comes                   four blocks: other, best, other, best
-//!   settled ────────────────▶ on trial ──────────────────────────────────────────────▶ settled
-//!      ▲                          │                                       on the better of the two
-//!      └──── a pause: at once ────┘
+//!            its time comes                 four blocks: other, best, other, best
+//!   settled ────────────────▶ on trial ────────────────────────────────────────────▶ settled
+//!    ▲   │                        │                                     on the better of the two
+//!    │   └────────┬───────────────┘
+//!  a block     a pause
+//!  of load        ▼
+//!    └───── paused: at once
 //! ```
 //!
-//! A call that waits is made once the driver has sent no chain for [`QUIET`], [`Window::MOST`] after it was due at the
-//! latest, when much has been completed, and before the worker sleeps or gives way.
+//! What is known outlasts a pause: a load that comes in bursts is settled after the first block of each.
+//!
+//! A call that waits is made [`Window::MOST`] after it was due at the latest, when much has been completed, and before
+//! the worker sleeps or gives way.
 
 use std::time::{Duration, Instant};
 
 use pollux_disk::wait::Window;
 
-/// A driver that sends no chain for so long sends none: longer than one that is awake takes for its next request. With
-/// 3 µs, half of the calls of a Linux guest still came in the middle of its requests
-/// (`docs/notes/0001-calls-wait-while-that-pays.md`).
-const QUIET: Duration = Duration::from_micros(6);
+/// A driver that sends no chain for so long sends none, in each of the ways; by the first one calls are made at once.
+/// It has to be longer than a driver that is awake takes for its next request, and no longer than that, which is for
+/// the outcome to tell (`docs/notes/0001-calls-wait-while-that-pays.md`).
+const QUIET: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_micros(6),
+    Duration::from_micros(12),
+];
 
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
@@ -35,22 +46,6 @@ const BETTER: f64 = 1.1;
 /// The time to the next trial, doubled with each that changed nothing.
 const TRIALS: [Duration; 2] = [Duration::from_millis(16), Duration::from_millis(256)];
 
-/// When a call is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    AtOnce,
-    WhenQuiet,
-}
-
-impl Way {
-    const fn other(self) -> Self {
-        match self {
-            Self::AtOnce => Self::WhenQuiet,
-            Self::WhenQuiet => Self::AtOnce,
-        }
-    }
-}
-
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -61,8 +56,10 @@ struct Held {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// On the best way, until then.
-    Settled(Instant),
+    /// There is no load: calls are made at once.
+    Paused,
+    /// On the best way.
+    Settled,
     /// In the block of that number; so many requests a second were made in those before.
     Trial(usize, [f64; 4]),
 }
@@ -71,8 +68,12 @@ enum Stage {
 #[derive(Debug)]
 pub struct Deferral {
     held: Option<Held>,
-    best: Way,
+    best: usize,
+    /// What is tried beside the best, or will be.
+    other: usize,
     stage: Stage,
+    /// When the next trial begins, and how long after the last one that is.
+    next: Instant,
     interval: Duration,
     /// When the block began, and the requests in it.
     block: Instant,
@@ -83,19 +84,23 @@ impl Deferral {
     pub fn new(now: Instant) -> Self {
         Self {
             held: None,
-            best: Way::AtOnce,
-            stage: Stage::Settled(now),
+            best: 0,
+            other: 1,
+            stage: Stage::Paused,
+            next: now,
             interval: TRIALS[0],
             block: now,
             requests: 0,
         }
     }
 
-    /// One whose calls wait, to begin with.
+    /// One whose calls wait for six microseconds of quiet, to begin with.
     #[cfg(test)]
     pub fn waiting(now: Instant) -> Self {
         Self {
-            best: Way::WhenQuiet,
+            best: 1,
+            other: 2,
+            stage: Stage::Settled,
             ..Self::new(now)
         }
     }
@@ -117,7 +122,7 @@ impl Deferral {
         if now.duration_since(self.block) >= BLOCK {
             self.end_block(now);
         }
-        let at_once = self.way() == Way::AtOnce;
+        let at_once = self.quiet().is_zero();
         if !at_once {
             self.held = Some(Held {
                 since: now,
@@ -129,6 +134,7 @@ impl Deferral {
 
     /// A poll has found chains, or none. Is the call that waits, if there is one, made now?
     pub fn is_over(&mut self, now: Instant, chains: bool) -> bool {
+        let enough = self.quiet();
         let Some(held) = &mut self.held else {
             return false;
         };
@@ -138,7 +144,7 @@ impl Deferral {
         } else {
             now.duration_since(*held.quiet.get_or_insert(now))
         };
-        quiet >= QUIET || now.duration_since(held.since) >= Window::MOST
+        quiet >= enough || now.duration_since(held.since) >= Window::MOST
     }
 
     /// No call waits any longer. Did one?
@@ -146,10 +152,11 @@ impl Deferral {
         self.held.take().is_some()
     }
 
-    fn way(&self) -> Way {
+    fn quiet(&self) -> Duration {
         match self.stage {
-            Stage::Trial(block, _) if block.is_multiple_of(2) => self.best.other(),
-            Stage::Trial(..) | Stage::Settled(_) => self.best,
+            Stage::Trial(block, _) if block.is_multiple_of(2) => QUIET[self.other],
+            Stage::Trial(..) | Stage::Settled => QUIET[self.best],
+            Stage::Paused => Duration::ZERO,
         }
     }
 
@@ -158,21 +165,22 @@ impl Deferral {
         let requests = std::mem::take(&mut self.requests);
         self.block = now;
         if long >= PAUSE.0 || requests < PAUSE.1 {
-            *self = Self::new(now);
+            self.stage = Stage::Paused;
             return;
         }
         #[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]
         let rate = requests as f64 / long.as_secs_f64();
         self.stage = match self.stage {
-            Stage::Settled(until) if now < until => self.stage,
-            Stage::Settled(_) => Stage::Trial(0, [0.0; 4]),
+            Stage::Settled | Stage::Paused if now < self.next => Stage::Settled,
+            Stage::Settled | Stage::Paused => Stage::Trial(0, [0.0; 4]),
             Stage::Trial(block, mut rates) => {
                 rates[block] = rate;
                 if block + 1 < rates.len() {
                     Stage::Trial(block + 1, rates)
                 } else {
                     self.judge(rates);
-                    Stage::Settled(now + self.interval)
+                    self.next = now + self.interval;
+                    Stage::Settled
                 }
             }
         };
@@ -180,11 +188,17 @@ impl Deferral {
 
     fn judge(&mut self, [other, best, again, best_again]: [f64; 4]) {
         if other.min(again) > BETTER * best.max(best_again) {
-            self.best = self.best.other();
+            self.best = self.other;
             self.interval = TRIALS[0];
         } else {
             self.interval = (2 * self.interval).min(TRIALS[1]);
         }
+        let next = (self.other + 1) % QUIET.len();
+        self.other = if next == self.best {
+            (next + 1) % QUIET.len()
+        } else {
+            next
+        };
     }
 }
 

@@ -37,6 +37,26 @@ fn a_driver_that_makes_more_when_left_alone_is_left_alone() {
 }
 
 #[test]
+fn a_driver_that_takes_longer_for_its_next_request_is_left_alone_for_longer() {
+    let (mut deferral, mut now) = (Deferral::new(Instant::now()), Instant::now());
+    let mut calls = [0; QUIET.len()];
+    for _ in 0..100_000 {
+        now += Duration::from_micros(20);
+        deferral.is_made(now);
+        let way = QUIET.iter().position(|&quiet| quiet == deferral.quiet());
+        let way = way.unwrap();
+        deferral.shown([2, 3, 5][way]);
+        deferral.release();
+        calls[way] += 1;
+    }
+    assert!(calls[2] > 90_000, "{calls:?}");
+    assert!(
+        calls[..2].iter().all(|&calls| calls > 100),
+        "each is tried again: {calls:?}"
+    );
+}
+
+#[test]
 fn a_driver_that_makes_less_is_called_at_once_but_for_rare_trials() {
     let mut load = Load::new();
     load.run(1000, 20, 3, 1);
@@ -69,6 +89,32 @@ fn after_a_pause_calls_are_made_at_once() {
     load.now += Duration::from_millis(50);
     assert!(load.deferral.is_made(load.now));
     assert_eq!(load.run(100, 1000, 1, 3).0, 0, "few requests are no load");
+}
+
+#[test]
+fn a_burst_goes_on_as_the_one_before_ended() {
+    let mut load = Load::new();
+    load.run(1000, 20, 1, 3);
+    let bursts = (0..10).map(|_| {
+        load.now += Duration::from_millis(50);
+        load.run(20, 20, 1, 3).1
+    });
+    let at_once: u32 = bursts.sum();
+    // The first 100 of each, and 200 of each trial, for which it is time in every fourth at most.
+    assert!(at_once < 1800, "of 10,000 calls {at_once} at once");
+}
+
+#[test]
+fn bursts_that_are_too_short_for_a_trial_are_called_at_once() {
+    let mut load = Load::new();
+    for _ in 0..10 {
+        load.now += Duration::from_millis(50);
+        let (held, at_once) = load.run(5, 20, 1, 3);
+        assert!(
+            held <= 101 && at_once >= 149,
+            "{held} held, {at_once} at once"
+        );
+    }
 }
 
 #[test]
