@@ -254,16 +254,32 @@ fn what_an_image_or_a_link_names_lies_in_the_folders_with_and_without_a_sandbox(
 }
 
 #[test]
-fn the_list_of_disks_lies_in_no_folder_for_them() {
+fn the_list_of_disks_lies_in_no_folder_for_them_and_is_no_socket() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("x.control");
-    let mut command = Command::new(pollux_binary());
-    command.args(["serve", "--disk-folder"]).arg(folder.path());
-    command.arg("--control").arg(&control);
-    command.arg("--state").arg(folder.path().join("state.json"));
-    let refusal = Server::start(&mut command, &control, Ready::Listening).err();
-    let refusal = refusal.expect("it could be a disk").to_string();
-    assert!(refusal.contains("lies in a folder for disks"), "{refusal}");
+    let state = folder.path().join("state.json");
+    let refusal = |options: &[(&str, &Path)]| {
+        let mut command = Command::new(pollux_binary());
+        command.arg("serve").arg("--control").arg(&control);
+        for (option, path) in options {
+            command.arg(option).arg(path);
+        }
+        let refusal = Server::start(&mut command, &control, Ready::Listening).err();
+        refusal.expect("it is refused").to_string()
+    };
+    let in_folder = refusal(&[("--disk-folder", folder.path()), ("--state", &state)]);
+    assert!(
+        in_folder.contains("lies in a folder for disks"),
+        "{in_folder}"
+    );
+    let images = tempfile::tempdir().unwrap();
+    let twice = refusal(&[("--disk-folder", images.path()), ("--state", &control)]);
+    assert!(
+        twice.contains("--state and --control name the same path"),
+        "{twice}"
+    );
+    let nothing = refusal(&[]);
+    assert!(nothing.contains("--disk-folder DIR"), "{nothing}");
 }
 
 /// A log is appended to, which would make another disk's image longer.

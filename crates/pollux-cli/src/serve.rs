@@ -71,6 +71,13 @@ impl Wishes {
             None if args.export == ExportArgs::default() && !folders.is_empty() => {
                 (Vec::new(), process)
             }
+            None if args.export == ExportArgs::default() && control.is_some() => {
+                return Err(
+                    "--control alone serves nothing: say by --disk-folder DIR where disks that are added later \
+                     may be, or name a disk and a socket"
+                        .into(),
+                );
+            }
             None => (vec![args.export.clone()], process),
         };
         let folders = Folders::new(&folders)?;
@@ -85,6 +92,11 @@ impl Wishes {
             return Err(
                 "--state keeps disks that were added; say by --disk-folder DIR where these may be"
                     .into(),
+            );
+        }
+        if state.is_some() && state == control {
+            return Err(
+                "--state and --control name the same path; give each one of its own".into(),
             );
         }
         if let (Some(folders), Some(state)) = (folders, &state)

@@ -67,7 +67,7 @@ pub struct Neighbours {
     times: u32,
     /// There are no polls until then.
     end: Duration,
-    /// Others have not run since that pause, so who came before may have come within it.
+    /// Others have not run since that pause, so those seen before may have come within it.
     is_after_pause: bool,
 }
 
@@ -117,8 +117,8 @@ impl Neighbours {
     /// time tells that, as neither a sleep nor a turn of theirs is in it. A thread with much to do yields only every
     /// few milliseconds. If some came since the last yield, it has run between two of them for the mean at least.
     ///
-    /// Who came within a pause says nothing of how long those stay away that caused it: a thread that comes for a
-    /// moment every few milliseconds comes within each pause that is longer.
+    /// A thread seen within a pause does not tell how long those stay away that caused it: one that runs for a
+    /// moment every few milliseconds is seen within each pause that is longer.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) -> bool {
         let was_pause = std::mem::take(&mut self.is_after_pause);
         let before = if was_pause { 0 } else { yielded.before };
