@@ -35,6 +35,8 @@ pub struct Memory {
     regions: Vec<Arc<Region>>,
     /// What [`Memory::span`] needs of each region, side by side: it runs for every descriptor.
     windows: Vec<Window>,
+    /// The same, sorted by where they lie for us.
+    by_place: Vec<Window>,
 }
 
 /// Where one region lies for the peer, and where for us.
@@ -99,8 +101,14 @@ impl Memory {
             // the table as long (`Memory::span`).
             here: unsafe { region.span() },
         };
-        let windows = regions.iter().map(window).collect();
-        Self { regions, windows }
+        let windows: Vec<_> = regions.iter().map(window).collect();
+        let mut by_place = windows.clone();
+        by_place.sort_unstable_by_key(|window| window.here.as_ptr().addr());
+        Self {
+            regions,
+            windows,
+            by_place,
+        }
     }
 
     /// The regions, by rising guest address.
@@ -183,10 +191,12 @@ impl Memory {
     #[must_use]
     pub fn guest_address(&self, span: Span) -> Option<u64> {
         let at = span.as_ptr().addr();
-        self.windows.iter().find_map(|window| {
-            let offset = at.checked_sub(window.here.as_ptr().addr())?;
-            (offset < window.here.len()).then(|| window.guest + offset as u64)
-        })
+        let after = self
+            .by_place
+            .partition_point(|window| window.here.as_ptr().addr() <= at);
+        let window = self.by_place.get(after.checked_sub(1)?)?;
+        let offset = at - window.here.as_ptr().addr();
+        (offset < window.here.len()).then(|| window.guest + offset as u64)
     }
 
     /// One past the last guest-physical address there is; 0 without memory.
