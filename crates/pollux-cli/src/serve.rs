@@ -73,8 +73,8 @@ impl Wishes {
             }
             None if args.export == ExportArgs::default() && control.is_some() => {
                 return Err(
-                    "--control alone serves nothing: say by --disk-folder DIR where disks that are added later \
-                     may be, or name a disk and a socket"
+                    "--control without a disk serves nothing: name one, or say by --disk-folder DIR where disks \
+                     that are added later may be"
                         .into(),
                 );
             }

@@ -2,21 +2,18 @@
 //!
 //! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle
 //! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does. There
-//! are three ways: a call is made at once, or once the driver has sent no chain for a shorter or a longer time
-//! ([`QUIET`]). The one that makes most requests a second is kept, and one of the others, by turns, is tried now and
-//! then, in short blocks.
+//! are three ways: a call is made at once, or once nothing has come for a shorter or a longer time ([`QUIET`]). Now and
+//! then the present way and one of the others, by turns, are tried in short blocks. A longer wait has to make notably
+//! more requests a second than a shorter one.
 //!
 //! ```text
-//!            its time comes                 four blocks: other, best, other, best
-//!   settled ────────────────▶ on trial ────────────────────────────────────────────▶ settled
-//!    ▲   │                        │                                     on the better of the two
-//!    │   └────────┬───────────────┘
-//!  a block     a pause
-//!  of load        ▼
-//!    └───── paused: at once
+//!            its time comes               four blocks: other, best, best, other
+//!   settled ────────────────▶ on trial ──────────────────────────────────────────▶ settled
+//!                                                                         on the better of the two
 //! ```
 //!
-//! What is known outlasts a pause: a load that comes in bursts is settled after the first block of each.
+//! A pause interrupts either, and calls are made at once until there has been a block of load again. What is known
+//! outlasts it, so a load that comes in bursts goes on where the last burst ended.
 //!
 //! A call that waits is made [`Window::MOST`] after it was due at the latest, when much has been completed, and before
 //! the worker sleeps or gives way.
@@ -25,9 +22,8 @@ use std::time::{Duration, Instant};
 
 use pollux_disk::wait::Window;
 
-/// A driver that sends no chain for so long sends none, in each of the ways; by the first one calls are made at once.
-/// It has to be longer than a driver that is awake takes for its next request, and no longer than that, which is for
-/// the outcome to tell (`docs/notes/0001-calls-wait-while-that-pays.md`).
+/// How long nothing must come before a call is made, for each way; zero: at once. Longer than a driver that is awake
+/// takes for its next request, but not by much (`docs/notes/0001-calls-wait-while-that-pays.md`).
 const QUIET: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_micros(6),
@@ -37,10 +33,10 @@ const QUIET: [Duration; 3] = [
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
 
-/// A block of four times that length had a pause in it, and so had one with fewer requests.
+/// A block of that length had a pause in it. So had one with fewer requests than that, unless it is on trial.
 const PAUSE: (Duration, u64) = (Duration::from_millis(8), 32);
 
-/// The other way has to make so many times the requests, in both of its blocks.
+/// The longer wait has to make so many times the requests of the shorter one.
 const BETTER: f64 = 1.1;
 
 /// The time to the next trial, doubled with each that changed nothing.
@@ -56,8 +52,6 @@ struct Held {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// There is no load: calls are made at once.
-    Paused,
     /// On the best way.
     Settled,
     /// In the block of that number; so many requests a second were made in those before.
@@ -72,6 +66,8 @@ pub struct Deferral {
     /// What is tried beside the best, or will be.
     other: usize,
     stage: Stage,
+    /// There is no load, or was none until this block.
+    paused: bool,
     /// When the next trial begins, and how long after the last one that is.
     next: Instant,
     interval: Duration,
@@ -86,7 +82,8 @@ impl Deferral {
             held: None,
             best: 0,
             other: 1,
-            stage: Stage::Paused,
+            stage: Stage::Settled,
+            paused: true,
             next: now,
             interval: TRIALS[0],
             block: now,
@@ -94,15 +91,22 @@ impl Deferral {
         }
     }
 
-    /// One whose calls wait for six microseconds of quiet, to begin with.
+    /// One whose calls wait for six microseconds of quiet, without trials for an hour.
     #[cfg(test)]
-    pub fn waiting(now: Instant) -> Self {
+    pub fn waiting() -> Self {
         Self {
             best: 1,
             other: 2,
-            stage: Stage::Settled,
-            ..Self::new(now)
+            paused: false,
+            ..Self::new(Instant::now() + Duration::from_secs(3600))
         }
+    }
+
+    /// The call that waits waits for an hour, as far as time tells.
+    #[cfg(test)]
+    pub fn wait_on(&mut self) {
+        let since = Instant::now() + Duration::from_secs(3600);
+        self.held = Some(Held { since, quiet: None });
     }
 
     /// Does a call wait?
@@ -132,13 +136,13 @@ impl Deferral {
         at_once
     }
 
-    /// A poll has found chains, or none. Is the call that waits, if there is one, made now?
-    pub fn is_over(&mut self, now: Instant, chains: bool) -> bool {
+    /// Chains or completions have come, or none. Is the call that waits, if there is one, made now?
+    pub fn is_over(&mut self, now: Instant, came: bool) -> bool {
         let enough = self.quiet();
         let Some(held) = &mut self.held else {
             return false;
         };
-        let quiet = if chains {
+        let quiet = if came {
             held.quiet = None;
             Duration::ZERO
         } else {
@@ -154,9 +158,9 @@ impl Deferral {
 
     fn quiet(&self) -> Duration {
         match self.stage {
-            Stage::Trial(block, _) if block.is_multiple_of(2) => QUIET[self.other],
+            _ if self.paused => Duration::ZERO,
+            Stage::Trial(0 | 3, _) => QUIET[self.other],
             Stage::Trial(..) | Stage::Settled => QUIET[self.best],
-            Stage::Paused => Duration::ZERO,
         }
     }
 
@@ -164,15 +168,16 @@ impl Deferral {
         let long = now.duration_since(self.block);
         let requests = std::mem::take(&mut self.requests);
         self.block = now;
-        if long >= PAUSE.0 || requests < PAUSE.1 {
-            self.stage = Stage::Paused;
+        let is_few = requests < PAUSE.1 && (self.paused || matches!(self.stage, Stage::Settled));
+        let was_paused = std::mem::replace(&mut self.paused, long >= PAUSE.0 || is_few);
+        if was_paused || self.paused {
             return;
         }
         #[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]
         let rate = requests as f64 / long.as_secs_f64();
         self.stage = match self.stage {
-            Stage::Settled | Stage::Paused if now < self.next => Stage::Settled,
-            Stage::Settled | Stage::Paused => Stage::Trial(0, [0.0; 4]),
+            Stage::Settled if now < self.next => Stage::Settled,
+            Stage::Settled => Stage::Trial(0, [0.0; 4]),
             Stage::Trial(block, mut rates) => {
                 rates[block] = rate;
                 if block + 1 < rates.len() {
@@ -186,8 +191,14 @@ impl Deferral {
         };
     }
 
-    fn judge(&mut self, [other, best, again, best_again]: [f64; 4]) {
-        if other.min(again) > BETTER * best.max(best_again) {
+    fn judge(&mut self, [other, best, again, other_again]: [f64; 4]) {
+        let (best, other) = (best + again, other + other_again);
+        let is_better = if self.other > self.best {
+            other > BETTER * best
+        } else {
+            BETTER * other >= best
+        };
+        if is_better {
             self.best = self.other;
             self.interval = TRIALS[0];
         } else {

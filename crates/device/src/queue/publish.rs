@@ -65,6 +65,7 @@ impl Queue {
             let kicks = self.setup.ring.is_armed();
             let may_wait = self.calls != Calls::AtOnce && !kicks && worth < WORTH_A_CALL;
             if !may_wait || self.deferral.is_made(Instant::now()) {
+                self.lead_time.call();
                 self.call();
             }
         } else {
@@ -82,7 +83,6 @@ impl Queue {
 
     fn call(&mut self) {
         if let Some(call) = &self.setup.call {
-            self.lead_time.call();
             call.call();
             self.setup.stats.calls_sent.add(1);
         }
@@ -135,10 +135,10 @@ impl Queue {
         }
     }
 
-    /// Makes the call that waits, if its time has come after a poll that has found `chains`, or none.
+    /// Makes the call that waits, if its time has come after a poll that has found chains, or none.
     #[inline]
-    pub(super) fn call_in_time(&mut self, chains: bool) {
-        if self.deferral.defers() && self.deferral.is_over(Instant::now(), chains) {
+    pub(super) fn call_in_time(&mut self, came: bool) {
+        if self.deferral.defers() && self.deferral.is_over(Instant::now(), came) {
             self.release();
         }
     }

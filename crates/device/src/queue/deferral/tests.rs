@@ -40,7 +40,10 @@ fn a_driver_that_makes_more_when_left_alone_is_left_alone() {
 fn a_driver_that_takes_longer_for_its_next_request_is_left_alone_for_longer() {
     let (mut deferral, mut now) = (Deferral::new(Instant::now()), Instant::now());
     let mut calls = [0; QUIET.len()];
-    for _ in 0..100_000 {
+    for call in 0..100_000 {
+        if call == 10_000 {
+            calls = [0; QUIET.len()];
+        }
         now += Duration::from_micros(20);
         deferral.is_made(now);
         let way = QUIET.iter().position(|&quiet| quiet == deferral.quiet());
@@ -49,11 +52,9 @@ fn a_driver_that_takes_longer_for_its_next_request_is_left_alone_for_longer() {
         deferral.release();
         calls[way] += 1;
     }
-    assert!(calls[2] > 90_000, "{calls:?}");
-    assert!(
-        calls[..2].iter().all(|&calls| calls > 100),
-        "each is tried again: {calls:?}"
-    );
+    assert!(calls[2] > 85_000, "{calls:?}");
+    let is_tried = calls[..2].iter().all(|&calls| calls > 100);
+    assert!(is_tried, "{calls:?}");
 }
 
 #[test]
@@ -105,30 +106,62 @@ fn a_burst_goes_on_as_the_one_before_ended() {
 }
 
 #[test]
-fn bursts_that_are_too_short_for_a_trial_are_called_at_once() {
+fn a_trial_goes_on_in_the_next_burst() {
     let mut load = Load::new();
-    for _ in 0..10 {
-        load.now += Duration::from_millis(50);
-        let (held, at_once) = load.run(5, 20, 1, 3);
-        assert!(
-            held <= 101 && at_once >= 149,
-            "{held} held, {at_once} at once"
-        );
-    }
+    let mut bursts = |held| {
+        for _ in 0..50 {
+            load.now += Duration::from_millis(50);
+            load.run(6, 20, 2, held);
+        }
+        let (mut waits, mut at_once) = (0, 0);
+        for _ in 0..100 {
+            load.now += Duration::from_millis(50);
+            let (wait, made) = load.run(6, 20, 2, held);
+            waits += wait;
+            at_once += made;
+        }
+        (waits, at_once)
+    };
+    // Of the 300 calls of each burst the first 100 are made at once; every fifth burst is time for a trial.
+    let (waits, at_once) = bursts(6);
+    assert!(at_once < 15_000, "{waits} held, {at_once} at once");
+    let (waits, at_once) = bursts(1);
+    assert!(waits < 6000, "{waits} held, {at_once} at once");
+}
+
+#[test]
+fn a_way_so_bad_that_it_looks_like_a_pause_is_not_tried_for_ever() {
+    let mut load = Load::new();
+    load.run(1000, 50, 1, 0);
+    let (held, at_once) = load.run(10_000, 50, 1, 0);
+    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+}
+
+#[test]
+fn a_longer_wait_that_gains_nothing_any_more_is_given_up() {
+    let mut load = Load::new();
+    load.run(1000, 20, 1, 3);
+    load.run(1000, 20, 20, 21);
+    let (held, at_once) = load.run(10_000, 20, 20, 21);
+    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
 }
 
 #[test]
 fn a_call_waits_until_it_is_quiet_and_no_longer_than_the_most() {
-    let start = Instant::now();
-    let mut hold = Deferral::waiting(start);
-    let us = |us| start + Duration::from_micros(us);
-    let times = [us(10), us(11), us(13), us(14), us(19), us(20), us(61)];
-    assert!(!hold.is_made(times[0]));
-    assert!(!hold.is_over(times[1], false));
-    assert!(!hold.is_over(times[2], true));
-    assert!(!hold.is_over(times[3], false));
-    assert!(!hold.is_over(times[4], false));
-    assert!(hold.is_over(times[5], false), "six microseconds of quiet");
-    assert!(hold.is_over(times[6], true), "fifty since it was due");
-    assert!(hold.release() && !hold.release());
+    for (best, quiet) in QUIET.iter().enumerate().skip(1) {
+        let start = Instant::now();
+        let mut hold = Deferral::waiting();
+        hold.best = best;
+        let us = |us| start + Duration::from_micros(us);
+        assert!(!hold.is_made(us(10)));
+        assert!(!hold.is_over(us(11), false));
+        assert!(!hold.is_over(us(13), true));
+        assert!(!hold.is_over(us(14), false));
+        let short_of_it = us(14) + *quiet - Duration::from_nanos(1);
+        assert!(!hold.is_over(short_of_it, false));
+        assert!(hold.is_over(us(14) + *quiet, false));
+        assert!(!hold.is_over(us(59), true));
+        assert!(hold.is_over(us(60), true), "fifty since it was due");
+        assert!(hold.release() && !hold.release());
+    }
 }

@@ -310,7 +310,7 @@ fn a_call_waits_no_longer_for_a_large_request_beside_others_that_leave_little_of
     let call = Call::new(call, &rig.queue.setup.alarm).unwrap();
     rig.queue.set_call(Some(call));
     rig.queue.calls = Calls::WhenQuiet;
-    rig.queue.deferral = Deferral::waiting(Instant::now() + Duration::from_secs(3600));
+    rig.queue.deferral = Deferral::waiting();
     let data = rig.buffer(&zeroes(SECTOR));
     offer(&mut rig, Kind::In, 0, &[data]);
     assert_eq!(rig.driver.arm(), Ok(Armed::Idle));
