@@ -37,10 +37,16 @@ install: ## Put the program, its manual, completions and units under PREFIX (/us
 setup: ## Install and fetch all that the tests need
 	./tests/setup.sh
 
-test: setup lint unit loom peers ## Every test, real peers included
+test: ## Every test, real peers included
+	./tests/setup.sh build
+	@echo "What waits for the network, or uses one processor only, runs beside something else."
+	+$(MAKE) --no-print-directory --jobs=2 setup lint
+	+$(MAKE) --no-print-directory unit
+	+$(MAKE) --no-print-directory --jobs=2 loom build
+	+$(MAKE) --no-print-directory peers
 	@echo "make test: all passed"
 
-test-full: test peers-full ## The tests, and what takes longer: a second kernel, either engine
+test-full: test fuzz peers-full ## The tests, and what takes longer: fuzzing, a second kernel, either engine
 	@echo "make test-full: all passed"
 
 lint: ## Formatting, clippy, documentation
