@@ -33,7 +33,7 @@ const QUIET: [Duration; 3] = [
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
 
-/// A block of that length had a pause in it. So had one with fewer requests than that, unless it is on trial.
+/// A block that took the first had a pause in it. So had one with fewer requests than the second, unless on trial.
 const PAUSE: (Duration, u64) = (Duration::from_millis(8), 32);
 
 /// The longer wait has to make so many times the requests of the shorter one.
