@@ -46,7 +46,10 @@ test: ## Every test, real peers included
 	+$(MAKE) --no-print-directory peers
 	@echo "make test: all passed"
 
-test-full: test fuzz peers-full ## The tests, and what takes longer: fuzzing, a second kernel, either engine
+test-full: ## The tests, and what takes longer: fuzzing, a second kernel, either engine
+	+$(MAKE) --no-print-directory test
+	+$(MAKE) --no-print-directory fuzz
+	+$(MAKE) --no-print-directory peers-full
 	@echo "make test-full: all passed"
 
 lint: ## Formatting, clippy, documentation

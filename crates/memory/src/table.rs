@@ -275,7 +275,10 @@ mod tests {
     fn a_span_tells_where_the_guest_sees_it() {
         let memory = table(0x10_0000, 0x7000_0000, 0x4000);
         let more = memory.with(region(0x1000, 0x6000_0000, 0x2000)).unwrap();
+        // The one in the middle was mapped first: by guest address they are in another order than by place.
+        let more = more.with(region(0x20_0000, 0x8000_0000, 0x1000)).unwrap();
         for (address, len) in [
+            (0x20_0000, 0x1000),
             (0x1000, 1),
             (0x2fff, 1),
             (0x10_0123, 0x1000),
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!(more.guest_address(old), Some(0x10_2000));
         let new = span(&more, 0x1000, 1).unwrap();
         assert_eq!(memory.guest_address(new), None);
-        assert_eq!((more.end(), Memory::default().end()), (0x10_4000, 0));
+        assert_eq!((more.end(), Memory::default().end()), (0x20_1000, 0));
     }
 
     #[test]

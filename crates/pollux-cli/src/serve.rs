@@ -94,9 +94,10 @@ impl Wishes {
                     .into(),
             );
         }
-        if state.is_some() && state == control {
+        if state.is_some() && state.as_deref().map(absolute) == control.as_deref().map(absolute) {
             return Err(
-                "--state and --control name the same path; give each one of its own".into(),
+                "the control socket and the list of disks (state) have the same path; give each one of its own"
+                    .into(),
             );
         }
         if let (Some(folders), Some(state)) = (folders, &state)

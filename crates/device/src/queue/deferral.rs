@@ -4,7 +4,7 @@
 //! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does. There
 //! are three ways: a call is made at once, or once nothing has come for a shorter or a longer time ([`QUIET`]). Now and
 //! then the present way and one of the others, by turns, are tried in short blocks. A longer wait has to make notably
-//! more requests a second than a shorter one.
+//! more requests a second than a shorter one ([`PRICE`]).
 //!
 //! ```text
 //!            its time comes               four blocks: other, best, best, other
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A pause interrupts either, and calls are made at once until there has been a block of load again. What is known
-//! outlasts it, so a load that comes in bursts goes on where the last burst ended.
+//! outlasts it, so a load that comes in bursts goes on where the last burst ended; but not many bursts that are too
+//! short for a block.
 //!
 //! A call that waits is made [`Window::MOST`] after it was due at the latest, when much has been completed, and before
 //! the worker sleeps or gives way.
@@ -33,14 +34,16 @@ const QUIET: [Duration; 3] = [
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
 
-/// A block that took the first had a pause in it. So had one with fewer requests than the second, unless on trial.
+/// A block that took the first had a pause in it. So had one with fewer requests than the second, if calls were made at
+/// once because that is the way, or after a pause.
 const PAUSE: (Duration, u64) = (Duration::from_millis(8), 32);
 
-/// The longer wait has to make so many times the requests of the shorter one.
-const BETTER: f64 = 1.1;
+/// The price of each way: it has to make so many times the requests of calls at once.
+const PRICE: [f64; QUIET.len()] = [1.0, 1.1, 1.2];
 
-/// The time to the next trial, doubled with each that changed nothing.
-const TRIALS: [Duration; 2] = [Duration::from_millis(16), Duration::from_millis(256)];
+/// So many blocks to the next trial, twice as many after each that changed nothing, and no more than the second. After
+/// the first number of blocks in a row that a pause has cut, nothing is known any more.
+const TRIALS: [u32; 2] = [8, 128];
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +55,8 @@ struct Held {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// On the best way.
-    Settled,
+    /// On the best way, for so many more blocks.
+    Settled(u32),
     /// In the block of that number; so many requests a second were made in those before.
     Trial(usize, [f64; 4]),
 }
@@ -68,9 +71,10 @@ pub struct Deferral {
     stage: Stage,
     /// There is no load, or was none until this block.
     paused: bool,
-    /// When the next trial begins, and how long after the last one that is.
-    next: Instant,
-    interval: Duration,
+    /// So many blocks in a row were cut by a pause.
+    cuts: u32,
+    /// So many blocks are between two trials.
+    interval: u32,
     /// When the block began, and the requests in it.
     block: Instant,
     requests: u64,
@@ -82,9 +86,9 @@ impl Deferral {
             held: None,
             best: 0,
             other: 1,
-            stage: Stage::Settled,
+            stage: Stage::Settled(1),
             paused: true,
-            next: now,
+            cuts: 0,
             interval: TRIALS[0],
             block: now,
             requests: 0,
@@ -160,7 +164,7 @@ impl Deferral {
         match self.stage {
             _ if self.paused => Duration::ZERO,
             Stage::Trial(0 | 3, _) => QUIET[self.other],
-            Stage::Trial(..) | Stage::Settled => QUIET[self.best],
+            Stage::Trial(..) | Stage::Settled(_) => QUIET[self.best],
         }
     }
 
@@ -168,24 +172,31 @@ impl Deferral {
         let long = now.duration_since(self.block);
         let requests = std::mem::take(&mut self.requests);
         self.block = now;
-        let is_few = requests < PAUSE.1 && (self.paused || matches!(self.stage, Stage::Settled));
+        let by_way = self.best == 0 && matches!(self.stage, Stage::Settled(_));
+        let is_few = requests < PAUSE.1 && (self.paused || by_way);
         let was_paused = std::mem::replace(&mut self.paused, long >= PAUSE.0 || is_few);
+        if self.paused && !was_paused {
+            self.cuts += 1;
+            if self.cuts >= TRIALS[0] {
+                *self = Self::new(now);
+            }
+        }
         if was_paused || self.paused {
             return;
         }
+        self.cuts = 0;
         #[expect(clippy::cast_precision_loss, reason = "a few thousand requests")]
         let rate = requests as f64 / long.as_secs_f64();
         self.stage = match self.stage {
-            Stage::Settled if now < self.next => Stage::Settled,
-            Stage::Settled => Stage::Trial(0, [0.0; 4]),
+            Stage::Settled(..=1) => Stage::Trial(0, [0.0; 4]),
+            Stage::Settled(blocks) => Stage::Settled(blocks - 1),
             Stage::Trial(block, mut rates) => {
                 rates[block] = rate;
                 if block + 1 < rates.len() {
                     Stage::Trial(block + 1, rates)
                 } else {
                     self.judge(rates);
-                    self.next = now + self.interval;
-                    Stage::Settled
+                    Stage::Settled(self.interval)
                 }
             }
         };
@@ -193,12 +204,7 @@ impl Deferral {
 
     fn judge(&mut self, [other, best, again, other_again]: [f64; 4]) {
         let (best, other) = (best + again, other + other_again);
-        let is_better = if self.other > self.best {
-            other > BETTER * best
-        } else {
-            BETTER * other >= best
-        };
-        if is_better {
+        if other * PRICE[self.best] > best * PRICE[self.other] {
             self.best = self.other;
             self.interval = TRIALS[0];
         } else {

@@ -18,7 +18,7 @@ use super::budget::BUDGET;
 pub struct LeadTime {
     /// How many requests are left when the driver is called, in fractions.
     fractions: u16,
-    /// It was called, and nothing has come of that yet.
+    /// It was called at once, and nothing has come of that yet.
     called: bool,
 }
 
@@ -49,13 +49,19 @@ impl LeadTime {
         self.fractions / WHOLE
     }
 
-    /// The driver had asked for a call, and gets one.
+    /// The driver had asked for a call, and gets one at once.
     #[inline]
     pub fn call(&mut self) {
-        if self.called {
+        self.wait();
+        self.called = true;
+    }
+
+    /// The driver had asked for a call, which waits: nothing is learnt of that one, but the last was in time.
+    #[inline]
+    pub fn wait(&mut self) {
+        if std::mem::take(&mut self.called) {
             self.fractions = self.fractions.saturating_sub(1);
         }
-        self.called = true;
     }
 
     /// There is nothing left to do, and the driver has submitted nothing new.

@@ -67,6 +67,8 @@ impl Queue {
             if !may_wait || self.deferral.is_made(Instant::now()) {
                 self.lead_time.call();
                 self.call();
+            } else {
+                self.lead_time.wait();
             }
         } else {
             self.setup.stats.calls_suppressed.add(1);

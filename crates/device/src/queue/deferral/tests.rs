@@ -109,7 +109,7 @@ fn a_burst_goes_on_as_the_one_before_ended() {
 fn a_trial_goes_on_in_the_next_burst() {
     let mut load = Load::new();
     let mut bursts = |held| {
-        for _ in 0..50 {
+        for _ in 0..300 {
             load.now += Duration::from_millis(50);
             load.run(6, 20, 2, held);
         }
@@ -122,11 +122,11 @@ fn a_trial_goes_on_in_the_next_burst() {
         }
         (waits, at_once)
     };
-    // Of the 300 calls of each burst the first 100 are made at once; every fifth burst is time for a trial.
+    // Of the 300 calls of each burst the first 100 are made at once.
     let (waits, at_once) = bursts(6);
-    assert!(at_once < 15_000, "{waits} held, {at_once} at once");
+    assert!(at_once < 12_000, "{waits} held, {at_once} at once");
     let (waits, at_once) = bursts(1);
-    assert!(waits < 6000, "{waits} held, {at_once} at once");
+    assert!(waits < 2000, "{waits} held, {at_once} at once");
 }
 
 #[test]
@@ -135,6 +135,48 @@ fn a_way_so_bad_that_it_looks_like_a_pause_is_not_tried_for_ever() {
     load.run(1000, 50, 1, 0);
     let (held, at_once) = load.run(10_000, 50, 1, 0);
     assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+}
+
+#[test]
+fn a_wait_that_becomes_so_bad_is_given_up() {
+    let mut load = Load::new();
+    load.run(1000, 20, 1, 3);
+    load.run(1000, 50, 1, 0);
+    let (held, at_once) = load.run(10_000, 50, 1, 0);
+    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+}
+
+#[test]
+fn in_bursts_too_short_for_a_block_nothing_is_held_for_ever() {
+    let mut load = Load::new();
+    load.run(1000, 20, 1, 3);
+    let mut bursts = || {
+        (0..20).fold(0, |held, _| {
+            load.now += Duration::from_millis(50);
+            held + load.run(3, 20, 1, 3).0
+        })
+    };
+    assert!(bursts() > 0, "as before");
+    assert_eq!(bursts(), 0);
+}
+
+/// A guest's clock may tick every 4 ms, and the second half of that time be worse, whatever the way.
+#[test]
+fn what_comes_at_the_pace_of_the_blocks_does_not_count_for_a_way() {
+    for phase in 0..4 {
+        let begin = Instant::now();
+        let (mut deferral, mut held) = (Deferral::new(begin), 0);
+        for call in 0..100_000_u64 {
+            let at = call * 20;
+            if !deferral.is_made(begin + Duration::from_micros(at)) {
+                held += 1;
+            }
+            let is_good = (at / 1000 + phase) % 4 < 2;
+            deferral.shown(if is_good { 3 } else { 1 });
+            deferral.release();
+        }
+        assert!(held < 5000, "{held} of 100,000 held with phase {phase}");
+    }
 }
 
 #[test]

@@ -50,3 +50,16 @@ fn a_call_is_late_once() {
     }
     assert_eq!(once.requests(), often.requests());
 }
+
+#[test]
+fn a_call_that_waits_tells_of_the_one_before_and_not_of_itself() {
+    let mut lead = LeadTime::default();
+    let before = lead.fractions;
+    lead.wait();
+    lead.ran_dry();
+    assert_eq!(lead.fractions, before);
+    lead.call();
+    lead.wait();
+    lead.ran_dry();
+    assert_eq!(lead.fractions, before - 1);
+}
