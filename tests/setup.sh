@@ -23,7 +23,8 @@
 # Each item leaves a stamp when it is complete; delete the directory to fetch anew. Nothing is asked of
 # the network once all stamps are there.
 set -euo pipefail
-unset MAKEFLAGS MFLAGS # a make that calls this says nothing to those that build peers
+# Called by `make -j`: its jobs are not for the makes that build peers.
+unset MAKEFLAGS MFLAGS
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 peers=$(realpath -m "${POLLUX_PEERS_DIR:-$here/../target/peers}")

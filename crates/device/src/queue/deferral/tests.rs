@@ -26,6 +26,23 @@ impl Load {
         }
         (calls[0], calls[1])
     }
+
+    /// The same for so many bursts of so many ms, of a call every 20 µs, with pauses of 50 ms before each.
+    fn bursts(&mut self, bursts: u32, ms: u64, at_once: u16, held: u16) -> (u32, u32) {
+        let each = (0..bursts).map(|_| {
+            self.now += Duration::from_millis(50);
+            self.run(ms, 20, at_once, held)
+        });
+        each.fold((0, 0), |all, burst| (all.0 + burst.0, all.1 + burst.1))
+    }
+
+    /// Under this load calls are made at once in the end, but for rare trials.
+    fn ends_at_once(&mut self, each: u64, at_once: u16, held: u16) {
+        self.run(1000, each, at_once, held);
+        let (held, at_once) = self.run(10_000, each, at_once, held);
+        assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+        assert!(held > 0, "it is tried again");
+    }
 }
 
 #[test]
@@ -59,19 +76,12 @@ fn a_driver_that_takes_longer_for_its_next_request_is_left_alone_for_longer() {
 
 #[test]
 fn a_driver_that_makes_less_is_called_at_once_but_for_rare_trials() {
-    let mut load = Load::new();
-    load.run(1000, 20, 3, 1);
-    let (held, at_once) = load.run(10_000, 20, 3, 1);
-    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
-    assert!(held > 0, "it is tried again");
+    Load::new().ends_at_once(20, 3, 1);
 }
 
 #[test]
 fn what_makes_no_difference_is_not_held() {
-    let mut load = Load::new();
-    load.run(1000, 20, 2, 2);
-    let (held, at_once) = load.run(10_000, 20, 2, 2);
-    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+    Load::new().ends_at_once(20, 2, 2);
 }
 
 #[test]
@@ -96,68 +106,41 @@ fn after_a_pause_calls_are_made_at_once() {
 fn a_burst_goes_on_as_the_one_before_ended() {
     let mut load = Load::new();
     load.run(1000, 20, 1, 3);
-    let bursts = (0..10).map(|_| {
-        load.now += Duration::from_millis(50);
-        load.run(20, 20, 1, 3).1
-    });
-    let at_once: u32 = bursts.sum();
+    let (held, at_once) = load.bursts(10, 20, 1, 3);
     // The first 100 of each, and 200 of each trial, for which it is time in every fourth at most.
-    assert!(at_once < 1800, "of 10,000 calls {at_once} at once");
+    assert!(at_once < 1800, "{held} held, {at_once} at once");
 }
 
 #[test]
 fn a_trial_goes_on_in_the_next_burst() {
     let mut load = Load::new();
-    let mut bursts = |held| {
-        for _ in 0..300 {
-            load.now += Duration::from_millis(50);
-            load.run(6, 20, 2, held);
-        }
-        let (mut waits, mut at_once) = (0, 0);
-        for _ in 0..100 {
-            load.now += Duration::from_millis(50);
-            let (wait, made) = load.run(6, 20, 2, held);
-            waits += wait;
-            at_once += made;
-        }
-        (waits, at_once)
-    };
     // Of the 300 calls of each burst the first 100 are made at once.
-    let (waits, at_once) = bursts(6);
-    assert!(at_once < 12_000, "{waits} held, {at_once} at once");
-    let (waits, at_once) = bursts(1);
-    assert!(waits < 2000, "{waits} held, {at_once} at once");
+    load.bursts(300, 6, 2, 6);
+    let (held, at_once) = load.bursts(100, 6, 2, 6);
+    assert!(at_once < 12_000, "{held} held, {at_once} at once");
+    load.bursts(300, 6, 2, 1);
+    let (held, at_once) = load.bursts(100, 6, 2, 1);
+    assert!(held < 2000, "{held} held, {at_once} at once");
 }
 
 #[test]
 fn a_way_so_bad_that_it_looks_like_a_pause_is_not_tried_for_ever() {
-    let mut load = Load::new();
-    load.run(1000, 50, 1, 0);
-    let (held, at_once) = load.run(10_000, 50, 1, 0);
-    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+    Load::new().ends_at_once(50, 1, 0);
 }
 
 #[test]
 fn a_wait_that_becomes_so_bad_is_given_up() {
     let mut load = Load::new();
     load.run(1000, 20, 1, 3);
-    load.run(1000, 50, 1, 0);
-    let (held, at_once) = load.run(10_000, 50, 1, 0);
-    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+    load.ends_at_once(50, 1, 0);
 }
 
 #[test]
 fn in_bursts_too_short_for_a_block_nothing_is_held_for_ever() {
     let mut load = Load::new();
     load.run(1000, 20, 1, 3);
-    let mut bursts = || {
-        (0..20).fold(0, |held, _| {
-            load.now += Duration::from_millis(50);
-            held + load.run(3, 20, 1, 3).0
-        })
-    };
-    assert!(bursts() > 0, "as before");
-    assert_eq!(bursts(), 0);
+    assert!(load.bursts(20, 3, 1, 3).0 > 0, "as before");
+    assert_eq!(load.bursts(20, 3, 1, 3).0, 0);
 }
 
 /// A guest's clock may tick every 4 ms, and the second half of that time be worse, whatever the way.
@@ -183,9 +166,7 @@ fn what_comes_at_the_pace_of_the_blocks_does_not_count_for_a_way() {
 fn a_longer_wait_that_gains_nothing_any_more_is_given_up() {
     let mut load = Load::new();
     load.run(1000, 20, 1, 3);
-    load.run(1000, 20, 20, 21);
-    let (held, at_once) = load.run(10_000, 20, 20, 21);
-    assert!(at_once > 40 * held, "{held} held, {at_once} at once");
+    load.ends_at_once(20, 20, 21);
 }
 
 #[test]
