@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * 8 * MIB;
 
 /// A load of `make test`, and one of the full set.
-const SHORT: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);
 
 /// All modes, on one queue to four, by one thread to eight, six loads that take `each`.
