@@ -19,7 +19,7 @@ PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profil
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --profile peers-tests --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build install setup test test-full lint unit api loom models peers peers-build peers-full fuzz bench prices miri clean guest
+.PHONY: help run build install setup test test-full lint unit api loom peers peers-build peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,7 +41,7 @@ test: ## Every test, real peers included
 	./tests/setup.sh build
 	@echo "What waits for the network, or uses one processor only, runs beside something else."
 	+$(MAKE) --no-print-directory --jobs=2 setup lint
-	+$(MAKE) --no-print-directory --jobs=2 peers-build models
+	+$(MAKE) --no-print-directory --jobs=3 peers-build unit loom
 	+$(MAKE) --no-print-directory peers
 	@echo "make test: all passed"
 
@@ -72,10 +72,6 @@ loom: ## Every interleaving of sleep and wake; and proof that the proof bites
 miri: ## What an interpreter can follow: spans, words, both ends of a ring (needs component miri of a nightly toolchain)
 	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked -p pollux-memory --lib -- span:: word::
 	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked -p pollux-ring --test heap
-
-models:
-	+$(MAKE) --no-print-directory unit
-	+$(MAKE) --no-print-directory loom
 
 peers-build: build
 	$(PEERS) --no-run
