@@ -210,3 +210,35 @@ fn an_idle_session_on_memory_wakes_nobody() {
 fn an_idle_session_on_a_file_wakes_nobody() {
     an_idle_session_wakes_nobody(Disk::file(SIZE, QUEUES));
 }
+
+/// What looks after calls is not woken by each of them.
+#[test]
+fn a_lonely_request_wakes_its_worker_alone() {
+    const REQUESTS: u64 = 20;
+    // A lonely one comes long after the last.
+    const APART: Duration = Duration::from_millis(20);
+    if Program::chosen() != Program::Pollux {
+        return;
+    }
+    let subject = Subject::start(Disk::null(SIZE, QUEUES), &[]).unwrap();
+    let process = Process::new(subject.server.pid());
+    let (_client, mut queues) =
+        Client::connect(subject.socket(), Shape::blocking(QUEUES, 128)).unwrap();
+    let rests = || process.is_asleep().unwrap();
+    let [worker, watchdog] = ["worker-0", "watchdog"].map(|name| {
+        let thread = process.thread_named(name).unwrap();
+        move || process.sleeps_of(thread).unwrap()
+    });
+    eventually(rests, || "the server is busy".into());
+    let before = [worker(), watchdog()];
+    for _ in 0..REQUESTS {
+        std::thread::sleep(APART);
+        queues[0].flush(0);
+        queues[0].finish().unwrap().unwrap();
+        eventually(rests, || "the server is busy".into());
+    }
+    let [worker, watchdog] = [worker() - before[0], watchdog() - before[1]];
+    assert!(worker >= REQUESTS, "it slept {worker} times");
+    // Where this machine holds the worker up for a tick, it looks.
+    assert!(watchdog < REQUESTS / 2, "it was woken {watchdog} times");
+}

@@ -6,72 +6,77 @@
 //! moment after any check. No flag of a single write helps (`RWF_NOWAIT` is refused for eventfds),
 //! and to have the kernel signal it through an `io_uring` costs as much again as the write.
 //!
-//! So a thread that uses such a descriptor says so, by a counter of its thread that is odd meanwhile ([`watched`]),
-//! and the watchdog reads the counters every [`TICK`] and interrupts the threads that it finds inside. A system call
-//! that does not wait takes no notice; one that does ends with `EINTR`, and nothing else makes it end
-//! so: an `EINTR` proves what the frontend did. To hold the thread often, and for less than a tick each
-//! time, does not help a frontend: the longer all of it takes, the surer it is found.
+//! So a thread that uses such a descriptor says so ([`watched`]), and sets a timer, unless it is set. When that runs out,
+//! after [`TICK`], the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no
+//! notice; one that does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the frontend did.
+//! To hold the thread often, and for less than a tick each time, does not help a frontend: the longer all of it takes,
+//! the surer it is found.
 //!
-//! While there are no calls, nothing ticks. The watchdog rests as all threads here do: it arms, reads once more,
-//! and sleeps until a caller finds it resting.
+//! While there are no calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all threads here
+//! do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not wake it. A
+//! worker that goes to sleep turns the timer off, as a tick a few milliseconds after each lonely call would cost more
+//! than the call.
 
-use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use pollux_memory::Interruptible;
 use pollux_threads::{Kind, lock, spawn};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
-/// How often it reads the counters, and so for how long a thread can be held; after twice as long nothing of it moves
+/// How long after a call it looks, and so for how long a thread can be held; after twice as long nothing of it moves
 /// any more.
 const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of frontends.
 struct Watched {
-    /// Odd while it uses one.
-    uses: AtomicU64,
+    /// Is it using one?
+    inside: AtomicBool,
     thread: Interruptible,
 }
 
-/// All of them, and what the watchdog saw of each last.
-static WATCHED: Mutex<Vec<(Arc<Watched>, u64)>> = Mutex::new(Vec::new());
+impl Watched {
+    fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::SeqCst)
+    }
+}
 
-/// Is the watchdog asleep, or about to?
+/// All of them. Whoever sets the timer, or turns it off, has it locked.
+static WATCHED: Mutex<Vec<Arc<Watched>>> = Mutex::new(Vec::new());
+
+/// Is the watchdog asleep, or about to, with no timer set?
 static RESTING: AtomicBool = AtomicBool::new(false);
 
-static KEEPER: OnceLock<Thread> = OnceLock::new();
+static TIMER: OnceLock<OwnedFd> = OnceLock::new();
 
-fn all() -> MutexGuard<'static, Vec<(Arc<Watched>, u64)>> {
+fn all() -> MutexGuard<'static, Vec<Arc<Watched>>> {
     lock(&WATCHED)
 }
 
 /// A thread's entry in the list, until the thread ends.
-struct Entry {
-    own: Arc<Watched>,
-    /// What `uses` is, without an atomic operation.
-    uses: Cell<u64>,
-}
+struct Entry(Arc<Watched>);
 
 impl Entry {
     fn new() -> Self {
         let own = Arc::new(Watched {
-            uses: AtomicU64::new(0),
+            inside: AtomicBool::new(false),
             thread: Interruptible::current(),
         });
-        all().push((Arc::clone(&own), 0));
-        Self {
-            own,
-            uses: Cell::new(0),
-        }
+        all().push(Arc::clone(&own));
+        Self(own)
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        all().retain(|(watched, _)| !Arc::ptr_eq(watched, &self.own));
+        all().retain(|watched| !Arc::ptr_eq(watched, &self.0));
     }
 }
 
@@ -83,11 +88,10 @@ thread_local! {
 pub fn start() -> io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _alone = lock(&STARTING);
-    if KEEPER.get().is_none() {
-        let keeper = spawn(Kind::Watchdog, "watchdog", keep)?;
-        KEEPER
-            .set(keeper.thread().clone())
-            .expect("nothing else starts it");
+    if TIMER.get().is_none() {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        spawn(Kind::Watchdog, "watchdog", || keep(TIMER.wait()))?;
+        TIMER.set(timer).expect("nothing else starts it");
     }
     Ok(())
 }
@@ -95,58 +99,74 @@ pub fn start() -> io::Result<()> {
 /// Runs `system_call`, which uses a descriptor of a frontend's, and has it end with `EINTR` if it waits.
 #[inline]
 pub fn watched<T>(system_call: impl FnOnce() -> T) -> T {
-    ENTRY.with(|entry| {
-        let uses = entry.uses.get();
-        // A full fence, which pairs with the one in `keep`: it says that it rests, then reads the counters;
-        // we change ours, then read whether it rests. One of us sees the other.
-        entry.own.uses.swap(uses + 1, Ordering::SeqCst);
+    ENTRY.with(|Entry(own)| {
+        // A full fence, which pairs with the one in `keep`: that says that it rests, then looks who is inside; we say
+        // that we are, then read whether it rests. One of us sees the other.
+        own.inside.swap(true, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
-            rouse();
+            set_timer();
         }
         let ended = system_call();
-        entry.own.uses.store(uses + 2, Ordering::Release);
-        entry.uses.set(uses + 2);
+        own.inside.store(false, Ordering::Release);
         ended
     })
 }
 
+/// Has the watchdog look in a while, unless it will.
 #[cold]
-fn rouse() {
-    if RESTING.swap(false, Ordering::SeqCst)
-        && let Some(keeper) = KEEPER.get()
-    {
-        keeper.unpark();
+fn set_timer() {
+    let _alone = all();
+    if RESTING.swap(false, Ordering::SeqCst) {
+        run_out_after(TICK);
     }
 }
 
-fn keep() {
+/// The calling thread goes to sleep: nothing is to look after it, or after others that call nobody.
+#[inline]
+pub fn rest() {
+    if !RESTING.load(Ordering::Relaxed) {
+        turn_off();
+    }
+}
+
+fn turn_off() {
+    let all = all();
+    let was_resting = RESTING.swap(true, Ordering::SeqCst);
+    if all.iter().any(|watched| watched.is_inside()) {
+        RESTING.store(was_resting, Ordering::SeqCst);
+    } else if !was_resting {
+        run_out_after(Duration::ZERO);
+    }
+}
+
+/// The watchdog looks after so long a time; zero: not at all.
+fn run_out_after(time: Duration) {
+    let Some(timer) = TIMER.get() else { return };
+    let time = Itimerspec {
+        it_interval: Timespec::default(),
+        it_value: time.try_into().expect("it is short"),
+    };
+    let set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &time);
+    set.expect("a timer of our own can be set");
+}
+
+fn keep(timer: &OwnedFd) -> ! {
     loop {
-        if look() {
-            thread::park_timeout(TICK);
-            continue;
+        {
+            let all = all();
+            RESTING.swap(true, Ordering::SeqCst);
+            let mut inside = all.iter().filter(|watched| watched.is_inside()).peekable();
+            if inside.peek().is_some() {
+                RESTING.store(false, Ordering::SeqCst);
+                run_out_after(TICK);
+            }
+            inside.for_each(|watched| watched.thread.interrupt());
         }
-        RESTING.swap(true, Ordering::SeqCst);
-        if !look() {
-            // Woken for no reason, it reads the counters once too often.
-            thread::park();
+        match rustix::io::read(timer, &mut [0; 8]) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => panic!("the watchdog's timer cannot be read: {error}"),
         }
-        RESTING.store(false, Ordering::SeqCst);
     }
-}
-
-/// Interrupts every thread that is using a descriptor. Was one used since the last tick, or is one now?
-fn look() -> bool {
-    let mut busy = false;
-    for (watched, seen) in all().iter_mut() {
-        let uses = watched.uses.load(Ordering::SeqCst);
-        let inside = !uses.is_multiple_of(2);
-        if inside {
-            watched.thread.interrupt();
-        }
-        busy |= inside || uses != *seen;
-        *seen = uses;
-    }
-    busy
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crossbeam_channel::Receiver;
 use pollux_disk::wait::{Neighbours, Sleeper, WaitPoint};
 use pollux_stats::WorkerStats;
 
+use crate::notify::watchdog;
 use crate::poll::{Policy, Polling, Progress, Wait};
 use crate::queue::WORK;
 use crate::tuning::Tuning;
@@ -263,6 +264,7 @@ impl Worker {
     }
 
     fn sleep(&mut self) {
+        watchdog::rest();
         self.busy = 0;
         self.let_others = self.turns;
         let before = Instant::now();

@@ -3,7 +3,8 @@
 
 use libc::c_long;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals, Worker,
+    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals,
+    Watchdog, Worker,
 };
 
 use super::rule::{Need, Row, Rule, When, any, errno, only, row};
@@ -104,11 +105,12 @@ pub const TABLE: &[Row] = &[
         &[Main],
         Need::Always,
         &[
-            // For its workers: their wait points, and the CPUs on which they run.
+            // For its workers: their wait points, the CPUs on which they run, and their watchdog's timer.
             any(libc::SYS_epoll_create1),
             any(libc::SYS_epoll_ctl),
             any(libc::SYS_eventfd2),
             any(libc::SYS_sched_setaffinity),
+            any(libc::SYS_timerfd_create),
         ],
     ),
     row(
@@ -163,8 +165,13 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_ppoll),
             // Kicks, without waiting.
             any(libc::SYS_preadv2),
-            any(libc::SYS_timerfd_settime),
         ],
+    ),
+    // Before a call, which must hold nobody.
+    row(
+        &[Session, Worker, Watchdog],
+        Need::Always,
+        &[any(libc::SYS_timerfd_settime)],
     ),
     row(
         &[Worker, Pool],

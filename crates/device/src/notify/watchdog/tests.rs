@@ -1,3 +1,5 @@
+use std::thread;
+
 use rustix::io::Errno;
 
 use super::*;
@@ -22,4 +24,17 @@ fn whoever_is_held_is_let_go_again_and_again() {
     }
     let read = watched(|| rustix::io::read(&reader, &mut [0; 1]));
     assert_eq!(read, Err(Errno::INTR));
+}
+
+#[test]
+fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
+    start().unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let held = thread::spawn(move || watched(|| rustix::io::read(&reader, &mut [0; 1])));
+    while !held.is_finished() {
+        rest();
+        // One who calls meanwhile does not put it off for ever either.
+        watched(|| ());
+    }
+    assert_eq!(held.join().unwrap(), Err(Errno::INTR));
 }
