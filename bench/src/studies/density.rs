@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use pollux_driver::{Waiter, Waiting};
 use pollux_load::microseconds;
@@ -34,8 +35,8 @@ pub struct Trial {
 enum Demand {
     /// As much as they can do with so many requests in flight.
     InFlight(u16),
-    /// So many requests a second of each.
-    OfEach(u32),
+    /// So many requests a second of each, waited for in this way.
+    OfEach(u32, Waiting),
 }
 
 impl fmt::Display for Trial {
@@ -53,7 +54,8 @@ One server or several of *null*, each a process of its own with one queue, all o
 other reads 4 KiB at a time from a disk striped over all of them, by our driver. Saturated: so many requests in flight
 on all of them together, by a client that sleeps whenever nothing has ended. At a rate: an open loop of so many
 requests a second of each, by a client that polls for what has ended and sleeps only while nothing is in flight, as in
-*Processor time and latency against load*. Processor time is that of all servers.
+*Processor time and latency against load* (`rate`), or by one that sleeps whenever nothing has ended and is called, as
+most guests do (`called`; its own timer and wake-ups are in the latencies). Processor time is that of all servers.
 ";
     const RATIOS: &'static [&'static str] = &[SPEED, CPU, P50, P99];
     const SHARE_OF_RUNTIME: f64 = 1.0;
@@ -62,7 +64,12 @@ requests a second of each, by a client that polls for what has ended and sleeps 
     fn cases() -> Vec<Case<Trial>> {
         let saturated =
             [1, 4, 16, 128].map(|depth| (format!("full/{depth}"), Demand::InFlight(depth)));
-        let at_a_rate = [100, 1000].map(|rate| (format!("rate/{rate}"), Demand::OfEach(rate)));
+        let at_a_rate = [("rate", Waiting::Polled), ("called", Waiting::Call)]
+            .into_iter()
+            .flat_map(|(name, waiting)| {
+                let of_each = |rate| (format!("{name}/{rate}"), Demand::OfEach(rate, waiting));
+                [100, 1000].map(of_each)
+            });
         let mut cases = vec![];
         for (name, load) in saturated.into_iter().chain(at_a_rate) {
             for servers in SERVERS {
@@ -88,14 +95,18 @@ requests a second of each, by a client that polls for what has ended and sleeps 
     fn run(trial: Trial, site: &Site) -> io::Result<Vec<Finding>> {
         Ok(vec![match trial.load {
             Demand::InFlight(depth) => saturated(depth, site)?,
-            Demand::OfEach(rate) => {
+            Demand::OfEach(rate, waiting) => {
                 let job = Job {
                     work: Work::Read,
                     ..JOB
                 };
-                let client = stripe::connect(&site.sockets, Waiter::new(Waiting::Polled)?, job)?;
+                let client = stripe::connect(&site.sockets, Waiter::new(waiting)?, job)?;
                 let rate = rate * u32::from(trial.servers);
-                let mut client = at_rate(client, job, DISK, rate, AWAKE)?;
+                let awake = match waiting {
+                    Waiting::Call => Duration::ZERO,
+                    Waiting::Polled | Waiting::Adaptive => AWAKE,
+                };
+                let mut client = at_rate(client, job, DISK, rate, awake)?;
                 curve::measure(&mut client, site)?
             }
         }])

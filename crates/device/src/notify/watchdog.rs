@@ -14,8 +14,8 @@
 //!
 //! While there are no calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all threads here
 //! do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not wake it. A
-//! worker that goes to sleep turns the timer off, as a tick a few milliseconds after each lonely call would cost more
-//! than the call.
+//! worker whose calls are seldom turns the timer off as it goes to sleep: a tick a few milliseconds after each of them
+//! would cost more than the call.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,7 +33,7 @@ use rustix::time::{
 
 /// How long after a call it looks, and so for how long a thread can be held; after twice as long nothing of it moves
 /// any more.
-const TICK: Duration = Duration::from_millis(4);
+pub const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of frontends.
 struct Watched {

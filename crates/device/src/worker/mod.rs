@@ -41,6 +41,8 @@ pub struct Worker {
     let_others: u32,
     /// Work since the last sleep, or since kicks were listened for.
     busy: u64,
+    /// How long the last sleep was.
+    slept: Duration,
     ended: bool,
     stats: Arc<WorkerStats>,
 }
@@ -73,6 +75,7 @@ impl Worker {
             turns: 0,
             let_others: 0,
             busy: 0,
+            slept: Duration::ZERO,
             ended: false,
             stats: Arc::default(),
         })
@@ -264,7 +267,10 @@ impl Worker {
     }
 
     fn sleep(&mut self) {
-        watchdog::rest();
+        // Where calls are seldom. Else a tick now and then is cheaper.
+        if self.slept >= watchdog::TICK {
+            watchdog::rest();
+        }
         self.busy = 0;
         self.let_others = self.turns;
         let before = Instant::now();
@@ -286,7 +292,8 @@ impl Worker {
         self.policy
             .woke(now.saturating_duration_since(self.started));
         self.stats.asleep.stop(self.age_ns(now));
-        let slept = nanoseconds(now.saturating_duration_since(before));
+        self.slept = now.saturating_duration_since(before);
+        let slept = nanoseconds(self.slept);
         for queue in self.sessions.iter().flat_map(SessionQueues::active_queues) {
             queue.woke(now, slept);
         }
