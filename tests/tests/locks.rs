@@ -287,7 +287,7 @@ fn a_daemon_that_is_refused_an_image_leaves_it_to_others() {
             || {
                 second
                     .log()
-                    .matches("is in use: another program, or this one (`fuser ")
+                    .matches("is in use: another program, or another disk of this daemon (`fuser ")
                     .count()
                     == refusals
             },

@@ -217,7 +217,7 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
     // Inside the sandbox no other process can be inspected.
     let unknown = || {
         format!(
-            "another program, or this one (`fuser {}` names it),",
+            "another program, or another disk of this daemon (`fuser {}` names the process),",
             path.maybe_quote()
         )
     };

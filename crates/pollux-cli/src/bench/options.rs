@@ -29,8 +29,8 @@ Options have fio's names; these differ:
   --output-format json has one entry in jobs[], which is all jobs together, and an object `pollux`
 
 Whatever --rw writes, and --verify, replaces what is on the disk, without asking.
-Ctrl-C ends early and prints what was measured until then; a second one does not wait. Where no
-request ends for 5 s after the first, the run ends without a report.
+Ctrl-C ends early and prints what was measured until then; a second Ctrl-C does not wait. Where no
+request ends for 5 s after the first Ctrl-C, the run ends without a report.
 SIGUSR1 prints how many requests have ended.";
 
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]

@@ -174,7 +174,7 @@ fn not_started(error: io::Error, entries: u16) -> Error {
     match error.kind() {
         ErrorKind::Other | ErrorKind::BrokenPipe => format!(
             "{error}; its largest ring may be smaller than {entries}: give the --queue-size of the daemon, for \
-             example --queue-size {}",
+             example --queue-size {}; or another daemon uses the image (`lock=running`)",
             entries / 2
         )
         .into(),

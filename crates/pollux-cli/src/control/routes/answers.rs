@@ -112,7 +112,7 @@ pub fn named<'a>(state: &'a State, name: &str) -> Result<One<'a>, Refused> {
 pub fn unknown(name: &str) -> Problem {
     let problem = Problem::not_found(
         format!("there is no disk `{name}`"),
-        "GET /v1/disks lists the disks",
+        "`pollux disk list`, or GET /v1/disks, shows those that there are",
     );
     problem.of("name")
 }
