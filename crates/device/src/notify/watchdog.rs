@@ -7,10 +7,10 @@
 //! and to have the kernel signal it through an `io_uring` costs as much again as the write.
 //!
 //! So a thread that uses such a descriptor says so ([`watched`]), and sets a timer, unless it is set. When that runs out,
-//! after [`TICK`], the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no
-//! notice; one that does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the frontend did.
-//! To hold the thread often, and for less than a tick each time, does not help a frontend: the longer all of it takes,
-//! the surer it is found.
+//! the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
+//! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the frontend did. To hold the thread
+//! often, and for less than a tick each time, does not help a frontend, as it cannot know when the timer runs out: the
+//! longer all of it takes, the surer it is found.
 //!
 //! While there are no calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all threads here
 //! do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not wake it. A
@@ -31,8 +31,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// How long after a call it looks, and so for how long a thread can be held; after twice as long nothing of it moves
-/// any more.
+/// How long after a call it looks, in the mean: at any time until twice as long, so for so long a thread can be held.
 pub const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of frontends.
@@ -117,7 +116,7 @@ pub fn watched<T>(system_call: impl FnOnce() -> T) -> T {
 fn set_timer() {
     let _alone = all();
     if RESTING.swap(false, Ordering::SeqCst) {
-        run_out_after(TICK);
+        run_out_after(a_tick());
     }
 }
 
@@ -139,6 +138,12 @@ fn turn_off() {
     }
 }
 
+/// A tick that nobody can foresee.
+fn a_tick() -> Duration {
+    TICK.mul_f64(2.0 * fastrand::f64())
+        .max(Duration::from_nanos(1))
+}
+
 /// The watchdog looks after so long a time; zero: not at all.
 fn run_out_after(time: Duration) {
     let Some(timer) = TIMER.get() else { return };
@@ -158,7 +163,7 @@ fn keep(timer: &OwnedFd) -> ! {
             let mut inside = all.iter().filter(|watched| watched.is_inside()).peekable();
             if inside.peek().is_some() {
                 RESTING.store(false, Ordering::SeqCst);
-                run_out_after(TICK);
+                run_out_after(a_tick());
             }
             inside.for_each(|watched| watched.thread.interrupt());
         }

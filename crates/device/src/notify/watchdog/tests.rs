@@ -1,5 +1,6 @@
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::*;
@@ -37,4 +38,24 @@ fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
         watched(|| ());
     }
     assert_eq!(held.join().unwrap(), Err(Errno::INTR));
+}
+
+#[test]
+fn one_who_lets_go_before_a_tick_is_found_all_the_same() {
+    start().unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let time = (TICK * 9 / 10).try_into().unwrap();
+    let held = || {
+        let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+        watched(|| poll(&mut fds, Some(&time)))
+    };
+    while !RESTING.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    let is_found = (0..100).any(|_| {
+        let end = held();
+        thread::sleep(TICK);
+        end == Err(Errno::INTR)
+    });
+    assert!(is_found);
 }
