@@ -47,7 +47,7 @@ impl Watched {
     }
 }
 
-/// All of them. Whoever sets the timer, or turns it off, has it locked.
+/// All of them. Its lock is held while the timer is set or turned off.
 static WATCHED: Mutex<Vec<Arc<Watched>>> = Mutex::new(Vec::new());
 
 /// Is the watchdog asleep, or about to, with no timer set?
@@ -99,8 +99,8 @@ pub fn start() -> io::Result<()> {
 #[inline]
 pub fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     ENTRY.with(|Entry(own)| {
-        // A full fence, which pairs with the one in `keep`: that says that it rests, then looks who is inside; we say
-        // that we are, then read whether it rests. One of us sees the other.
+        // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
+        // inside; we say that we are, then read whether it rests. One of us sees the other.
         own.inside.swap(true, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             set_timer();

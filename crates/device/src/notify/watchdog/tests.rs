@@ -34,7 +34,7 @@ fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
     let held = thread::spawn(move || watched(|| rustix::io::read(&reader, &mut [0; 1])));
     while !held.is_finished() {
         rest();
-        // One who calls meanwhile does not put it off for ever either.
+        // Calls meanwhile do not put it off for ever either.
         watched(|| ());
     }
     assert_eq!(held.join().unwrap(), Err(Errno::INTR));
