@@ -1,4 +1,5 @@
 use std::thread;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -32,7 +33,9 @@ fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
     start().unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     let held = thread::spawn(move || watched(|| rustix::io::read(&reader, &mut [0; 1])));
+    let patience = Instant::now() + Duration::from_secs(60);
     while !held.is_finished() {
+        assert!(Instant::now() < patience, "it is held for ever");
         rest();
         // Calls meanwhile do not put it off for ever either.
         watched(|| ());
