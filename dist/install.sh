@@ -48,9 +48,12 @@ put 644 "$dist/pollux@.service" "$prefix/lib/systemd/system/pollux@.service"
 put 644 "$dist/pollux@.socket" "$prefix/lib/systemd/system/pollux@.socket"
 put 644 "$dist/pollux.sysusers" "$prefix/lib/sysusers.d/pollux.conf"
 put 644 "$dist/pollux.toml" "$prefix/share/doc/pollux/example.toml"
-for page in "$dist"/../docs/src/*.md; do
-    put 644 "$page" "$prefix/share/doc/pollux/$(basename "$page")"
+# The book, each page at its place: they link to each other.
+tree=$dist/../docs/tree book=$prefix/share/doc/pollux
+find -L "$tree" -type f -not -path '*/bench/src/*' -not -name Cargo.toml -printf '%P\n' | while read -r page; do
+    put 644 "$tree/$page" "$book/$page" >/dev/null
 done
+echo "$root$book/"
 put 644 "$dist/grafana-pollux.json" "$prefix/share/pollux/grafana-pollux.json"
 put 755 "$dist/pollux-vhost-user-blk" "$prefix/libexec/pollux-vhost-user-blk"
 # Here QEMU's management software looks whatever the prefix is.

@@ -88,9 +88,17 @@ fn what_is_installed_names_what_is_installed() {
     let configuration = root.path().join("etc/pollux/root.toml");
     let configuration = configuration.to_str().unwrap();
     assert!(example.contains(configuration), "{example}");
-    let production = fs::read_to_string(papers.join("production.md")).unwrap();
+    let book = papers.join("docs/src");
+    let production = fs::read_to_string(book.join("production.md")).unwrap();
     assert!(production.contains(configuration), "{production}");
-    assert!(papers.join("troubleshooting.md").is_file());
+    for linked in [
+        "troubleshooting.md",
+        "../notes/README.md",
+        "../../DESIGN.md",
+        "../../bench/policy/load.svg",
+    ] {
+        assert!(book.join(linked).is_file(), "{linked}");
+    }
 
     for page in ["pollux.1", "pollux-serve.1", "pollux-bench.1"] {
         let text = fs::read_to_string(prefix.join("share/man/man1").join(page)).unwrap();

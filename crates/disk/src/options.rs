@@ -250,12 +250,18 @@ fn missing_remedy(path: &Path) -> String {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
+    let text = path.to_string_lossy();
     if path.starts_with("/dev") {
         "`lsblk` lists the block devices that do".to_owned()
+    } else if text.contains("path=") {
+        "if it is a SPEC and no path, give it with `--disk`".to_owned()
     } else if let Some(folder) = folder.filter(|folder| !folder.exists()) {
         format!("correct the path: there is no folder {}", folder.display())
-    } else if path.to_string_lossy().contains([',', ';']) {
+    } else if text.contains([',', ';']) {
         "if options follow the path, write it as `file:path=PATH,cache=none`".to_owned()
+    } else if text.contains('=') {
+        "if it is an option of a leg, put brackets around the leg: `[file:path=PATH,cache=none]`"
+            .to_owned()
     } else {
         format!("correct the path, or create it, for example with `truncate --size=10G {quoted}`")
     }

@@ -16,7 +16,7 @@
 //! outlasts it, so a load that comes in bursts goes on where the last burst ended; but not many bursts that are too
 //! short for a block.
 //!
-//! A call that waits is made [`Window::MOST`] after it was due at the latest, when much has been completed, and before
+//! A call that waits is made [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before
 //! the worker sleeps or gives way.
 
 use std::time::{Duration, Instant};
@@ -30,6 +30,9 @@ const QUIET: [Duration; 3] = [
     Duration::from_micros(6),
     Duration::from_micros(12),
 ];
+
+/// A call waits for so long at most: as long as ten requests of a guest that sends without a pause.
+const LONGEST_WAIT: Duration = Window::MOST.saturating_mul(2);
 
 /// Requests are counted over a block of this length.
 const BLOCK: Duration = Duration::from_millis(2);
@@ -152,7 +155,7 @@ impl Deferral {
         } else {
             now.duration_since(*held.quiet.get_or_insert(now))
         };
-        quiet >= enough || now.duration_since(held.since) >= Window::MOST
+        quiet >= enough || now.duration_since(held.since) >= LONGEST_WAIT
     }
 
     /// No call waits any longer. Did one?

@@ -185,7 +185,8 @@ fn act(args: &DiskArgs, disks: &[Listed]) -> Result<String, Error> {
             return args.output.shown(&limited, || limit::show(&limited.disk));
         }
         Action::Latencies { name, wanted } => {
-            limit::latencies(one(disks, name)?, *wanted == Switch::On)?
+            let changed = limit::latencies(one(disks, name)?, *wanted == Switch::On)?;
+            return args.output.shown(&changed, || limit::told(&changed.disk));
         }
         Action::Trace { name, order } => {
             let text = trace::trace(one(disks, name)?, order, args.output == Output::Json)?;

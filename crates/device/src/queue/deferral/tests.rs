@@ -182,8 +182,8 @@ fn a_call_waits_until_it_is_quiet_and_no_longer_than_the_most() {
         assert!(!hold.is_over(us(14), false));
         assert!(!hold.is_over(us(13) + *quiet, false));
         assert!(hold.is_over(us(14) + *quiet, false));
-        assert!(!hold.is_over(us(59), true));
-        assert!(hold.is_over(us(60), true), "fifty since it was due");
+        assert!(!hold.is_over(us(109), true));
+        assert!(hold.is_over(us(110), true), "a hundred since it was due");
         assert!(hold.release() && !hold.release());
     }
 }

@@ -24,10 +24,13 @@ fn what_is_no_disk_is_refused_by_name() {
             "a.img,cache=none",
             "if options follow the path, write it as `file:path=PATH,",
         ),
+        ("cache=none", "put brackets around the leg: `[file:path="),
     ] {
         let missing = message(&folder.path().join(name), Cache::Writeback);
         assert!(missing.contains(remedy), "{missing}");
     }
+    let missing = message(Path::new("file:path=a.img,cache=none"), Cache::Writeback);
+    assert!(missing.contains("give it with `--disk`"), "{missing}");
     let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
     assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
     let directory = message(folder.path(), Cache::Writeback);

@@ -32,6 +32,16 @@ pub fn latencies(listed: &Listed, wanted: bool) -> Result<Listed, Error> {
     patched(listed, &json!({ "latencies": wanted }))
 }
 
+/// Whether they are counted, for people.
+pub fn told(disk: &Disk) -> String {
+    let how = if disk.latencies {
+        "are counted: `pollux top` shows them"
+    } else {
+        "are not counted"
+    };
+    format!("times of requests of {} {how}\n", disk.name)
+}
+
 fn patched(listed: &Listed, change: &Value) -> Result<Listed, Error> {
     let path = format!("/v1/disks/{}", listed.disk.name);
     listed.told(patch(&listed.control, &path, change))
