@@ -2,34 +2,31 @@
 //!
 //! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle
 //! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does. There
-//! are three ways: a call is made at once, or once nothing has come for a shorter or a longer time ([`QUIET`]). Now and
-//! then the present way and one of the others, by turns, are tried in short blocks. A longer wait has to make notably
-//! more requests a second than a shorter one ([`PRICE`]).
+//! are two ways: calls are made at once, or they wait. Now and then both are tried in short blocks. Waiting has to make
+//! notably more requests a second ([`PRICE`]).
 //!
 //! ```text
-//!            its time comes               four blocks: other, best, best, other
-//!   settled ────────────────▶ on trial ──────────────────────────────────────────▶ settled
-//!                                                                         on the better of the two
+//!            its time comes               four blocks: other, present, present, other
+//!   settled ────────────────▶ on trial ───────────────────────────────────────────────▶ settled
+//!                                                                              on the better of the two
 //! ```
 //!
 //! A pause interrupts either, and calls are made at once until there has been a block of load again. What is known
 //! outlasts it, so a load that comes in bursts goes on where the last burst ended; but not many bursts that are too
 //! short for a block.
 //!
-//! A call that waits is made [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before
-//! the worker sleeps or gives way.
+//! A call that waits is made once nothing has come for a while ([`QUIET`]); or as soon as as many requests have ended
+//! since the last call as usual, which is the most of any wait in the last [`PERIOD`]: then the driver has no more. It
+//! is made [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before the worker sleeps
+//! or gives way.
 
 use std::time::{Duration, Instant};
 
 use pollux_disk::wait::Window;
 
-/// How long nothing must come before a call is made, for each way; zero: at once. Longer than a driver that is awake
-/// takes for its next request, but not by much (`docs/notes/0001-calls-wait-while-that-pays.md`).
-const QUIET: [Duration; 3] = [
-    Duration::ZERO,
-    Duration::from_micros(6),
-    Duration::from_micros(12),
-];
+/// How long nothing must come before a call that waits is made: longer than a driver that is awake takes for its next
+/// request, but not by much (`docs/notes/0001-calls-wait-while-that-pays.md`).
+const QUIET: Duration = Duration::from_micros(12);
 
 /// A call waits for so long at most: as long as ten requests of a guest that sends without a pause.
 const LONGEST_WAIT: Duration = Window::MOST.saturating_mul(2);
@@ -41,12 +38,15 @@ const BLOCK: Duration = Duration::from_millis(2);
 /// once because that is the way, or after a pause.
 const PAUSE: (Duration, u64) = (Duration::from_millis(8), 32);
 
-/// The price of each way: it has to make so many times the requests of calls at once.
-const PRICE: [f64; QUIET.len()] = [1.0, 1.1, 1.2];
+/// Waiting has to make so many times the requests of calls at once.
+const PRICE: f64 = 1.1;
 
 /// So many blocks to the next trial, twice as many after each that changed nothing, and no more than the second. After
 /// the first number of blocks in a row that a pause has cut, nothing is known any more.
 const TRIALS: [u32; 2] = [8, 128];
+
+/// The last of so many waits ends in quiet, however many requests it gathers: the driver may have more by now.
+const PERIOD: u32 = TRIALS[0];
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +56,48 @@ struct Held {
     quiet: Option<Instant>,
 }
 
+/// How many requests a call is for.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    /// Since the last call.
+    now: u64,
+    /// The most in any wait of the last period.
+    usual: u64,
+    /// The most in any wait of this one.
+    most: u64,
+    /// So many more waits are in it.
+    left: u32,
+}
+
+impl Gathered {
+    const NOTHING: Self = Self {
+        now: 0,
+        usual: u64::MAX,
+        most: 0,
+        left: PERIOD,
+    };
+
+    /// Is that all that the driver has, as far as is known?
+    fn is_usual(&self) -> bool {
+        self.left > 1 && self.now >= self.usual
+    }
+
+    /// A wait has ended.
+    fn ended(&mut self) {
+        self.most = self.most.max(self.now);
+        self.left -= 1;
+        if self.left == 0 {
+            *self = Self {
+                usual: self.most,
+                ..Self::NOTHING
+            };
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// On the best way, for so many more blocks.
+    /// In the present way, for so many more blocks.
     Settled(u32),
     /// In the block of that number; so many requests a second were made in those before.
     Trial(usize, [f64; 4]),
@@ -68,9 +107,9 @@ enum Stage {
 #[derive(Debug)]
 pub struct Deferral {
     held: Option<Held>,
-    best: usize,
-    /// What is tried beside the best, or will be.
-    other: usize,
+    gathered: Gathered,
+    /// The present way: do calls wait?
+    waits: bool,
     stage: Stage,
     /// There is no load, or was none until this block.
     paused: bool,
@@ -87,8 +126,8 @@ impl Deferral {
     pub fn new(now: Instant) -> Self {
         Self {
             held: None,
-            best: 0,
-            other: 1,
+            gathered: Gathered::NOTHING,
+            waits: false,
             stage: Stage::Settled(1),
             paused: true,
             cuts: 0,
@@ -98,12 +137,11 @@ impl Deferral {
         }
     }
 
-    /// One whose calls wait for six microseconds of quiet, without trials for an hour.
+    /// One whose calls wait, without trials for an hour.
     #[cfg(test)]
     pub fn waiting() -> Self {
         Self {
-            best: 1,
-            other: 2,
+            waits: true,
             paused: false,
             ..Self::new(Instant::now() + Duration::from_secs(3600))
         }
@@ -126,6 +164,7 @@ impl Deferral {
     #[inline]
     pub fn shown(&mut self, requests: u16) {
         self.requests += u64::from(requests);
+        self.gathered.now += u64::from(requests);
     }
 
     /// A call is due, and none waits. Is it made at once?
@@ -133,19 +172,22 @@ impl Deferral {
         if now.duration_since(self.block) >= BLOCK {
             self.end_block(now);
         }
-        let at_once = self.quiet().is_zero();
-        if !at_once {
+        let waits = match self.stage {
+            _ if self.paused => false,
+            Stage::Trial(0 | 3, _) => !self.waits,
+            Stage::Trial(..) | Stage::Settled(_) => self.waits,
+        };
+        if waits {
             self.held = Some(Held {
                 since: now,
                 quiet: None,
             });
         }
-        at_once
+        !waits
     }
 
     /// Chains or completions have come, or none. Is the call that waits, if there is one, made now?
     pub fn is_over(&mut self, now: Instant, came: bool) -> bool {
-        let enough = self.quiet();
         let Some(held) = &mut self.held else {
             return false;
         };
@@ -155,27 +197,30 @@ impl Deferral {
         } else {
             now.duration_since(*held.quiet.get_or_insert(now))
         };
-        quiet >= enough || now.duration_since(held.since) >= LONGEST_WAIT
+        let long = now.duration_since(held.since);
+        quiet >= QUIET || long >= LONGEST_WAIT || self.gathered.is_usual()
     }
 
     /// No call waits any longer. Did one?
     pub fn release(&mut self) -> bool {
-        self.held.take().is_some()
+        let waited = self.held.take().is_some();
+        if waited {
+            self.gathered.ended();
+        }
+        waited
     }
 
-    fn quiet(&self) -> Duration {
-        match self.stage {
-            _ if self.paused => Duration::ZERO,
-            Stage::Trial(0 | 3, _) => QUIET[self.other],
-            Stage::Trial(..) | Stage::Settled(_) => QUIET[self.best],
-        }
+    /// The driver is called.
+    #[inline]
+    pub fn called(&mut self) {
+        self.gathered.now = 0;
     }
 
     fn end_block(&mut self, now: Instant) {
         let long = now.duration_since(self.block);
         let requests = std::mem::take(&mut self.requests);
         self.block = now;
-        let by_way = self.best == 0 && matches!(self.stage, Stage::Settled(_));
+        let by_way = !self.waits && matches!(self.stage, Stage::Settled(_));
         let is_few = requests < PAUSE.1 && (self.paused || by_way);
         let was_paused = std::mem::replace(&mut self.paused, long >= PAUSE.0 || is_few);
         if self.paused && !was_paused {
@@ -205,20 +250,20 @@ impl Deferral {
         };
     }
 
-    fn judge(&mut self, [other, best, again, other_again]: [f64; 4]) {
-        let (best, other) = (best + again, other + other_again);
-        if other * PRICE[self.best] > best * PRICE[self.other] {
-            self.best = self.other;
-            self.interval = TRIALS[0];
+    fn judge(&mut self, [other, present, again, other_again]: [f64; 4]) {
+        let (present, other) = (present + again, other + other_again);
+        let (waiting, at_once) = if self.waits {
+            (present, other)
         } else {
-            self.interval = (2 * self.interval).min(TRIALS[1]);
-        }
-        let next = (self.other + 1) % QUIET.len();
-        self.other = if next == self.best {
-            (next + 1) % QUIET.len()
-        } else {
-            next
+            (other, present)
         };
+        let waits = waiting > PRICE * at_once;
+        self.interval = if waits == self.waits {
+            (2 * self.interval).min(TRIALS[1])
+        } else {
+            TRIALS[0]
+        };
+        self.waits = waits;
     }
 }
 

@@ -84,6 +84,7 @@ impl Queue {
     }
 
     fn call(&mut self) {
+        self.deferral.called();
         if let Some(call) = &self.setup.call {
             call.call();
             self.setup.stats.calls_sent.add(1);

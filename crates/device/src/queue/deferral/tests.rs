@@ -54,27 +54,6 @@ fn a_driver_that_makes_more_when_left_alone_is_left_alone() {
 }
 
 #[test]
-fn a_driver_that_takes_longer_for_its_next_request_is_left_alone_for_longer() {
-    let (mut deferral, mut now) = (Deferral::new(Instant::now()), Instant::now());
-    let mut calls = [0; QUIET.len()];
-    for call in 0..100_000 {
-        if call == 10_000 {
-            calls = [0; QUIET.len()];
-        }
-        now += Duration::from_micros(20);
-        deferral.is_made(now);
-        let way = QUIET.iter().position(|&quiet| quiet == deferral.quiet());
-        let way = way.unwrap();
-        deferral.shown([2, 3, 5][way]);
-        deferral.release();
-        calls[way] += 1;
-    }
-    assert!(calls[2] > 85_000, "{calls:?}");
-    let is_tried = calls[..2].iter().all(|&calls| calls > 100);
-    assert!(is_tried, "{calls:?}");
-}
-
-#[test]
 fn a_driver_that_makes_less_is_called_at_once_but_for_rare_trials() {
     Load::new().ends_at_once(20, 3, 1);
 }
@@ -163,7 +142,7 @@ fn what_comes_at_the_pace_of_the_blocks_does_not_count_for_a_way() {
 }
 
 #[test]
-fn a_longer_wait_that_gains_nothing_any_more_is_given_up() {
+fn a_wait_that_gains_little_any_more_is_given_up() {
     let mut load = Load::new();
     load.run(1000, 20, 1, 3);
     load.ends_at_once(20, 20, 21);
@@ -171,19 +150,75 @@ fn a_longer_wait_that_gains_nothing_any_more_is_given_up() {
 
 #[test]
 fn a_call_waits_until_it_is_quiet_and_no_longer_than_the_most() {
-    for (best, quiet) in QUIET.iter().enumerate().skip(1) {
-        let start = Instant::now();
-        let mut hold = Deferral::waiting();
-        hold.best = best;
-        let us = |us| start + Duration::from_micros(us);
-        assert!(!hold.is_made(us(10)));
-        assert!(!hold.is_over(us(11), false));
-        assert!(!hold.is_over(us(13), true));
-        assert!(!hold.is_over(us(14), false));
-        assert!(!hold.is_over(us(13) + *quiet, false));
-        assert!(hold.is_over(us(14) + *quiet, false));
-        assert!(!hold.is_over(us(109), true));
-        assert!(hold.is_over(us(110), true), "a hundred since it was due");
-        assert!(hold.release() && !hold.release());
+    let start = Instant::now();
+    let mut hold = Deferral::waiting();
+    let us = |us| start + Duration::from_micros(us);
+    assert!(!hold.is_made(us(10)));
+    assert!(!hold.is_over(us(11), false));
+    assert!(!hold.is_over(us(13), true));
+    assert!(!hold.is_over(us(14), false));
+    assert!(!hold.is_over(us(13) + QUIET, false));
+    assert!(hold.is_over(us(14) + QUIET, false));
+    assert!(!hold.is_over(us(109), true));
+    assert!(hold.is_over(us(110), true), "a hundred since it was due");
+    assert!(hold.release() && !hold.release());
+}
+
+/// A driver that has so many in flight: how many does each of so many calls gather?
+fn gathers(hold: &mut Deferral, in_flight: u64, calls: usize) -> Vec<u64> {
+    let start = Instant::now();
+    let wait = |_| {
+        hold.shown(1);
+        assert!(!hold.is_made(start));
+        for _ in 1..in_flight {
+            if hold.is_over(start, true) {
+                break;
+            }
+            hold.shown(1);
+        }
+        let gathered = hold.gathered.now;
+        assert!(hold.release());
+        hold.called();
+        gathered
+    };
+    (0..calls).map(wait).collect()
+}
+
+#[test]
+fn a_call_does_not_wait_for_more_than_the_driver_has() {
+    let mut hold = Deferral::waiting();
+    assert_eq!(gathers(&mut hold, 4, 8), [4; 8]);
+    let start = Instant::now();
+    for wait in 0..8 {
+        hold.shown(3);
+        assert!(!hold.is_made(start));
+        assert!(!hold.is_over(start, true), "one is missing");
+        hold.shown(1);
+        // In the last of a period there may be more.
+        assert_eq!(hold.is_over(start, true), wait < 7, "{wait}");
+        assert!(hold.release());
+        hold.called();
     }
+}
+
+#[test]
+fn a_driver_that_has_more_or_fewer_in_flight_is_noticed() {
+    let mut hold = Deferral::waiting();
+    gathers(&mut hold, 4, 8);
+    assert_eq!(gathers(&mut hold, 16, 8), [4, 4, 4, 4, 4, 4, 4, 16]);
+    assert_eq!(gathers(&mut hold, 16, 8), [16; 8]);
+    assert_eq!(gathers(&mut hold, 2, 8), [2; 8], "each of them in quiet");
+    let start = Instant::now();
+    hold.shown(2);
+    assert!(!hold.is_made(start) && hold.is_over(start, true));
+}
+
+#[test]
+fn calls_at_once_count_for_no_wait() {
+    let mut hold = Deferral::waiting();
+    hold.shown(100);
+    hold.called();
+    gathers(&mut hold, 4, 8);
+    hold.shown(4);
+    assert!(!hold.is_made(Instant::now()) && hold.is_over(Instant::now(), true));
 }
