@@ -15,10 +15,10 @@
 //! outlasts it, so a load that comes in bursts goes on where the last burst ended; but not many bursts that are too
 //! short for a block.
 //!
-//! A call that waits is made once nothing has come for a while ([`QUIET`]); or as soon as as many requests have ended
-//! since the last call as usual, which is the most of any wait in the last [`PERIOD`]: then the driver has no more. It
-//! is made [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before the worker sleeps
-//! or gives way.
+//! A call that waits is made once nothing has come for a while ([`QUIET`]). It is made sooner if as many requests have
+//! ended as usual, which is the most of any wait in the last [`PERIOD`]: the driver has probably no more. It is made
+//! [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before the worker sleeps or gives
+//! way.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ const PRICE: f64 = 1.1;
 /// the first number of blocks in a row that a pause has cut, nothing is known any more.
 const TRIALS: [u32; 2] = [8, 128];
 
-/// The last of so many waits ends in quiet, however many requests it gathers: the driver may have more by now.
+/// The last of so many waits is not ended by the number of requests: the driver may have more by now.
 const PERIOD: u32 = TRIALS[0];
 
 /// A call that waits.
@@ -59,9 +59,9 @@ struct Held {
 /// How many requests a call is for.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
-    /// Since the last call.
+    /// Since the last call, or since the driver last took some without a call.
     now: u64,
-    /// The most in any wait of the last period.
+    /// The most in any wait of the last period. At first that is not known, and no number is as large.
     usual: u64,
     /// The most in any wait of this one.
     most: u64,
@@ -87,10 +87,7 @@ impl Gathered {
         self.most = self.most.max(self.now);
         self.left -= 1;
         if self.left == 0 {
-            *self = Self {
-                usual: self.most,
-                ..Self::NOTHING
-            };
+            (self.usual, self.most, self.left) = (self.most, 0, PERIOD);
         }
     }
 }
@@ -177,6 +174,10 @@ impl Deferral {
             Stage::Trial(0 | 3, _) => !self.waits,
             Stage::Trial(..) | Stage::Settled(_) => self.waits,
         };
+        if waits && self.gathered.is_usual() {
+            self.gathered.ended();
+            return true;
+        }
         if waits {
             self.held = Some(Held {
                 since: now,
@@ -210,9 +211,9 @@ impl Deferral {
         waited
     }
 
-    /// The driver is called.
+    /// What was shown is not waited for: the driver is called, or wants no call.
     #[inline]
-    pub fn called(&mut self) {
+    pub fn restart(&mut self) {
         self.gathered.now = 0;
     }
 

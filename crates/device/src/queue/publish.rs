@@ -71,6 +71,7 @@ impl Queue {
                 self.lead_time.wait();
             }
         } else {
+            self.deferral.restart();
             self.setup.stats.calls_suppressed.add(1);
         }
     }
@@ -84,7 +85,7 @@ impl Queue {
     }
 
     fn call(&mut self) {
-        self.deferral.called();
+        self.deferral.restart();
         if let Some(call) = &self.setup.call {
             call.call();
             self.setup.stats.calls_sent.add(1);
@@ -163,12 +164,9 @@ impl Queue {
     /// Uses `call` from now on. A descriptor that is newly installed is called once: what was
     /// published before it came may be unseen.
     pub fn set_call(&mut self, call: Option<Call>) {
-        if let Some(call) = &call {
-            call.call();
-            self.setup.stats.calls_sent.add(1);
-        }
         self.setup.call = call;
         self.deferral.release();
+        self.call();
     }
 }
 

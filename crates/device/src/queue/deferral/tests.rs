@@ -22,6 +22,7 @@ impl Load {
             let made = self.deferral.is_made(self.now);
             self.deferral.shown(if made { at_once } else { held });
             self.deferral.release();
+            self.deferral.restart();
             calls[usize::from(made)] += 1;
         }
         (calls[0], calls[1])
@@ -136,6 +137,7 @@ fn what_comes_at_the_pace_of_the_blocks_does_not_count_for_a_way() {
             let is_good = (at / 1000 + phase) % 4 < 2;
             deferral.shown(if is_good { 3 } else { 1 });
             deferral.release();
+            deferral.restart();
         }
         assert!(held < 5000, "{held} of 100,000 held with phase {phase}");
     }
@@ -167,21 +169,22 @@ fn a_call_waits_until_it_is_quiet_and_no_longer_than_the_most() {
 /// A driver that has so many in flight: how many does each of so many calls gather?
 fn gathers(hold: &mut Deferral, in_flight: u64, calls: usize) -> Vec<u64> {
     let start = Instant::now();
-    let wait = |_| {
+    let call = |_| {
         hold.shown(1);
-        assert!(!hold.is_made(start));
-        for _ in 1..in_flight {
-            if hold.is_over(start, true) {
-                break;
+        if !hold.is_made(start) {
+            for _ in 1..in_flight {
+                if hold.is_over(start, true) {
+                    break;
+                }
+                hold.shown(1);
             }
-            hold.shown(1);
+            assert!(hold.release());
         }
         let gathered = hold.gathered.now;
-        assert!(hold.release());
-        hold.called();
+        hold.restart();
         gathered
     };
-    (0..calls).map(wait).collect()
+    (0..calls).map(call).collect()
 }
 
 #[test]
@@ -193,11 +196,11 @@ fn a_call_does_not_wait_for_more_than_the_driver_has() {
         hold.shown(3);
         assert!(!hold.is_made(start));
         assert!(!hold.is_over(start, true), "one is missing");
-        hold.shown(1);
+        hold.shown(8);
         // In the last of a period there may be more.
         assert_eq!(hold.is_over(start, true), wait < 7, "{wait}");
         assert!(hold.release());
-        hold.called();
+        hold.restart();
     }
 }
 
@@ -207,18 +210,28 @@ fn a_driver_that_has_more_or_fewer_in_flight_is_noticed() {
     gathers(&mut hold, 4, 8);
     assert_eq!(gathers(&mut hold, 16, 8), [4, 4, 4, 4, 4, 4, 4, 16]);
     assert_eq!(gathers(&mut hold, 16, 8), [16; 8]);
-    assert_eq!(gathers(&mut hold, 2, 8), [2; 8], "each of them in quiet");
-    let start = Instant::now();
-    hold.shown(2);
-    assert!(!hold.is_made(start) && hold.is_over(start, true));
+    assert_eq!(gathers(&mut hold, 1, 8), [1; 8], "each of them in quiet");
+    hold.shown(1);
+    assert!(hold.is_made(Instant::now()), "that is all there is");
 }
 
 #[test]
-fn calls_at_once_count_for_no_wait() {
+fn what_is_usual_is_the_most_of_a_period() {
+    let mut hold = Deferral::waiting();
+    gathers(&mut hold, 4, 1);
+    gathers(&mut hold, 2, 7);
+    assert_eq!(gathers(&mut hold, 16, 7), [4; 7]);
+}
+
+#[test]
+fn what_no_call_waited_for_counts_for_no_wait() {
     let mut hold = Deferral::waiting();
     hold.shown(100);
-    hold.called();
-    gathers(&mut hold, 4, 8);
+    hold.restart();
+    for _ in 0..8 {
+        assert!(!hold.release(), "there is none that waits");
+    }
+    assert_eq!(gathers(&mut hold, 4, 8), [4; 8]);
     hold.shown(4);
-    assert!(!hold.is_made(Instant::now()) && hold.is_over(Instant::now(), true));
+    assert!(hold.is_made(Instant::now()));
 }

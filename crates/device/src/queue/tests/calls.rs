@@ -40,11 +40,15 @@ impl Batch {
 
     /// The driver sends as many as there is room for, and sleeps.
     fn send(&mut self, sectors: u64) {
+        self.send_awake(sectors);
+        assert_eq!(self.rig.driver.arm(), Ok(Armed::Idle));
+    }
+
+    /// The driver sends as many as there is room for, and polls.
+    fn send_awake(&mut self, sectors: u64) {
         self.rig.next = BUFFERS;
         self.stage(RING / 2, sectors);
-        let driver = &mut self.rig.driver;
-        let _ = driver.publish();
-        assert_eq!(driver.arm(), Ok(Armed::Idle));
+        let _ = self.rig.driver.publish();
     }
 
     /// The driver prepares reads that the worker does not see yet.
@@ -83,8 +87,16 @@ impl Batch {
     }
 
     fn take(&mut self) -> u16 {
+        self.take_at_most(Budget::default().chains)
+    }
+
+    fn take_at_most(&mut self, chains: u16) -> u16 {
         let Rig { queue, channel, .. } = &mut self.rig;
-        queue.take(0, &mut Budget::default(), &mut **channel)
+        let mut budget = Budget {
+            chains,
+            ..Budget::default()
+        };
+        queue.take(0, &mut budget, &mut **channel)
     }
 }
 
@@ -103,12 +115,7 @@ fn a_small_batch_is_shown_and_called_for_as_soon_as_it_has_ended() {
 #[test]
 fn what_ended_is_called_for_at_the_end_of_the_turn_at_the_latest() {
     let mut batch = Batch::new(1);
-    let Rig { queue, channel, .. } = &mut batch.rig;
-    let mut three = Budget {
-        chains: 3,
-        ..Budget::default()
-    };
-    assert_eq!(queue.take(0, &mut three, &mut **channel), 3);
+    assert_eq!(batch.take_at_most(3), 3);
     assert_eq!(batch.calls(), 0);
     assert_eq!(batch.rig.driver.look(), Ok(0));
     batch.rig.queue.publish();
@@ -154,6 +161,62 @@ fn a_call_that_waits_is_made_once_the_driver_sends_nothing_more() {
     while batch.rig.queue.deferral.defers() {
         assert_eq!(batch.take(), 0);
     }
+    assert_eq!(batch.calls(), 1);
+}
+
+#[test]
+fn a_call_waits_only_until_as_many_have_ended_as_usual() {
+    let mut batch = held();
+    let mut waited = 0;
+    for _ in 0..16 {
+        waited += u32::from(batch.rig.queue.deferral.defers());
+        while batch.rig.queue.deferral.defers() {
+            assert_eq!(batch.take(), 0);
+        }
+        assert_eq!(batch.calls(), 1);
+        batch.driver_takes(RING / 2);
+        batch.send(1);
+        batch.take();
+        batch.rig.queue.publish();
+    }
+    assert_eq!(waited, 8 + 1, "the first eight, and then the last of eight");
+    assert_eq!(batch.calls(), 1);
+    batch.driver_takes(RING / 2);
+    // What the driver takes without a call is not what the next one is for.
+    batch.send_awake(1);
+    assert_eq!(batch.take(), RING / 2);
+    batch.rig.queue.publish();
+    batch.driver_takes(RING / 2);
+    batch.send(1);
+    for (taken, calls) in [(RING / 2 - 1, 0), (1, 1)] {
+        assert_eq!(batch.take_at_most(taken), taken);
+        batch.rig.queue.publish();
+        assert_eq!(batch.calls(), calls, "{taken} more have ended");
+    }
+}
+
+#[test]
+fn what_a_new_descriptor_is_called_for_counts_no_more() {
+    let mut batch = held();
+    let old = batch.rig.queue.setup.call.take();
+    batch.rig.queue.set_call(old);
+    assert_eq!(batch.calls(), 1);
+    assert!(!batch.rig.queue.deferral.defers());
+    batch.driver_takes(RING / 2);
+    for _ in 0..8 {
+        batch.send(1);
+        batch.take();
+        batch.rig.queue.publish();
+        while batch.rig.queue.deferral.defers() {
+            assert_eq!(batch.take(), 0);
+        }
+        assert_eq!(batch.calls(), 1);
+        batch.driver_takes(RING / 2);
+    }
+    // Had it counted, so many would not be usual yet.
+    batch.send(1);
+    batch.take();
+    batch.rig.queue.publish();
     assert_eq!(batch.calls(), 1);
 }
 
