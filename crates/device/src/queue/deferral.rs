@@ -60,7 +60,7 @@ struct Held {
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     /// Since the last call, or since the driver last took some without a call.
-    now: u64,
+    count: u64,
     /// The most in any wait of the last period. At first that is not known, and no number is as large.
     usual: u64,
     /// The most in any wait of this one.
@@ -71,7 +71,7 @@ struct Gathered {
 
 impl Gathered {
     const NOTHING: Self = Self {
-        now: 0,
+        count: 0,
         usual: u64::MAX,
         most: 0,
         left: PERIOD,
@@ -79,12 +79,12 @@ impl Gathered {
 
     /// Is that all that the driver has, as far as is known?
     fn is_usual(&self) -> bool {
-        self.left > 1 && self.now >= self.usual
+        self.left > 1 && self.count >= self.usual
     }
 
     /// A wait has ended.
     fn ended(&mut self) {
-        self.most = self.most.max(self.now);
+        self.most = self.most.max(self.count);
         self.left -= 1;
         if self.left == 0 {
             (self.usual, self.most, self.left) = (self.most, 0, PERIOD);
@@ -161,7 +161,7 @@ impl Deferral {
     #[inline]
     pub fn shown(&mut self, requests: u16) {
         self.requests += u64::from(requests);
-        self.gathered.now += u64::from(requests);
+        self.gathered.count += u64::from(requests);
     }
 
     /// A call is due, and none waits. Is it made at once?
@@ -174,17 +174,17 @@ impl Deferral {
             Stage::Trial(0 | 3, _) => !self.waits,
             Stage::Trial(..) | Stage::Settled(_) => self.waits,
         };
-        if waits && self.gathered.is_usual() {
-            self.gathered.ended();
-            return true;
-        }
-        if waits {
+        if waits && !self.gathered.is_usual() {
             self.held = Some(Held {
                 since: now,
                 quiet: None,
             });
+            return false;
         }
-        !waits
+        if waits {
+            self.gathered.ended();
+        }
+        true
     }
 
     /// Chains or completions have come, or none. Is the call that waits, if there is one, made now?
@@ -214,7 +214,7 @@ impl Deferral {
     /// What was shown is not waited for: the driver is called, or wants no call.
     #[inline]
     pub fn restart(&mut self) {
-        self.gathered.now = 0;
+        self.gathered.count = 0;
     }
 
     fn end_block(&mut self, now: Instant) {

@@ -180,7 +180,7 @@ fn gathers(hold: &mut Deferral, in_flight: u64, calls: usize) -> Vec<u64> {
             }
             assert!(hold.release());
         }
-        let gathered = hold.gathered.now;
+        let gathered = hold.gathered.count;
         hold.restart();
         gathered
     };

@@ -86,6 +86,14 @@ impl Batch {
         rustix::io::read(&self.calls, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     }
 
+    /// The driver sends nothing more, and is called: at once, or when its wait ends.
+    fn wait_ends(&mut self) {
+        while self.rig.queue.deferral.defers() {
+            assert_eq!(self.take(), 0);
+        }
+        assert_eq!(self.calls(), 1);
+    }
+
     fn take(&mut self) -> u16 {
         self.take_at_most(Budget::default().chains)
     }
@@ -157,11 +165,7 @@ fn held() -> Batch {
 
 #[test]
 fn a_call_that_waits_is_made_once_the_driver_sends_nothing_more() {
-    let mut batch = held();
-    while batch.rig.queue.deferral.defers() {
-        assert_eq!(batch.take(), 0);
-    }
-    assert_eq!(batch.calls(), 1);
+    held().wait_ends();
 }
 
 #[test]
@@ -170,10 +174,7 @@ fn a_call_waits_only_until_as_many_have_ended_as_usual() {
     let mut waited = 0;
     for _ in 0..16 {
         waited += u32::from(batch.rig.queue.deferral.defers());
-        while batch.rig.queue.deferral.defers() {
-            assert_eq!(batch.take(), 0);
-        }
-        assert_eq!(batch.calls(), 1);
+        batch.wait_ends();
         batch.driver_takes(RING / 2);
         batch.send(1);
         batch.take();
@@ -207,10 +208,7 @@ fn what_a_new_descriptor_is_called_for_counts_no_more() {
         batch.send(1);
         batch.take();
         batch.rig.queue.publish();
-        while batch.rig.queue.deferral.defers() {
-            assert_eq!(batch.take(), 0);
-        }
-        assert_eq!(batch.calls(), 1);
+        batch.wait_ends();
         batch.driver_takes(RING / 2);
     }
     // Had it counted, so many would not be usual yet.
