@@ -12,7 +12,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// A running server and the socket on which it serves one disk. Dropping it ends the process.
 pub struct Server {
@@ -178,6 +180,15 @@ impl Server {
 
     /// Waits for the end, and returns the status and everything the server said.
     pub fn ended(mut self) -> io::Result<(ExitStatus, String)> {
+        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        let mut fds = [PollFd::new(&end, PollFlags::IN)];
+        let timeout = Timespec::try_from(PATIENCE).expect("a minute fits");
+        if retry_on_intr(|| poll(&mut fds, Some(&timeout)))? == 0 {
+            let log = self.log();
+            return Err(io::Error::other(format!(
+                "it does not end, and said:\n{log}"
+            )));
+        }
         let status = self.child.wait()?;
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the reader does not panic");
@@ -193,7 +204,7 @@ impl Drop for Server {
     }
 }
 
-/// How long a server may take to say what is expected of it.
+/// How long a server may take to say what is expected of it, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a server says, as it says it.

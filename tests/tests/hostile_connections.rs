@@ -265,6 +265,26 @@ fn answers_that_nobody_reads_are_no_obstacle_to_an_end() {
     }
 }
 
+/// It is told to end while there is still room for answers, but not for all.
+#[test]
+fn answers_that_nobody_will_read_are_no_obstacle_to_an_end() {
+    let target = Target::start(1, "");
+    let frontend = target.frontend();
+    let question = Raw::new(Code::GetFeatures, vec![]);
+    let (few, answer) = (50, question.bytes().len() as u64 + 8);
+    (0..few).for_each(|_| frontend.send_raw(&question).unwrap());
+    eventually(
+        || frontend.unread().unwrap() == few * answer,
+        || "not all is answered".into(),
+    );
+    target.server.signal(Signal::STOP).unwrap();
+    frontend.send_until_full(&question.bytes());
+    target.server.signal(Signal::TERM).unwrap();
+    let (status, log) = target.server.end_by(Signal::CONT).unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    drop(frontend);
+}
+
 /// Sent `signal` while what `state` returns stands, the process ends with 0.
 fn ends_cleanly<T>(signal: Signal, state: impl FnOnce(&Target) -> T) {
     let target = Target::start(1, "");

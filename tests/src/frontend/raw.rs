@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
 use super::message::{Code, Frontend, VERSION};
@@ -126,6 +126,14 @@ impl Frontend {
                 Err(error) => panic!("the connection is closed: {error}"),
             }
         }
+    }
+
+    /// How many bytes of answers are there to be read.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn unread(&self) -> io::Result<u64> {
+        Ok(ioctl_fionread(&self.socket)?)
     }
 
     /// Says that there is nothing more to come.

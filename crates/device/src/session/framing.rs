@@ -3,8 +3,9 @@
 //! The crate `vhost` reads a message with as many system calls as it has parts, and each of them waits
 //! for ever: a frontend that sends half a message and falls silent would keep a disk from all others. It also
 //! takes a body that comes in two pieces for a broken one, and one system call that carried too many
-//! descriptors for one that failed, whose bytes it then reads no more. So nothing is handed to it before it
-//! has been checked here: whole, and with no more descriptors than it takes.
+//! descriptors for one that failed, whose bytes it then reads no more. It waits for a frontend that reads no answers as
+//! well, even once this end is told to stop. So nothing is handed to it before it has been checked here: whole, with no
+//! more descriptors than it takes, and with room for the answer.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -74,13 +75,13 @@ impl<'a> Messages<'a> {
         Ok(())
     }
 
-    /// Waits until a message can be read without waiting, or the connection has ended. Calls `another` once another
-    /// frontend waits, the first time only.
+    /// Waits until a message, or the end, can be read and a message answered without waiting. Calls `another` once
+    /// another frontend waits, the first time only. `false`: nothing more can be answered.
     ///
     /// # Errors
     ///
     /// When only a part of one comes, or it comes with too many descriptors.
-    pub fn next(&mut self, mut another: impl FnMut()) -> io::Result<()> {
+    pub fn next(&mut self, mut another: impl FnMut()) -> io::Result<bool> {
         let mut since = None;
         while !self.is_ready()? {
             // Silence between messages may last as long as it likes.
@@ -101,7 +102,14 @@ impl<'a> Messages<'a> {
                 another();
             }
         }
-        Ok(())
+        self.has_room()
+    }
+
+    /// Waits until there is room for an answer, or either end is told that nothing more will come.
+    fn has_room(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::OUT | PollFlags::RDHUP)];
+        retry_on_intr(|| poll(&mut fds, None))?;
+        Ok(fds[0].revents().contains(PollFlags::OUT))
     }
 
     /// The descriptor that the message passes which is ready, where it is for messages of ours. `vhost` takes that

@@ -113,10 +113,11 @@ impl Conversation<'_> {
     /// Waits for the next message, and answers it.
     fn answer(&mut self) -> Result<(), ProtocolError> {
         let device = self.device;
-        let table = self
-            .messages
-            .next(|| tell_of_another(device))
-            .and_then(|()| self.messages.long_mem_table());
+        let next = self.messages.next(|| tell_of_another(device));
+        if !next.map_err(ProtocolError::ReqHandlerError)? {
+            return Err(ProtocolError::Disconnected);
+        }
+        let table = self.messages.long_mem_table();
         if let Some(table) = table.map_err(ProtocolError::ReqHandlerError)? {
             return table.carry_out(self.session, &self.answers);
         }

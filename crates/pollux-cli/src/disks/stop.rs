@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollux_threads::lock;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::retry_on_intr;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::UCred;
 use rustix::net::sockopt::socket_peercred;
 
@@ -56,13 +55,8 @@ impl Stop {
         if let Some(stream) = &*lock(&self.connection) {
             // The session sees the end of it, lets everything end that it has taken, and only then does the
             // frontend see it: one that came back before would hand the same requests to the next process.
-            // One that does not read our answers sees nothing anyhow, and must not hold us. Fails only
-            // where the frontend has gone.
-            let _ = stream.shutdown(if takes_answers(stream) {
-                Shutdown::Read
-            } else {
-                Shutdown::Both
-            });
+            // Fails only where the frontend has gone.
+            let _ = stream.shutdown(Shutdown::Read);
         }
     }
 
@@ -85,12 +79,6 @@ impl Stop {
             self.stop();
         }
     }
-}
-
-/// Is there room for an answer?
-fn takes_answers(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
 }
 
 /// Ready to read once it is to end.

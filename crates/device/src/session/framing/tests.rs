@@ -22,13 +22,13 @@ fn a_message_in_single_bytes_arrives_as_a_whole() {
         }
         theirs
     });
-    messages.next(|| ()).unwrap();
+    assert!(messages.next(|| ()).unwrap());
     let mut message = [0; MESSAGE.len()];
     messages.stream.set_nonblocking(true).unwrap();
     messages.stream.read_exact(&mut message).unwrap();
     assert_eq!(message, MESSAGE);
     drop(sender.join().unwrap());
-    messages.next(|| ()).unwrap();
+    assert!(messages.next(|| ()).unwrap());
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn signals_do_no_harm() {
         tell.send(Interruptible::current()).unwrap();
         let mut message = [0; MESSAGE.len()];
         for _ in 0..2000 {
-            messages.next(|| ()).unwrap();
+            assert!(messages.next(|| ()).unwrap());
             messages.stream.read_exact(&mut message).unwrap();
         }
     });
@@ -74,7 +74,7 @@ fn an_end_in_the_middle_of_a_message_is_reported() {
     let (mut messages, mut theirs) = pair(PATIENCE);
     theirs.write_all(&MESSAGE[..HEADER]).unwrap();
     drop(theirs);
-    messages.next(|| ()).unwrap();
+    assert!(messages.next(|| ()).unwrap());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_body_that_is_too_long_is_not_waited_for() {
     let mut header = MESSAGE[..HEADER].to_vec();
     header[8..].copy_from_slice(&u32::MAX.to_le_bytes());
     theirs.write_all(&header).unwrap();
-    messages.next(|| ()).unwrap();
+    assert!(messages.next(|| ()).unwrap());
 }
 
 #[test]
@@ -105,4 +105,41 @@ fn the_first_of_others_that_wait_is_told_of() {
     drop((theirs, others));
     messages.next(|| told += 1).unwrap();
     assert_eq!(told, 1);
+}
+
+/// Answers of which none is read, as many as there is room for.
+fn fill(answers: &UnixStream) {
+    answers.set_nonblocking(true).unwrap();
+    while (&*answers).write(&[0; 4096]).is_ok() {}
+    answers.set_nonblocking(false).unwrap();
+}
+
+#[test]
+fn a_message_that_cannot_be_answered_is_none_once_this_end_is_to_stop() {
+    let (mut messages, mut theirs) = pair(PATIENCE);
+    theirs.write_all(&MESSAGE).unwrap();
+    let stop = messages.stream.try_clone().unwrap();
+    fill(&stop);
+    let waits = std::thread::spawn(move || messages.next(|| ()));
+    stop.shutdown(std::net::Shutdown::Read).unwrap();
+    assert!(!waits.join().unwrap().unwrap());
+}
+
+#[test]
+fn a_message_waits_until_its_answer_has_room() {
+    let (mut messages, mut theirs) = pair(PATIENCE);
+    theirs.write_all(&MESSAGE).unwrap();
+    fill(&messages.stream);
+    let waits = std::thread::spawn(move || {
+        let answered = messages.next(|| ()).unwrap();
+        (&messages.stream).write_all(&[1; 4096]).unwrap();
+        (answered, messages)
+    });
+    let mut answers = vec![];
+    let mut some = [0; 4096];
+    while answers.last() != Some(&1) {
+        let read = theirs.read(&mut some).unwrap();
+        answers.extend_from_slice(&some[..read]);
+    }
+    assert!(waits.join().unwrap().0);
 }
