@@ -16,10 +16,15 @@ CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 # SIGHUP may be ignored here (nohup), which is handed down; some tests send it.
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profile peers-tests --locked -p pollux-tests
+PEERS_ALL := $(basename $(notdir $(wildcard tests/tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard tests/tests/*/main.rs)))
+# These count what a worker or a client does while it is alone on its processor.
+PEERS_ALONE := $(filter bench_command blkio_model driver_hybrid limits metrics observed session_% top,$(PEERS_ALL))
+PEERS_GUESTS := $(filter guest_%,$(PEERS_ALL))
+PEERS_BESIDE := $(filter-out $(PEERS_ALONE) $(PEERS_GUESTS),$(PEERS_ALL))
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --profile peers-tests --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build install setup test test-full lint unit api loom peers peers-build peers-full fuzz bench prices miri clean guest
+.PHONY: help run build install setup test test-full lint unit api loom peers peers-build peers-guests peers-beside peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,7 +82,17 @@ peers-build: build
 	$(PEERS) --no-run
 
 peers: build ## Linux guests under QEMU, and libblkio, against the release binary
-	$(PEERS) --no-fail-fast -- --test-threads=1
+	@echo "A guest takes one processor: tests that mostly wait run beside the guests, and tests that count run alone."
+	+failed=0; \
+	$(MAKE) --no-print-directory --jobs=2 --keep-going peers-guests peers-beside || failed=1; \
+	$(PEERS) --no-fail-fast $(PEERS_ALONE:%=--test %) -- --test-threads=1 || failed=1; \
+	exit $$failed
+
+peers-guests: build
+	$(PEERS) --no-fail-fast $(PEERS_GUESTS:%=--test %) -- --test-threads=1
+
+peers-beside: build
+	$(PEERS) --no-fail-fast --lib --bins $(PEERS_BESIDE:%=--test %) -- --test-threads=1
 
 peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
 	./tests/setup.sh full
