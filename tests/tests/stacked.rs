@@ -14,12 +14,14 @@ use fastrand::Rng;
 use pollux_disk::{Disk, Durability, Op, PollScope, Queued, Request, Ticket, striped};
 use pollux_driver::{CompletionMode, Driver, Options, Waiter, Waiting};
 use pollux_memory::{Loan, Region};
-use pollux_tests::backend::{Backend, Conduct, Plan};
+use pollux_tests::backend::{Backend, Conduct, Plan, Silence, code};
 use pollux_tests::frontend::{self, PAGE, Status, TWO_QUEUES};
+use pollux_tests::hostile::Target;
 use pollux_tests::random::seed;
 use pollux_tests::server::Server;
 use pollux_tests::subject::{self, Subject};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 const CHUNK: usize = 4096;
@@ -185,6 +187,27 @@ fn guest_memory_is_passed_on_to_a_leg_without_a_copy() {
     assert_eq!(queue.status(0), Status::Ok);
     drop((guest, server));
     backend.end();
+}
+
+/// To end its session, the worker asks the leg's server, which does not answer. Another disk of the worker goes on.
+#[test]
+fn a_leg_that_does_not_answer_holds_no_other_disk() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    let leg = backend.socket().display();
+    let target = Target::start(1, &format!("disk = \"vhost-user:path={leg}\""));
+    let (mut guest, mut other) = (target.driver(), target.other());
+    guest.queues[0].read(0, 0);
+    guest.queues[0].publish_and_kick();
+    assert_eq!(guest.queues[0].finish(), [0]);
+    backend.fall_silent(code::GET_VRING_BASE, Silence::Mute);
+    drop(guest);
+    backend.wait_until(|seen| seen.silences == 1);
+    other.queues[0].round(0x77);
+    // Had it waited until the server's time was up, the log would say so before.
+    backend.hang_up();
+    drop(other);
+    let (_, log) = target.server.end_by(Signal::TERM).unwrap();
+    assert!(!log.contains("has not answered"), "{log}");
 }
 
 /// A table in a file, as `dmsetup table` prints it.

@@ -241,7 +241,10 @@ impl<'a> Session<'a> {
             (None, Some(reply)) => connection.reply(message.code, &reply, usize::MAX),
             _ => Ok(()),
         };
-        self.mute |= silence.is_some();
+        if silence.is_some() {
+            self.mute = true;
+            self.shared.tell(|seen| seen.silences += 1);
+        }
         // A frontend that has gone before it heard the answer has gone all the same.
         Ok(answered.map_or(Flow::Next, |()| Flow::Stay))
     }

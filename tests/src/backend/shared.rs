@@ -45,6 +45,8 @@ pub struct Seen {
     pub sessions: usize,
     /// Sessions that ended.
     pub over: usize,
+    /// Messages that were not answered as they should be.
+    pub silences: usize,
     /// Requests that were taken.
     pub requests: usize,
     /// Used elements, true or not.

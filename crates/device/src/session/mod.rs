@@ -257,13 +257,13 @@ impl Session {
         }
         for (number, open) in self.channels.iter_mut().enumerate() {
             if std::mem::take(open) {
-                let (done, is_done) = crossbeam_channel::bounded(1);
+                let (closed, is_closed) = crossbeam_channel::bounded(1);
                 self.workers.get(number).send(Command::Close {
                     session: self.id,
-                    done,
+                    closed,
                 });
-                // Disconnected only when the worker is gone, and its channels with it.
-                let _ = is_done.recv();
+                // Dropped here. Disconnected only when the worker is gone, and its channels with it.
+                let _ = is_closed.recv();
             }
         }
         let memory = std::mem::take(&mut self.memory);

@@ -56,10 +56,11 @@ pub enum Command {
     },
     /// A kick of this session's may have been read that was not only for the queue that has stopped: poll all.
     Look { session: SessionId },
-    /// All queues of this session have stopped: answer once its channel is closed.
+    /// All queues of this session have stopped: give back its channel. To drop it may take long, where another server
+    /// is asked for an answer.
     Close {
         session: SessionId,
-        done: Sender<()>,
+        closed: Sender<Box<dyn Channel>>,
     },
     /// End the thread.
     End,

@@ -214,9 +214,13 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::Look { session } => self.session(session).look(),
-            Command::Close { session, done } => {
-                self.sessions.retain(|queues| queues.id() != session);
-                let _ = done.send(());
+            Command::Close { session, closed } => {
+                let mut ended = self
+                    .sessions
+                    .extract_if(.., |queues| queues.id() == session);
+                if let Some(queues) = ended.next() {
+                    let _ = closed.send(queues.into_channel());
+                }
             }
             Command::End => self.ended = true,
         }

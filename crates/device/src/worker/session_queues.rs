@@ -51,6 +51,11 @@ impl SessionQueues {
         }
     }
 
+    /// Its queues have stopped.
+    pub fn into_channel(self) -> Box<dyn Channel> {
+        self.channel
+    }
+
     pub fn id(&self) -> SessionId {
         self.id
     }

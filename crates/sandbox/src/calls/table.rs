@@ -113,11 +113,7 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_timerfd_create),
         ],
     ),
-    row(
-        &[Signals],
-        Need::Always,
-        &[any(libc::SYS_ppoll), any(libc::SYS_recvfrom)],
-    ),
+    row(&[Signals], Need::Always, &[any(libc::SYS_recvfrom)]),
     row(
         &[Session],
         Need::Always,
@@ -225,16 +221,10 @@ pub const TABLE: &[Row] = &[
         Need::Files,
         &[any(libc::SYS_ftruncate), any(libc::SYS_lseek)],
     ),
+    row(&[Session], Need::IoUring, &[any(libc::SYS_io_uring_setup)]),
+    // A session drops its channels, and waits for what a disk that hangs has in flight.
     row(
-        &[Session],
-        Need::IoUring,
-        &[
-            any(libc::SYS_io_uring_register),
-            any(libc::SYS_io_uring_setup),
-        ],
-    ),
-    row(
-        &[Worker],
+        &[Session, Worker],
         Need::IoUring,
         &[
             any(libc::SYS_io_uring_enter),
@@ -290,8 +280,6 @@ pub const TABLE: &[Row] = &[
             only(libc::SYS_fcntl, When::Is(1, F_GETFL)),
             // The process at the other end.
             any(libc::SYS_getsockopt),
-            // Does a frontend that is to be disconnected take answers still?
-            any(libc::SYS_ppoll),
             any(libc::SYS_recvfrom),
             // Images come as descriptors.
             any(libc::SYS_recvmsg),
