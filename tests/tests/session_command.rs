@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use pollux_tests::backend::{Backend, Plan, Silence, code};
 use pollux_tests::busy::while_busy;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
 use pollux_tests::frontend::{Driver, Frontend, TWO_QUEUES};
@@ -76,6 +77,26 @@ fn ends_cleanly_by(signal: Signal) {
 #[test]
 fn sigterm_in_the_middle_of_io_is_a_clean_end() {
     ends_cleanly_by(Signal::TERM);
+}
+
+/// It waits for the server of its disk, for as long as that may take.
+#[test]
+fn two_signals_end_a_daemon_that_is_still_opening_its_disks() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    backend.fall_silent(code::GET_FEATURES, Silence::Mute);
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let disk = format!("vhost-user:path={}", backend.socket().display());
+    let mut command = pollux_command(&socket, &["--disk", &disk]);
+    let server = Server::begin(&mut command, &socket, Ready::LogLine).unwrap();
+    backend.wait_until(|seen| seen.silences == 1);
+    server.signal(Signal::TERM).unwrap();
+    let (status, log) = server.end_by(Signal::INT).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(
+        !log.contains("cannot open"),
+        "it has waited until the server's time was up: {log}"
+    );
 }
 
 #[test]

@@ -28,6 +28,7 @@ use crate::paths::{absolute, folder};
 use crate::process::ProcessArgs;
 use crate::signals;
 use crate::socket::{Endpoint, Inherited, Passed};
+use ending::Impatience;
 
 mod ending;
 
@@ -144,6 +145,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         .map_err(|error| in_process(error.into()))?;
     // Before anything can be interrupted.
     let signals = Signals::new(signals::ending().chain([SIGUSR1, SIGXFSZ]))?;
+    let impatience = Impatience::begin()?;
     raise_descriptor_limit();
     let wanted = each_in_section(&wishes.disks, config, |disk| Wanted::new(disk, &mut passed))?;
     passed.complain_of_the_rest();
@@ -183,6 +185,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let served = Serving {
         disks,
         signals,
+        impatience,
         format: args.log_format,
     };
     served.all(
@@ -265,6 +268,7 @@ fn raise_descriptor_limit() {
 struct Serving {
     disks: Arc<Disks>,
     signals: Signals,
+    impatience: Impatience,
     format: Format,
 }
 
@@ -280,9 +284,11 @@ impl Serving {
         let Self {
             disks,
             mut signals,
+            impatience,
             format,
         } = self;
         let ending = signals.handle();
+        drop(impatience);
         let watched = Arc::clone(&disks);
         let watching = spawn(Kind::Signals, "signals", move || {
             ending::watch(&mut signals, &watched, format);

@@ -1,13 +1,46 @@
 //! Signals: what ends the process, and what has it print its counters.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pollux::stats::Snapshot;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::unregister;
+use signal_hook::{SigId, flag};
 
 use crate::disks::{Disks, Served};
 use crate::log::Format;
+use crate::signals;
+
+/// Has the second signal end the process, until signals are watched: a disk may take long to open.
+pub struct Impatience(Vec<SigId>);
+
+impl Impatience {
+    pub fn begin() -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let mut all = Self(Vec::new());
+        for signal in signals::ending().filter(|signal| *signal != SIGHUP) {
+            // In this order: the first signal finds it false.
+            all.0.push(flag::register_conditional_shutdown(
+                signal,
+                1,
+                Arc::clone(&asked),
+            )?);
+            all.0.push(flag::register(signal, Arc::clone(&asked))?);
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Impatience {
+    fn drop(&mut self) {
+        for id in self.0.drain(..) {
+            unregister(id);
+        }
+    }
+}
 
 /// Waits for signals until there are none to come.
 pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
