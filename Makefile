@@ -16,6 +16,8 @@ CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 # SIGHUP may be ignored here (nohup), which is handed down; some tests send it.
 PEERS := REQUIRE_PEERS=1 $(AS_ROOT) env --default-signal=HUP cargo test --profile peers-tests --locked -p pollux-tests
+# Of the tests with peers those that are not ignored; or the others: --ignored.
+WHICH ?=
 PEERS_ALL := $(basename $(notdir $(wildcard tests/tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard tests/tests/*/main.rs)))
 # These count what a worker or a client does while it is alone on its processor.
 PEERS_ALONE := $(filter bench_command blkio_model driver_hybrid limits metrics observed session_% top,$(PEERS_ALL))
@@ -85,18 +87,18 @@ peers: build ## Linux guests under QEMU, and libblkio, against the release binar
 	@echo "A guest takes one processor: tests that mostly wait run beside the guests, and tests that count run alone."
 	+failed=0; \
 	$(MAKE) --no-print-directory --jobs=2 --keep-going peers-guests peers-beside || failed=1; \
-	$(PEERS) --no-fail-fast $(PEERS_ALONE:%=--test %) -- --test-threads=1 || failed=1; \
+	$(PEERS) --no-fail-fast $(PEERS_ALONE:%=--test %) -- --test-threads=1 $(WHICH) || failed=1; \
 	exit $$failed
 
 peers-guests: build
-	$(PEERS) --no-fail-fast $(PEERS_GUESTS:%=--test %) -- --test-threads=1
+	$(PEERS) --no-fail-fast $(PEERS_GUESTS:%=--test %) -- --test-threads=1 $(WHICH)
 
 peers-beside: build
-	$(PEERS) --no-fail-fast --lib --bins $(PEERS_BESIDE:%=--test %) -- --test-threads=1
+	$(PEERS) --no-fail-fast --lib --bins $(PEERS_BESIDE:%=--test %) -- --test-threads=1 $(WHICH)
 
 peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
 	./tests/setup.sh full
-	$(PEERS) -- --test-threads=1 --ignored
+	+$(MAKE) --no-print-directory peers WHICH=--ignored
 	for engine in io_uring threads; do \
 	    echo "every disk is a file with engine=$$engine"; \
 	    POLLUX_TEST_FILE=engine=$$engine $(PEERS) --test 'blkio_*' --test 'session_*' --test guest_linux61 \
