@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,6 +45,63 @@ fn the_units_are_valid_where_they_are_installed() {
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.is_empty(), "{told}");
+}
+
+/// The names in the group of system calls `group`, as systemd knows it, and those of the groups in it.
+fn system_calls(analyze: &Path, group: &str) -> BTreeSet<String> {
+    let mut command = Command::new(analyze);
+    let output = command.args(["syscall-filter", group]).output().unwrap();
+    assert!(output.status.success(), "{group}: {output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let names = said.lines().map(str::trim).skip(1);
+    let names = names.filter(|name| !name.is_empty() && !name.starts_with('#'));
+    let mut calls = BTreeSet::new();
+    for name in names {
+        if name.starts_with('@') {
+            calls.extend(system_calls(analyze, name));
+        } else {
+            calls.insert(name.to_owned());
+        }
+    }
+    calls
+}
+
+/// What the daemon's own sandbox allows, because the daemon does it, systemd does not forbid: it would end the daemon.
+#[test]
+fn the_service_may_make_all_system_calls_of_the_daemon() {
+    let Some(analyze) = peers::installed("systemd-analyze") else {
+        return;
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| fs::read_to_string(source.join(path)).unwrap();
+    let mut allowed = BTreeSet::new();
+    for filter in read("dist/pollux@.service")
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
+        let (adds, names) = filter
+            .strip_prefix('~')
+            .map_or((true, filter), |names| (false, names));
+        for name in names.split_whitespace() {
+            let calls = if name.starts_with('@') {
+                system_calls(&analyze, name)
+            } else {
+                BTreeSet::from([name.to_owned()])
+            };
+            if adds {
+                allowed.extend(calls);
+            } else {
+                allowed.retain(|call| !calls.contains(call));
+            }
+        }
+    }
+    let table = read("crates/sandbox/src/calls/table.rs");
+    let made = table.split("libc::SYS_").skip(1).map(|rest| {
+        let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        &rest[..end.unwrap()]
+    });
+    let forbidden: BTreeSet<&str> = made.filter(|call| !allowed.contains(*call)).collect();
+    assert!(forbidden.is_empty(), "{forbidden:?}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::process::{ProcessArgs, below_zero, listen_address};
 #[command(name = "pollux", version, about, long_about = None)]
 pub struct Cli {
     /// Log messages of this level and above: off, error, warn, info, debug or trace. The variable POLLUX_LOG says the
-    /// same [default: info; of bench: warn]
+    /// same [default: info; of bench and disk: warn; of top: error]
     #[arg(
         long,
         global = true,
