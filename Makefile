@@ -23,6 +23,9 @@ PEERS_ALL := $(basename $(notdir $(wildcard tests/tests/*.rs))) $(notdir $(patsu
 PEERS_ALONE := $(filter bench_command blkio_model driver_hybrid limits metrics observed session_% top,$(PEERS_ALL))
 PEERS_GUESTS := $(filter guest_%,$(PEERS_ALL))
 PEERS_BESIDE := $(filter-out $(PEERS_ALONE) $(PEERS_GUESTS),$(PEERS_ALL))
+# Of the same packages in either use, or their dependencies have other features and are built twice. Documentation tests
+# complain of a make that hands its processors out.
+UNIT := env -u MAKEFLAGS cargo test --locked --features pollux/tokio $(CRATES) -p pollux-fuzz -p pollux-bench -p pollux-compare
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --profile peers-tests --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
@@ -67,8 +70,8 @@ lint: ## Formatting, clippy, documentation
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --quiet --features pollux/tokio $(CRATES)
 
 unit: ## Unit, model and documentation tests of the crates, and each benchmark once
-	cargo test --locked --features pollux/tokio $(CRATES) -p pollux-fuzz
-	cargo test --locked --lib --bins --benches -p pollux-bench -p pollux-compare
+	$(UNIT)
+	$(UNIT) --bench '*'
 
 api: ## Write the lists of the public interface anew (crates/pollux/api); a test compares them
 	UPDATE_EXPECT=1 cargo test --locked -p pollux --test api
