@@ -413,7 +413,10 @@ impl Guest {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
         command.arg(&self.machine.qemu);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-M", "q35"]);
+        // Without its own random numbers a kernel waits for them, and once it has enough it patches its code: in the
+        // middle of a test, where the emulator has executed the breakpoint of such a patch for ever.
+        let cpu = "Nehalem,+rdrand";
+        command.args(["-accel", "tcg,thread=multi", "-cpu", cpu, "-M", "q35"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         command.args(["-serial", "stdio"]);
         if self.reset == Reset::Ends {
