@@ -71,12 +71,13 @@ impl Process {
 
     /// The id of the thread of that name.
     pub fn thread_named(self, name: &str) -> io::Result<u32> {
-        for id in self.threads()? {
-            if fs::read_to_string(self.path(&format!("task/{id}/comm")))?.trim() == name {
-                return Ok(id);
-            }
-        }
-        Err(io::Error::other(format!("no thread is called {name}")))
+        // One that has ended meanwhile is called nothing.
+        let is_called = |id: u32| {
+            let called = fs::read_to_string(self.path(&format!("task/{id}/comm")));
+            called.is_ok_and(|called| called.trim() == name)
+        };
+        let found = self.threads()?.into_iter().find(|id| is_called(*id));
+        found.ok_or_else(|| io::Error::other(format!("no thread is called {name}")))
     }
 
     /// Bytes of anonymous memory (`RssAnon`): heap and stacks, but nothing mapped from files.

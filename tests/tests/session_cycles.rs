@@ -226,7 +226,14 @@ fn a_lonely_request_wakes_its_worker_alone() {
         Client::connect(subject.socket(), Shape::blocking(QUEUES, 128)).unwrap();
     let rests = || process.is_asleep().unwrap();
     let [worker, watchdog] = ["worker-0", "watchdog"].map(|name| {
-        let thread = process.thread_named(name).unwrap();
+        let mut thread = None;
+        let is_there = || {
+            thread = process.thread_named(name).ok();
+            thread.is_some()
+        };
+        // A list of threads may lack one while others end.
+        eventually(is_there, || format!("no thread is called {name}"));
+        let thread = thread.expect("it is there");
         move || process.sleeps_of(thread).unwrap()
     });
     eventually(rests, || "the server is busy".into());
