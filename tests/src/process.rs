@@ -71,13 +71,15 @@ impl Process {
 
     /// The id of the thread of that name.
     pub fn thread_named(self, name: &str) -> io::Result<u32> {
-        // One that has ended meanwhile is called nothing.
-        let is_called = |id: u32| {
-            let called = fs::read_to_string(self.path(&format!("task/{id}/comm")));
-            called.is_ok_and(|called| called.trim() == name)
-        };
-        let found = self.threads()?.into_iter().find(|id| is_called(*id));
-        found.ok_or_else(|| io::Error::other(format!("no thread is called {name}")))
+        for id in self.threads()? {
+            if self
+                .told_of(id, "comm")?
+                .is_some_and(|called| called.trim() == name)
+            {
+                return Ok(id);
+            }
+        }
+        Err(io::Error::other(format!("no thread is called {name}")))
     }
 
     /// Bytes of anonymous memory (`RssAnon`): heap and stacks, but nothing mapped from files.
@@ -101,9 +103,8 @@ impl Process {
     /// Nanoseconds that its living threads have spent on a processor.
     pub fn cpu_ns(self) -> io::Result<u64> {
         let of_thread = |id: u32| {
-            let stat = match fs::read_to_string(self.path(&format!("task/{id}/schedstat"))) {
-                Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(0),
-                stat => stat?,
+            let Some(stat) = self.told_of(id, "schedstat")? else {
+                return Ok(0);
             };
             let first = stat
                 .split(' ')
@@ -126,7 +127,10 @@ impl Process {
 
     fn is_all(self, state: char) -> io::Result<bool> {
         for id in self.threads()? {
-            if !self.is_thread(id, state)? {
+            if self
+                .told_of(id, "status")?
+                .is_some_and(|status| !is_in(state, &status))
+            {
                 return Ok(false);
             }
         }
@@ -135,14 +139,24 @@ impl Process {
 
     /// Is this thread of it asleep?
     pub fn is_thread_asleep(self, id: u32) -> io::Result<bool> {
-        self.is_thread(id, ASLEEP)
+        let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
+        Ok(is_in(ASLEEP, &status))
     }
 
-    fn is_thread(self, id: u32, wanted: char) -> io::Result<bool> {
-        let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
-        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-        Ok(state.is_some_and(|state| state.trim_start().starts_with(wanted)))
+    /// What `file` says of a thread of it; `None` if that has ended since it was listed.
+    fn told_of(self, thread: u32, file: &str) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.path(&format!("task/{thread}/{file}"))) {
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(gone) if gone.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            told => told.map(Some),
+        }
     }
+}
+
+/// Is a thread of such a `status` in that state?
+fn is_in(wanted: char, status: &str) -> bool {
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| state.trim_start().starts_with(wanted))
 }
 
 fn field(status: &str, name: &str) -> io::Result<u64> {
