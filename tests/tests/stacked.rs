@@ -189,7 +189,7 @@ fn guest_memory_is_passed_on_to_a_leg_without_a_copy() {
     backend.end();
 }
 
-/// To end its session, the worker asks the leg's server, which does not answer. Another disk of the worker goes on.
+/// To end the session, the leg's server is asked, and does not answer. Another disk of the same worker goes on.
 #[test]
 fn a_leg_that_does_not_answer_holds_no_other_disk() {
     let backend = Backend::start(Plan::default()).unwrap();

@@ -215,12 +215,12 @@ impl Worker {
             }
             Command::Look { session } => self.session(session).look(),
             Command::Close { session, closed } => {
-                let mut ended = self
+                let at = self
                     .sessions
-                    .extract_if(.., |queues| queues.id() == session);
-                if let Some(queues) = ended.next() {
-                    let _ = closed.send(queues.into_channel());
-                }
+                    .iter()
+                    .position(|queues| queues.id() == session);
+                let at = at.expect("a session is opened first and closed last");
+                let _ = closed.send(self.sessions.remove(at).into_channel());
             }
             Command::End => self.ended = true,
         }
