@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use driver_cases::losing::{Who, holding, never, until_lost};
+use driver_cases::asleep::asleep;
+use driver_cases::losing::{DEPTH, Who, holding, never, until_lost};
 use driver_cases::patiently;
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
@@ -108,7 +109,7 @@ fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static
         let count = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| until_lost(&driver, who, &count));
-            backend.wait_for_held(driver_cases::losing::DEPTH);
+            backend.wait_for_held(DEPTH);
             wrong(&backend);
         });
         let why = driver.lost().expect("it is gone");
@@ -146,6 +147,40 @@ fn a_socket_that_is_closed_ends_everything() {
     for who in EVERYBODY {
         let why = lose_held(Plan::default(), who, Backend::hang_up);
         assert_eq!(why, Lost::Closed);
+    }
+}
+
+/// The eventfd of the kicks is the server's as well.
+#[test]
+fn a_server_that_blocks_kicks_ends_everything() {
+    for who in EVERYBODY {
+        let why = lose_held(Plan::default(), who, |backend| {
+            backend.block_kicks();
+            // One ends, and the next is kicked for.
+            backend.conduct(Conduct::Next);
+        });
+        assert_eq!(why, Lost::Blocked { queue: 0 }, "{who:?}");
+    }
+}
+
+/// A call that finds the eventfd full wakes nobody who has seen that. This one is about the loss, and must.
+#[test]
+fn a_server_that_fills_what_it_calls_by_ends_everything_as_it_goes() {
+    let waiting = Waiting::Call;
+    for who in [
+        Who::Sleeper,
+        Who::Task,
+        Who::Shared(waiting),
+        Who::Own(waiting),
+    ] {
+        let backend = holding(Plan::default());
+        let driver = Driver::connect(backend.socket(), &never()).unwrap();
+        let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));
+        backend.wait_for_held(DEPTH);
+        backend.fill_calls();
+        sleeper.sleeps_on();
+        backend.hang_up();
+        sleeper.end();
     }
 }
 

@@ -210,6 +210,27 @@ fn a_leg_that_does_not_answer_holds_no_other_disk() {
     assert!(!log.contains("has not answered"), "{log}");
 }
 
+/// The server has the eventfd by which it is kicked as well. A kick that waits ends its disk, and no other.
+#[test]
+fn a_leg_whose_server_blocks_kicks_holds_no_other_disk() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    let leg = backend.socket().display();
+    let target = Target::start(1, &format!("disk = \"vhost-user:path={leg}\""));
+    let (mut guest, mut other) = (target.driver(), target.other());
+    let queue = &mut guest.queues[0];
+    queue.round(0);
+    backend.block_kicks();
+    queue.read(0, 0);
+    queue.publish_and_kick();
+    queue.finish();
+    assert_eq!(queue.status(0), Status::IoErr);
+    other.queues[0].round(0x77);
+    drop((guest, other));
+    let (status, log) = target.server.terminate().unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("blocked a thread over a kick"), "{log}");
+}
+
 /// A table in a file, as `dmsetup table` prints it.
 #[test]
 fn a_table_is_served_from_a_file() {

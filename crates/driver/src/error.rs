@@ -176,6 +176,12 @@ pub enum Lost {
          restart it and connect anew"
     )]
     Ring { queue: u16, fault: PeerFault },
+    /// It made a thread wait that kicked a queue or read its calls: the descriptors for these are shared with it.
+    #[error(
+        "the server blocked a thread over a kick or a call of queue {queue}, by an eventfd that both have; report \
+         this to its makers, restart it and connect anew"
+    )]
+    Blocked { queue: u16 },
 }
 
 /// Why a message to the server had no effect.

@@ -89,6 +89,18 @@ impl Backend {
         self.command(Command::LetGo);
     }
 
+    /// Has whoever kicks a queue wait from now on, for ever: its eventfd is full, and blocks. It is not read any more.
+    pub fn block_kicks(&self) {
+        self.command(Command::BlockKicks);
+        self.settle();
+    }
+
+    /// Fills the eventfds of the calls, so that they take no more.
+    pub fn fill_calls(&self) {
+        self.command(Command::FillCalls);
+        self.settle();
+    }
+
     /// Writes `byte` wherever requests in flight let the device write, again and again, or no more. By
     /// its return that has happened once.
     pub fn scribble(&self, byte: Option<u8>) {

@@ -1,9 +1,13 @@
 //! One split virtqueue (2.7), from the device's side.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
 
 use super::memory::{Memory, Place};
 use super::plan::feature;
@@ -24,6 +28,8 @@ pub(super) struct Queue {
     pub used: u64,
     pub kick: Option<OwnedFd>,
     pub call: Option<Arc<OwnedFd>>,
+    /// Kicks wait for ever, and are not read.
+    kicks_block: bool,
     pub started: bool,
     pub enabled: bool,
     /// What was negotiated.
@@ -50,8 +56,23 @@ impl Queue {
     pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
         self.kick
             .as_ref()
-            .filter(|_| self.is_live())
+            .filter(|_| self.is_live() && !self.kicks_block)
             .map(AsFd::as_fd)
+    }
+
+    /// Has kicks wait for ever.
+    pub fn block_kicks(&mut self) -> io::Result<()> {
+        if let Some(kick) = &self.kick {
+            fill(kick)?;
+            fcntl_setfl(kick, OFlags::empty())?;
+            self.kicks_block = true;
+        }
+        Ok(())
+    }
+
+    /// What it calls by takes no more.
+    pub fn fill_calls(&self) -> io::Result<()> {
+        self.call.as_ref().map_or(Ok(()), fill)
     }
 
     /// It starts where the driver has left it.
@@ -266,6 +287,19 @@ impl Queue {
         let (new, step) = (self.next_used, self.next_used.wrapping_sub(old));
         Ok(new.wrapping_sub(event).wrapping_sub(1) < step)
     }
+}
+
+/// Writes to an eventfd until it takes no more.
+fn fill(fd: impl AsFd) -> io::Result<()> {
+    let mut most = u64::MAX - 1;
+    while most > 0 {
+        match rustix::io::write(&fd, &most.to_ne_bytes()) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => most /= 2,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug)]

@@ -191,6 +191,8 @@ impl<'a> Session<'a> {
             Command::LetGo if self.connection.is_none() => return Ok(Flow::Next),
             Command::LetGo => {}
             Command::Settle => self.shared.tell(|seen| seen.settled += 1),
+            Command::BlockKicks => self.queues.iter_mut().try_for_each(Queue::block_kicks)?,
+            Command::FillCalls => self.queues.iter().try_for_each(Queue::fill_calls)?,
             Command::Scribble(byte) => self.scribble = byte,
             Command::Resize(sectors) => {
                 self.disk.resize(sectors);

@@ -21,6 +21,10 @@ pub(super) enum Command {
     HangUp,
     /// After that: what is left of the session ends, and the next begins.
     LetGo,
+    /// What the device is kicked by is full, and blocks those that write to it.
+    BlockKicks,
+    /// What it calls by is full.
+    FillCalls,
     /// Requests in flight are written into, or not any more.
     Scribble(Option<u8>),
     /// Nothing, but it is counted that everything before it was done.

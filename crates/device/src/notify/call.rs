@@ -5,18 +5,17 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use pollux_disk::wait::watchdog;
 use pollux_memory::{Alarm, Misdeed};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::watchdog::watched;
-
 /// Takes a descriptor that the frontend gave for kicks or calls, and makes it non-blocking: one that is full,
 /// or that another has read first, must not hold a worker.
 ///
 /// A pipe is opened anew with these `access` flags where that is allowed, since its flags would else be the frontend's
-/// to change back. An eventfd cannot be; one that waits all the same is what [`watched`] is for.
+/// to change back. An eventfd cannot be; one that waits all the same is what the [`watchdog`] is for.
 /// What is neither was refused before ([`notifier`](crate::session::notifier)).
 pub fn non_blocking(fd: OwnedFd, access: OFlags) -> io::Result<OwnedFd> {
     if FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::Fifo {
@@ -66,7 +65,7 @@ impl Call {
         }
         let one = 1u64.to_ne_bytes();
         let called = match self.kind {
-            Kind::Written => watched(|| rustix::io::write(&self.fd, &one)),
+            Kind::Written => watchdog::write(&self.fd, &one),
             Kind::Socket => send(&self.fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
         };
         match called {

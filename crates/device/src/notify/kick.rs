@@ -6,16 +6,16 @@
 //! frontend may use it itself from then on; the other queues that it may have kicked are told to poll
 //! (`Command::Look`). A pipe must be emptied, or its writer waits, so it belongs to one queue.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use pollux_disk::wait::watchdog;
 use pollux_memory::{Alarm, Misdeed};
 use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use super::call::non_blocking;
-use super::watchdog::watched;
 
 /// At most so many bytes of a pipe are read at once: as many as it holds, unless it was made larger. A frontend that
 /// fills it meanwhile has more read after the next kick.
@@ -75,18 +75,11 @@ impl KickFd {
         if self.alarm.rung().is_some() {
             return Ok(0);
         }
-        // `NOWAIT` whatever the flags say; the position is that of what has none. Kernels that cannot do it have the
-        // watchdog.
-        let parts = &mut [IoSliceMut::new(into)];
-        match preadv2(&self.fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => watched(|| rustix::io::read(&self.fd, into))
-                .inspect_err(|error| {
-                    if *error == Errno::INTR {
-                        self.alarm.ring(Misdeed::DescriptorBlocks);
-                    }
-                }),
-            read => read,
+        let read = watchdog::read(&self.fd, into);
+        if read == Err(Errno::INTR) {
+            self.alarm.ring(Misdeed::DescriptorBlocks);
         }
+        read
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod call;
 mod kick;
-pub mod watchdog;
 
 pub use call::Call;
 pub use kick::KickFd;

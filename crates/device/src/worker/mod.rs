@@ -17,7 +17,6 @@ use crossbeam_channel::Receiver;
 use pollux_disk::wait::{Neighbours, Sleeper, WaitPoint};
 use pollux_stats::WorkerStats;
 
-use crate::notify::watchdog;
 use crate::poll::{Policy, Polling, Progress, Wait};
 use crate::queue::WORK;
 use crate::tuning::Tuning;
@@ -41,8 +40,6 @@ pub struct Worker {
     let_others: u32,
     /// Work since the last sleep, or since kicks were listened for.
     busy: u64,
-    /// How long the last sleep was.
-    slept: Duration,
     ended: bool,
     stats: Arc<WorkerStats>,
 }
@@ -75,7 +72,6 @@ impl Worker {
             turns: 0,
             let_others: 0,
             busy: 0,
-            slept: Duration::ZERO,
             ended: false,
             stats: Arc::default(),
         })
@@ -271,10 +267,6 @@ impl Worker {
     }
 
     fn sleep(&mut self) {
-        // Where calls are seldom. Else a tick now and then is cheaper.
-        if self.slept >= watchdog::TICK {
-            watchdog::rest();
-        }
         self.busy = 0;
         self.let_others = self.turns;
         let before = Instant::now();
@@ -296,8 +288,7 @@ impl Worker {
         self.policy
             .woke(now.saturating_duration_since(self.started));
         self.stats.asleep.stop(self.age_ns(now));
-        self.slept = now.saturating_duration_since(before);
-        let slept = nanoseconds(self.slept);
+        let slept = nanoseconds(self.sleeper.slept());
         for queue in self.sessions.iter().flat_map(SessionQueues::active_queues) {
             queue.woke(now, slept);
         }

@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use crossbeam_channel::{Sender, unbounded};
 use pollux_disk::WaitPoint;
+use pollux_disk::wait::watchdog;
 use pollux_stats::{WorkerSnapshot, WorkerStats};
 use pollux_threads::{Birth, Kind};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use super::Worker;
 use super::command::{Command, SessionId};
-use crate::notify::watchdog;
 use crate::tuning::Tuning;
 
 /// A worker cannot run where it was told to.

@@ -6,6 +6,8 @@
 
 mod flag;
 mod neighbours;
+#[doc(hidden)] // for both ends of a ring, which are other packages
+pub mod watchdog;
 mod window;
 
 use std::io;
@@ -13,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pollux_threads::processor;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -119,6 +121,8 @@ impl AsFd for WaitPoint {
 #[derive(Debug)]
 pub struct Sleeper {
     point: WaitPoint,
+    /// For how long, the last time.
+    slept: Duration,
 }
 
 impl Sleeper {
@@ -143,7 +147,10 @@ impl Sleeper {
             processor: AtomicUsize::new(usize::MAX),
             has_helped: AtomicBool::new(false),
         }));
-        Ok(Self { point })
+        Ok(Self {
+            point,
+            slept: Duration::ZERO,
+        })
     }
 
     /// A handle for others.
@@ -182,13 +189,22 @@ impl Sleeper {
     /// None in practice: a signal only ends the sleep early.
     pub fn sleep(&mut self, timeout: Option<Duration>, woken: impl FnMut(Watch)) -> io::Result<()> {
         let timeout = timeout.map(|t| Timespec::try_from(t).expect("no wait is 2^63 seconds long"));
+        watchdog::falls_asleep(self.slept);
+        let since = Instant::now();
         let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
         let reported = match timeout {
             None => epoll::wait(&self.point.0.epoll, &mut reports, None),
             Some(timeout) => self.wait_until(&timeout, &mut reports),
         };
+        self.slept = since.elapsed();
         self.disarm();
         self.tell(reported, woken)
+    }
+
+    /// How long the last sleep took.
+    #[must_use]
+    pub fn slept(&self) -> Duration {
+        self.slept
     }
 
     /// Names what would end a sleep now, for an owner that is awake and stays so for long. A system call.

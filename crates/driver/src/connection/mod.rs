@@ -20,7 +20,7 @@ pub mod wire;
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -39,15 +39,16 @@ use crate::error::{ConnectError, Lost, Refusal};
 use crate::memory::known_regions::KnownRegions;
 use crate::memory::memfd::Addresses;
 use crate::notify::call::Call;
+use crate::notify::shared_fd::SharedFd;
 use crate::options::Reconnect;
 
 /// What a queue and its device wake each other by: two eventfds.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueFds {
     /// Driver to device.
-    pub(crate) kick: Arc<OwnedFd>,
+    pub(crate) kick: Arc<SharedFd>,
     /// Device to driver.
-    pub(crate) call: Arc<Call<OwnedFd>>,
+    pub(crate) call: Arc<Call<SharedFd>>,
 }
 
 /// A connection to a server. Dropping it ends the session.
@@ -262,8 +263,8 @@ impl Connection {
         size: u16,
     ) -> Result<(), Refusal> {
         let message = "to start a queue";
-        let copy = |fd: &OwnedFd| {
-            let copy = fd.try_clone().map(fd::event_fd);
+        let copy = |fd: &SharedFd| {
+            let copy = fd.as_fd().try_clone_to_owned().map(fd::event_fd);
             copy.map_err(|source| Refusal::System { message, source })
         };
         let (kick, call) = (copy(&fds.kick)?, copy(fds.call.fd())?);

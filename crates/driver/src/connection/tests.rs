@@ -2,14 +2,13 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Weak, mpsc};
 use std::thread::JoinHandle;
 
 use pollux_blk::feature;
 use pollux_device::{Device, Tuning, Workers};
 use pollux_disk::{Geometry, Null};
 use pollux_ring::Suppression;
-use rustix::event::{EventfdFlags, eventfd};
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use super::*;
@@ -85,7 +84,7 @@ fn without(without: u64, without_protocol: u64) -> Options {
 }
 
 fn fds() -> QueueFds {
-    let fd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let fd = || SharedFd::new(Weak::<crate::device::Device>::new(), 0).unwrap();
     QueueFds {
         kick: Arc::new(fd()),
         call: Arc::new(Call::new(fd(), Arc::default())),

@@ -1,10 +1,7 @@
 //! A queue that runs: its memory, its descriptors, its number at the device. It stops when it is dropped.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
-use rustix::event::{EventfdFlags, eventfd};
+use std::sync::{Arc, Weak};
 
 use crate::connection::QueueFds;
 use crate::counters::Counts;
@@ -13,6 +10,7 @@ use crate::device::holders::Holder;
 use crate::device::rings::Rings;
 use crate::notify::call::Call;
 use crate::notify::doorbell::Doorbell;
+use crate::notify::shared_fd::{OnBlocked, SharedFd};
 
 /// A running queue of a device.
 #[derive(Debug)]
@@ -20,7 +18,7 @@ pub struct ActiveQueue {
     device: Arc<Device>,
     index: u16,
     doorbell: Doorbell,
-    call: Arc<Call<OwnedFd>>,
+    call: Arc<Call<SharedFd>>,
     counts: Arc<Counts>,
 }
 
@@ -48,8 +46,9 @@ impl ActiveQueue {
     }
 
     /// The memory and the descriptors of a queue.
-    fn prepare(device: &Device, index: u16) -> io::Result<(Rings, QueueFds)> {
-        let fd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    fn prepare(device: &Arc<Device>, index: u16) -> io::Result<(Rings, QueueFds)> {
+        let told: Weak<dyn OnBlocked> = Arc::<Device>::downgrade(device);
+        let fd = || SharedFd::new(Weak::clone(&told), index);
         let kick = Arc::new(fd()?);
         let call = Arc::new(Call::new(fd()?, Arc::clone(device.counts(index))));
         Ok((device.new_rings()?, QueueFds { kick, call }))
@@ -71,7 +70,7 @@ impl ActiveQueue {
     }
 
     /// What the device calls.
-    pub fn call(&self) -> &Call<OwnedFd> {
+    pub fn call(&self) -> &Call<SharedFd> {
         &self.call
     }
 

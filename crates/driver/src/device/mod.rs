@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use pollux_blk::feature;
 use pollux_disk::Events;
+use pollux_disk::wait::watchdog;
 use pollux_memory::Region;
 use pollux_ring::Suppression;
 use pollux_threads::lock;
@@ -67,6 +68,7 @@ impl Device {
     ///
     /// When the machine lacks a thread or descriptors.
     pub fn new(connection: Connection, facts: Facts, options: Options) -> io::Result<Arc<Self>> {
+        watchdog::start()?;
         let connection = Arc::new(connection);
         let queues = connection.queues();
         let registers = Arc::clone(&connection);

@@ -14,6 +14,7 @@ use crate::connection::session::Opened;
 use crate::device::facts::Facts;
 use crate::device::queue_record::QueueRecord;
 use crate::error::{ConnectError, Difference, Lost, Refusal};
+use crate::notify::shared_fd::OnBlocked;
 
 impl Observer for Device {
     fn changed(&self, config: &Config) {
@@ -62,6 +63,13 @@ impl Observer for Device {
 
     fn progress(&self) -> u64 {
         self.counters().requests
+    }
+}
+
+/// A server that does this is not talked to again.
+impl OnBlocked for Device {
+    fn blocked(&self, index: u16) {
+        self.lose(Lost::Blocked { queue: index });
     }
 }
 

@@ -6,34 +6,18 @@
 //! on an error, in a panic. Reading without polling cannot lose a wake-up, then; it costs one.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::counters::Counts;
 use crate::sync::model_has_ended;
 
-/// An eventfd, which does not block; loom has one of its own.
+/// An eventfd, which does not block ([`SharedFd`](super::shared_fd::SharedFd)); loom has one of its own.
 pub trait EventFd: Send + Sync {
     /// Reads it: how often it was signalled, or 0.
     fn read(&self) -> u64;
 
-    /// Signals it so often.
+    /// Signals it so often, and wakes all that sleep over it.
     fn signal(&self, times: u64);
-}
-
-impl EventFd for OwnedFd {
-    fn read(&self) -> u64 {
-        let mut calls = [0; 8];
-        match rustix::io::read(self, &mut calls) {
-            Ok(_) => u64::from_ne_bytes(calls),
-            Err(_) => 0,
-        }
-    }
-
-    fn signal(&self, times: u64) {
-        // It can fail only by `EAGAIN`, when it is signalled already.
-        let _ = rustix::io::write(self, &times.to_ne_bytes());
-    }
 }
 
 /// What the device calls.

@@ -4,3 +4,4 @@ pub mod call;
 pub mod call_policy;
 pub mod doorbell;
 pub mod polling;
+pub mod shared_fd;

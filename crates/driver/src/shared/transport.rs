@@ -15,6 +15,7 @@ use rustix::time::{
 
 use crate::device::active_queue::ActiveQueue;
 use crate::notify::call::Call;
+use crate::notify::shared_fd::SharedFd;
 use crate::options::Mixed;
 use crate::shared::listeners::Point;
 use crate::shared::parker::CallSleeper;
@@ -106,10 +107,10 @@ impl Point for WaitPoint {
 }
 
 impl Transport for FdTransport {
-    type EventFd = OwnedFd;
+    type EventFd = SharedFd;
     type Point = WaitPoint;
 
-    fn call(&self) -> &Call<OwnedFd> {
+    fn call(&self) -> &Call<SharedFd> {
         self.queue.call()
     }
 

@@ -240,8 +240,11 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_eventfd2),
             any(libc::SYS_fcntl),
             any(libc::SYS_ppoll),
+            // Of calls, without waiting; and before a kick, as before a call.
+            any(libc::SYS_preadv2),
             any(libc::SYS_recvmsg),
             any(libc::SYS_sendmsg),
+            any(libc::SYS_timerfd_settime),
         ],
     ),
     // A server that comes back: a new connection, with the memory and the descriptors of the old one.

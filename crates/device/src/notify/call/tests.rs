@@ -4,7 +4,6 @@ use std::thread;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::notify::watchdog;
 
 /// An alarm and the peer of the connection that it ends.
 fn alarm() -> (Arc<Alarm>, UnixStream) {

@@ -5,7 +5,6 @@ use rustix::fs::fcntl_setfl;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
 use super::*;
-use crate::notify::watchdog;
 
 fn alarm() -> Arc<Alarm> {
     watchdog::start().unwrap();

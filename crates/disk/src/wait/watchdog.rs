@@ -1,40 +1,40 @@
-//! Gets a thread out of a descriptor of a frontend's that holds it.
+//! Gets a thread out of a descriptor of a peer's that holds it.
 //!
-//! Descriptors for kicks and calls are made non-blocking when they arrive. But the flag belongs to the
-//! open file, and so to the frontend as much as to us, and an eventfd cannot be opened anew: a
-//! frontend that fills its eventfd and clears the flag again can have a write wait for ever, at any
-//! moment after any check. No flag of a single write helps (`RWF_NOWAIT` is refused for eventfds),
-//! and to have the kernel signal it through an `io_uring` costs as much again as the write.
+//! Descriptors for kicks and calls are non-blocking. But the flag belongs to the open file, and so to the
+//! peer as much as to us, and an eventfd cannot be opened anew: a peer that fills the eventfd and clears the
+//! flag again can have a write wait for ever, at any moment after any check. No flag of a single write helps
+//! (`RWF_NOWAIT` is refused for eventfds), and to have the kernel signal it through an `io_uring` costs as much
+//! again as the write.
 //!
-//! So a thread that uses such a descriptor says so ([`watched`]), and sets a timer, unless it is set. When that runs out,
+//! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out,
 //! the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
-//! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the frontend did. To hold the thread
-//! often, and for less than a tick each time, does not help a frontend, as it cannot know when the timer runs out: the
+//! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the peer did. To hold the thread
+//! often, and for less than a tick each time, does not help a peer, as it cannot know when the timer runs out: the
 //! longer all of it takes, the surer it is found.
 //!
-//! While there are no calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all threads here
-//! do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not wake it. A
-//! worker whose calls are seldom turns the timer off as it goes to sleep: a tick a few milliseconds after each of them
-//! would cost more than the call.
+//! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
+//! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
+//! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep: a tick a few milliseconds after
+//! each of them would cost more than the call.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use pollux_memory::Interruptible;
 use pollux_threads::{Kind, lock, spawn};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 
 /// How long after a call it looks, in the mean: at any time until twice as long, so for so long a thread can be held.
-pub const TICK: Duration = Duration::from_millis(4);
+const TICK: Duration = Duration::from_millis(4);
 
-/// A thread that uses descriptors of frontends.
+/// A thread that uses descriptors of peers.
 struct Watched {
     /// Is it using one?
     inside: AtomicBool,
@@ -83,7 +83,11 @@ thread_local! {
     static ENTRY: Entry = Entry::new();
 }
 
-/// Starts the watchdog, once for the whole process, before the first use of [`watched`].
+/// Starts the watchdog, once for the whole process, before the first descriptor of a peer's is used.
+///
+/// # Errors
+///
+/// When the machine lacks a thread or a descriptor.
 pub fn start() -> io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _alone = lock(&STARTING);
@@ -95,9 +99,34 @@ pub fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `system_call`, which uses a descriptor of a frontend's, and has it end with `EINTR` if it waits.
+/// Writes to an eventfd or a pipe of a peer's.
+///
+/// # Errors
+///
+/// `EINTR` only where the peer has it wait.
 #[inline]
-pub fn watched<T>(system_call: impl FnOnce() -> T) -> T {
+pub fn write(fd: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    watched(|| rustix::io::write(fd, bytes))
+}
+
+/// Reads from an eventfd or a pipe of a peer's.
+///
+/// # Errors
+///
+/// `EINTR` only where the peer has it wait.
+pub fn read(fd: impl AsFd, into: &mut [u8]) -> rustix::io::Result<usize> {
+    // `NOWAIT` whatever the flags say; the position is that of what has none. Kernels that cannot do it have the
+    // watchdog.
+    let parts = &mut [IoSliceMut::new(into)];
+    match preadv2(&fd, parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => watched(|| rustix::io::read(&fd, into)),
+        read => read,
+    }
+}
+
+/// Runs `system_call`, which uses a descriptor of a peer's, and has it end with `EINTR` if it waits.
+#[inline]
+fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     ENTRY.with(|Entry(own)| {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
@@ -120,10 +149,11 @@ fn set_timer() {
     }
 }
 
-/// The calling thread goes to sleep: nothing is to look after it, or after others that call nobody.
+/// The calling thread goes to sleep, and slept so long the last time. Where its calls are seldom, nothing is to look
+/// after it, or after others that call nobody. Else a tick now and then is cheaper.
 #[inline]
-pub fn rest() {
-    if !RESTING.load(Ordering::Relaxed) {
+pub(super) fn falls_asleep(slept: Duration) {
+    if slept >= TICK && !RESTING.load(Ordering::Relaxed) {
         turn_off();
     }
 }

@@ -36,7 +36,7 @@ fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
     let patience = Instant::now() + Duration::from_secs(60);
     while !held.is_finished() {
         assert!(Instant::now() < patience, "it is held for ever");
-        rest();
+        falls_asleep(TICK);
         // Calls meanwhile do not put it off for ever either.
         watched(|| ());
     }
