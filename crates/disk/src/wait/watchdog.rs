@@ -127,17 +127,21 @@ pub fn read(fd: impl AsFd, into: &mut [u8]) -> rustix::io::Result<usize> {
 /// Runs `system_call`, which uses a descriptor of a peer's, and has it end with `EINTR` if it waits.
 #[inline]
 fn watched<T>(system_call: impl FnOnce() -> T) -> T {
-    ENTRY.with(|Entry(own)| {
+    let mut system_call = Some(system_call);
+    let mut run = || system_call.take().expect("it runs once")();
+    let watched = ENTRY.try_with(|Entry(own)| {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
         own.inside.swap(true, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             set_timer();
         }
-        let ended = system_call();
+        let ended = run();
         own.inside.store(false, Ordering::Release);
         ended
-    })
+    });
+    // What a thread drops as it ends may kick once more: unwatched, as its entry is gone.
+    watched.unwrap_or_else(|_| run())
 }
 
 /// Has the watchdog look in a while, unless it will.

@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::thread;
 use std::time::Instant;
 
@@ -61,4 +62,27 @@ fn one_who_lets_go_before_a_tick_is_found_all_the_same() {
         end == Err(Errno::INTR)
     });
     assert!(is_found);
+}
+
+#[test]
+fn a_thread_that_ends_may_use_a_descriptor_once_more() {
+    struct AtItsEnd(OwnedFd);
+    impl Drop for AtItsEnd {
+        fn drop(&mut self) {
+            assert_eq!(write(&self.0, &[7]), Ok(1));
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<AtItsEnd>> = const { RefCell::new(None) };
+    }
+    start().unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let ends = thread::spawn(move || {
+        // What was used first goes last.
+        LAST.with(|last| *last.borrow_mut() = Some(AtItsEnd(writer)));
+        watched(|| ());
+    });
+    ends.join().unwrap();
+    let mut told = [0; 2];
+    assert_eq!(rustix::io::read(&reader, &mut told), Ok(1));
 }
