@@ -104,7 +104,6 @@ pub fn start() -> io::Result<()> {
 /// # Errors
 ///
 /// `EINTR` only where the peer has it wait.
-#[inline]
 pub fn write(fd: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     watched(|| rustix::io::write(fd, bytes))
 }
