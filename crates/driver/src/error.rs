@@ -176,7 +176,7 @@ pub enum Lost {
          restart it and connect anew"
     )]
     Ring { queue: u16, fault: PeerFault },
-    /// It made a thread wait that kicked a queue or read its calls: the descriptors for these are shared with it.
+    /// It made a thread wait that kicked a queue, or read or made a call: the descriptors for these are shared with it.
     #[error(
         "the server blocked a thread over a kick or a call of queue {queue}, by an eventfd that both have; report \
          this to its makers, restart it and connect anew"

@@ -2,7 +2,8 @@
 //!
 //! A system call that sleeps ends with `EINTR` when its thread handles a signal meanwhile, unless the
 //! handler was installed with `SA_RESTART`. The signal is SIGURG, which does nothing to a process that does
-//! not ask for it, and which has no other use here.
+//! not ask for it. A process that uses it for something else cannot be helped here: its handler must not restart system
+//! calls, and is replaced if it came first.
 
 use std::ffi::c_int;
 use std::sync::Once;
@@ -18,19 +19,28 @@ pub struct Interruptible {
 extern "C" fn nothing(_signal: c_int) {}
 
 impl Interruptible {
-    /// The calling thread. From the first time on, SIGURG interrupts what sleeps and does nothing else.
+    /// The calling thread, which lets the signal through from now on. From the first time on, SIGURG interrupts what
+    /// sleeps and does nothing else.
     #[must_use]
     pub fn current() -> Self {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             let handler: extern "C" fn(c_int) = nothing;
-            // SAFETY: zeroes are no flags (not SA_RESTART, above all) and an empty mask.
+            // SAFETY: zeroes are an empty mask; not SA_RESTART, above all.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_ONSTACK;
             // SAFETY: a whole action, whose handler touches nothing.
             let done = unsafe { libc::sigaction(SIGURG, &raw const action, std::ptr::null_mut()) };
             assert_eq!(done, 0, "SIGURG can be handled");
         });
+        // SAFETY: a set is empty once it was made so, and the thread's own mask is changed by that signal alone.
+        unsafe {
+            let mut own: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut own);
+            libc::sigaddset(&raw mut own, SIGURG);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut());
+        }
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() };
         Self { thread }

@@ -33,7 +33,7 @@ pub enum Kind {
     Session,
     /// Serves queues.
     Worker,
-    /// Gets workers out of calls in which a frontend holds them.
+    /// Gets threads out of system calls in which a peer holds them.
     Watchdog,
     /// Does for a disk what would block.
     Pool,

@@ -14,9 +14,12 @@
 //!
 //! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
 //! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
-//! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep: a tick a few milliseconds after
-//! each of them would cost more than the call.
+//! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep at a [`Sleeper`](super::Sleeper): a
+//! tick a few milliseconds after each of them would cost more than the call.
+//!
+//! A system call of a thread's own may end with `EINTR`, too, where it has left such a descriptor just before.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +34,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// How long after a call it looks, in the mean: at any time until twice as long, so for so long a thread can be held.
+/// How long after a call it looks, in the mean: at any time until twice as long. A signal that comes before the thread
+/// waits does nothing, so one can be held for two such times.
 const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of peers.
@@ -69,6 +73,7 @@ impl Entry {
             thread: Interruptible::current(),
         });
         all().push(Arc::clone(&own));
+        IS_WATCHED.set(true);
         Self(own)
     }
 }
@@ -81,6 +86,8 @@ impl Drop for Entry {
 
 thread_local! {
     static ENTRY: Entry = Entry::new();
+    /// Has this thread ever used such a descriptor?
+    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Starts the watchdog, once for the whole process, before the first descriptor of a peer's is used.
@@ -127,20 +134,20 @@ pub fn read(fd: impl AsFd, into: &mut [u8]) -> rustix::io::Result<usize> {
 #[inline]
 fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     let mut system_call = Some(system_call);
-    let mut run = || system_call.take().expect("it runs once")();
-    let watched = ENTRY.try_with(|Entry(own)| {
+    let mut run = |Entry(own): &Entry| {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
         own.inside.swap(true, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             set_timer();
         }
-        let ended = run();
+        let ended = system_call.take().expect("it runs once")();
         own.inside.store(false, Ordering::Release);
         ended
-    });
-    // What a thread drops as it ends may kick once more: unwatched, as its entry is gone.
-    watched.unwrap_or_else(|_| run())
+    };
+    // What a thread drops as it ends may kick once more, when its entry is gone.
+    let watched = ENTRY.try_with(&mut run);
+    watched.unwrap_or_else(|_| run(&Entry::new()))
 }
 
 /// Has the watchdog look in a while, unless it will.
@@ -153,12 +160,18 @@ fn set_timer() {
 }
 
 /// The calling thread goes to sleep, and slept so long the last time. Where its calls are seldom, nothing is to look
-/// after it, or after others that call nobody. Else a tick now and then is cheaper.
+/// after it, or after others that call nobody. Else a tick now and then is cheaper. A thread that calls nobody has
+/// nothing to do with that, and may not even set timers (a disk's own, in a sandbox).
 #[inline]
 pub(super) fn falls_asleep(slept: Duration) {
-    if slept >= TICK && !RESTING.load(Ordering::Relaxed) {
+    if is_to_rest(slept) {
         turn_off();
     }
+}
+
+#[inline]
+fn is_to_rest(slept: Duration) -> bool {
+    slept >= TICK && IS_WATCHED.get() && !RESTING.load(Ordering::Relaxed)
 }
 
 fn turn_off() {

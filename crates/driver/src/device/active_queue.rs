@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Arc, Weak};
 
+use pollux_disk::wait::watchdog;
+
 use crate::connection::QueueFds;
 use crate::counters::Counts;
 use crate::device::Device;
@@ -47,6 +49,8 @@ impl ActiveQueue {
 
     /// The memory and the descriptors of a queue.
     fn prepare(device: &Arc<Device>, index: u16) -> io::Result<(Rings, QueueFds)> {
+        // In a daemon its workers have started it, from inside the sandbox.
+        watchdog::start()?;
         let told: Weak<dyn OnBlocked> = Arc::<Device>::downgrade(device);
         let fd = || SharedFd::new(Weak::clone(&told), index);
         let kick = Arc::new(fd()?);

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use pollux_blk::feature;
 use pollux_disk::Events;
-use pollux_disk::wait::watchdog;
 use pollux_memory::Region;
 use pollux_ring::Suppression;
 use pollux_threads::lock;
@@ -68,7 +67,6 @@ impl Device {
     ///
     /// When the machine lacks a thread or descriptors.
     pub fn new(connection: Connection, facts: Facts, options: Options) -> io::Result<Arc<Self>> {
-        watchdog::start()?;
         let connection = Arc::new(connection);
         let queues = connection.queues();
         let registers = Arc::clone(&connection);

@@ -102,7 +102,8 @@ unsafe impl Hybrid for Channel {
         let core = &self.core;
         let uncounted = self.queue.call().hear().unless(|| core.is_pending());
         let mut counters = self.queue.counts().snapshot().since(self.before);
-        counters.calls += uncounted;
+        // The server says how many.
+        counters.calls = counters.calls.wrapping_add(uncounted);
         counters
     }
 }

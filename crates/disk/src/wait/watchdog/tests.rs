@@ -32,6 +32,7 @@ fn whoever_is_held_is_let_go_again_and_again() {
 #[test]
 fn one_who_goes_to_sleep_takes_nobodys_timer_away() {
     start().unwrap();
+    watched(|| ());
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     let held = thread::spawn(move || watched(|| rustix::io::read(&reader, &mut [0; 1])));
     let patience = Instant::now() + Duration::from_secs(60);
@@ -85,4 +86,17 @@ fn a_thread_that_ends_may_use_a_descriptor_once_more() {
     ends.join().unwrap();
     let mut told = [0; 2];
     assert_eq!(rustix::io::read(&reader, &mut told), Ok(1));
+}
+
+/// It may be one that must not set timers.
+#[test]
+fn a_thread_that_calls_nobody_leaves_the_timer_alone() {
+    start().unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    // While there is somebody inside, the watchdog does not rest.
+    let held = thread::spawn(move || watched(|| rustix::io::read(&reader, &mut [0; 1])));
+    while !held.is_finished() {
+        assert!(!is_to_rest(TICK));
+    }
+    assert_eq!(held.join().unwrap(), Err(Errno::INTR));
 }
