@@ -34,13 +34,14 @@ impl Interruptible {
             let done = unsafe { libc::sigaction(SIGURG, &raw const action, std::ptr::null_mut()) };
             assert_eq!(done, 0, "SIGURG can be handled");
         });
-        // SAFETY: a set is empty once it was made so, and the thread's own mask is changed by that signal alone.
-        unsafe {
-            let mut own: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut own);
-            libc::sigaddset(&raw mut own, SIGURG);
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut());
-        }
+        // SAFETY: zeroes are a set, which is made an empty one next.
+        let mut own: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is there.
+        unsafe { libc::sigemptyset(&raw mut own) };
+        // SAFETY: as above.
+        unsafe { libc::sigaddset(&raw mut own, SIGURG) };
+        // SAFETY: reads the set, and changes the mask of this thread alone.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut()) };
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() };
         Self { thread }
