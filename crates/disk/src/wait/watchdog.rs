@@ -6,23 +6,24 @@
 //! (`RWF_NOWAIT` is refused for eventfds), and to have the kernel signal it through an `io_uring` costs as much
 //! again as the write.
 //!
-//! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out,
-//! the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
-//! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the peer did. To hold the thread
-//! often, and for less than a tick each time, does not help a peer, as it cannot know when the timer runs out: the
-//! longer all of it takes, the surer it is found.
+//! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out, the watchdog
+//! looks which threads are inside, and looks again a while later. A thread that it finds in the same call twice is
+//! interrupted. A system call that does not wait takes no notice; one that does ends with `EINTR`, and nothing else
+//! makes it end so: an `EINTR` proves what the peer did. To hold the thread often, and for less than two ticks each time,
+//! does not help a peer, as it cannot know when the timer runs out: the longer all of it takes, the surer it is found.
 //!
 //! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
 //! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
 //! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep at a [`Sleeper`](super::Sleeper): a
 //! tick a few milliseconds after each of them would cost more than the call.
 //!
-//! A system call of a thread's own may end with `EINTR`, too, where it has left such a descriptor just before.
+//! Twice, as the thread may be a program's own. The interrupt may come too late, when it has gone on, and end a system
+//! call of the program's with `EINTR`: in `poll`, say. A call that has been seen twice is not one that ends just then.
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -34,20 +35,30 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// How long after a call it looks, in the mean: at any time until twice as long. A signal that comes before the thread
-/// waits does nothing, so one can be held for two such times.
+/// How long after a call it looks, in the mean, and then again: at any time until twice as long. A signal that comes
+/// before the thread waits does nothing, so one can be held for three such times.
 const TICK: Duration = Duration::from_millis(4);
 
 /// A thread that uses descriptors of peers.
 struct Watched {
-    /// Is it using one?
-    inside: AtomicBool,
+    /// How often it has begun to use one, and ended: odd while it does. It wraps.
+    uses: AtomicU64,
+    /// What that was when it was last found inside. The watchdog's own.
+    seen: AtomicU64,
     thread: Interruptible,
 }
 
 impl Watched {
-    fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::SeqCst)
+    /// The number of the use that it is in.
+    fn inside(&self) -> Option<u64> {
+        let uses = self.uses.load(Ordering::SeqCst);
+        (uses % 2 == 1).then_some(uses)
+    }
+
+    /// Is it in the same use as at the last look? `None` when it is in none.
+    fn look(&self) -> Option<bool> {
+        let uses = self.inside()?;
+        Some(self.seen.swap(uses, Ordering::Relaxed) == uses)
     }
 }
 
@@ -69,7 +80,8 @@ struct Entry(Arc<Watched>);
 impl Entry {
     fn new() -> Self {
         let own = Arc::new(Watched {
-            inside: AtomicBool::new(false),
+            uses: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
             thread: Interruptible::current(),
         });
         all().push(Arc::clone(&own));
@@ -137,12 +149,13 @@ fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     let mut run = |Entry(own): &Entry| {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
-        own.inside.swap(true, Ordering::SeqCst);
+        let uses = own.uses.load(Ordering::Relaxed).wrapping_add(1);
+        own.uses.swap(uses, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             set_timer();
         }
         let ended = system_call.take().expect("it runs once")();
-        own.inside.store(false, Ordering::Release);
+        own.uses.store(uses.wrapping_add(1), Ordering::Release);
         ended
     };
     // What a thread drops as it ends may kick once more, when its entry is gone.
@@ -177,7 +190,7 @@ fn is_to_rest(slept: Duration) -> bool {
 fn turn_off() {
     let all = all();
     let was_resting = RESTING.swap(true, Ordering::SeqCst);
-    if all.iter().any(|watched| watched.is_inside()) {
+    if all.iter().any(|watched| watched.inside().is_some()) {
         RESTING.store(was_resting, Ordering::SeqCst);
     } else if !was_resting {
         run_out_after(Duration::ZERO);
@@ -206,12 +219,20 @@ fn keep(timer: &OwnedFd) -> ! {
         {
             let all = all();
             RESTING.swap(true, Ordering::SeqCst);
-            let mut inside = all.iter().filter(|watched| watched.is_inside()).peekable();
-            if inside.peek().is_some() {
+            let mut is_to_look_again = false;
+            for watched in all.iter() {
+                let Some(is_held) = watched.look() else {
+                    continue;
+                };
+                is_to_look_again = true;
+                if is_held {
+                    watched.thread.interrupt();
+                }
+            }
+            if is_to_look_again {
                 RESTING.store(false, Ordering::SeqCst);
                 run_out_after(a_tick());
             }
-            inside.for_each(|watched| watched.thread.interrupt());
         }
         match rustix::io::read(timer, &mut [0; 8]) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -88,6 +88,23 @@ fn a_thread_that_ends_may_use_a_descriptor_once_more() {
     assert_eq!(rustix::io::read(&reader, &mut told), Ok(1));
 }
 
+/// What comes too late would end a system call of the program's own.
+#[test]
+fn a_thread_is_held_that_is_found_in_one_use_twice() {
+    let watched = Watched {
+        uses: AtomicU64::new(0),
+        seen: AtomicU64::new(0),
+        thread: Interruptible::current(),
+    };
+    let looks = [0, 1, 3, 3, 4, 5, 5, 7, 8].map(|uses| {
+        watched.uses.store(uses, Ordering::SeqCst);
+        watched.look()
+    });
+    let (inside, held) = (Some(false), Some(true));
+    let expected = [None, inside, inside, held, None, inside, held, inside, None];
+    assert_eq!(looks, expected);
+}
+
 /// It may be one that must not set timers.
 #[test]
 fn a_thread_that_calls_nobody_leaves_the_timer_alone() {
