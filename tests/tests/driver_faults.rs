@@ -17,7 +17,7 @@ use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
 use pollux_driver::{Buffer, CompletionMode, Driver, Hybrid as _, Lost, Options, Waiter, Waiting};
 use pollux_memory::Spans;
-use pollux_tests::backend::{Backend, Conduct, Lie, Plan, Silence, code};
+use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code};
 use pollux_tests::drive::PATIENCE;
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
@@ -163,16 +163,36 @@ fn a_server_that_blocks_kicks_ends_everything() {
     }
 }
 
-/// A call that finds the eventfd full wakes nobody who has seen that. This one is about the loss, and must.
+/// Those of [`EVERYBODY`] that sleep until they are called.
+const SLEEPERS: [Who; 4] = [
+    Who::Sleeper,
+    Who::Task,
+    Who::Shared(Waiting::Call),
+    Who::Own(Waiting::Call),
+];
+
+/// The eventfd of the calls is the server's as well: to write to it, or to read it first, must not keep a sleeper from
+/// hearing of the loss. Each several times, as the reader does not win every race.
+#[test]
+fn a_server_that_reads_the_calls_itself_ends_everything_as_it_goes() {
+    for who in [SLEEPERS; 6].into_iter().flatten() {
+        let plan = Plan {
+            calls: Calls::Stolen,
+            ..Plan::default()
+        };
+        let backend = holding(plan);
+        let driver = Driver::connect(backend.socket(), &never()).unwrap();
+        let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));
+        backend.wait_for_held(DEPTH);
+        sleeper.sleeps_on();
+        backend.hang_up();
+        sleeper.end();
+    }
+}
+
 #[test]
 fn a_server_that_fills_what_it_calls_by_ends_everything_as_it_goes() {
-    let waiting = Waiting::Call;
-    for who in [
-        Who::Sleeper,
-        Who::Task,
-        Who::Shared(waiting),
-        Who::Own(waiting),
-    ] {
+    for who in SLEEPERS {
         let backend = holding(Plan::default());
         let driver = Driver::connect(backend.socket(), &never()).unwrap();
         let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));

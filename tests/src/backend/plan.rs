@@ -115,6 +115,8 @@ pub enum Calls {
     Always,
     /// The same, and whenever a thread of its own gets to it: without a break.
     AndForNothing,
+    /// As asked, but a thread of its own reads them again, without a break: few reach the driver.
+    Stolen,
 }
 
 /// How requests end from now on.

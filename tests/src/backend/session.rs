@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::disk::Disk;
 use super::memory::Memory;
 use super::message::{Connection, Message, code, tell_config_change};
-use super::plan::{Calls, Conduct, Plan, Silence, feature, protocol};
+use super::plan::{Conduct, Plan, Silence, feature, protocol};
 use super::queue::Queue;
 use super::shared::{Command, Shared};
 use super::stray::Stray;
@@ -92,7 +92,7 @@ impl<'a> Session<'a> {
         shared: &'a Arc<Shared>,
         commands: &'a Receiver<Command>,
     ) -> Self {
-        let stray = (plan.calls == Calls::AndForNothing).then(|| Stray::start(shared));
+        let stray = Stray::start(shared, plan.calls);
         Self {
             plan,
             shared,

@@ -76,10 +76,16 @@ impl WaitPoint {
     pub(crate) fn rouse(&self) -> bool {
         let sleeps = self.0.flag.take();
         if sleeps {
-            // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
-            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+            self.alarm();
         }
         sleeps
+    }
+
+    /// Ends the owner's sleep, or else the next one, armed or not: for what seldom happens, and must be heard whatever
+    /// became of other descriptors.
+    pub fn alarm(&self) {
+        // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
+        let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
     /// Lets `fd` end the owner's sleep each time it becomes readable anew (edge-triggered), until
@@ -289,6 +295,18 @@ mod tests {
             .unwrap();
         assert_eq!(rustix::io::read(&started, &mut [0; 8]), Err(Errno::AGAIN));
         sleeper.sleep(Some(Duration::ZERO), |_| ()).unwrap();
+    }
+
+    #[test]
+    fn an_alarm_ends_the_next_sleep_of_one_that_is_awake() {
+        let mut sleeper = Sleeper::new().unwrap();
+        sleeper.point().alarm();
+        sleeper.arm();
+        assert!(sleep(&mut sleeper).is_empty());
+        sleeper.point().wake();
+        sleeper.arm();
+        sleeper.point().alarm();
+        assert!(sleep(&mut sleeper).is_empty());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! A queue that runs: its memory, its descriptors, its number at the device. It stops when it is dropped.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use pollux_disk::wait::watchdog;
+use pollux_disk::WaitPoint;
+use pollux_disk::wait::{Watch, watchdog};
 
 use crate::connection::QueueFds;
 use crate::counters::Counts;
@@ -76,6 +78,24 @@ impl ActiveQueue {
     /// What the device calls.
     pub fn call(&self) -> &Call<SharedFd> {
         &self.call
+    }
+
+    /// Calls, and the loss of the device, end the sleep at `point` from now on.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says.
+    pub fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
+        point.watch(self.call.fd().as_fd(), Watch::CHANNEL)?;
+        self.device.with(self.index, |one| one.called_at(point));
+        Ok(())
+    }
+
+    /// Takes [`ActiveQueue::watched_by`] back.
+    pub fn unwatched_by(&self, point: &WaitPoint) {
+        self.device.with(self.index, |one| one.not_called_at(point));
+        // It fails only where the wait point's own descriptors are gone.
+        let _ = point.unwatch(self.call.fd().as_fd());
     }
 
     /// What is counted into.

@@ -217,8 +217,8 @@ impl Device {
     }
 
     /// Wakes all that sleep over a queue, after the epoch has changed: each reads it.
-    fn signal(&self) {
-        lock(&self.running).iter().for_each(QueueRecord::signal);
+    fn alarm(&self) {
+        lock(&self.running).iter().for_each(QueueRecord::alarm);
     }
 
     /// Fresh memory for a queue.
@@ -309,7 +309,8 @@ impl Device {
         running.swap_remove(at.expect("it runs"))
     }
 
-    fn with<T>(&self, index: u16, what: impl FnOnce(&mut QueueRecord) -> T) -> T {
+    /// What is to be done to the record of queue `index`, which runs.
+    pub fn with<T>(&self, index: u16, what: impl FnOnce(&mut QueueRecord) -> T) -> T {
         let mut running = lock(&self.running);
         let one = running.iter_mut().find(|one| one.index == index);
         what(one.expect("it runs"))

@@ -7,7 +7,10 @@
 //! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no
 //! owner of requests ever talks to a server about it, waits for one that is away, or locks more than this list.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+
+use pollux_disk::WaitPoint;
 
 use crate::connection::QueueFds;
 use crate::device::rings::Rings;
@@ -32,6 +35,8 @@ pub struct QueueRecord {
     spare: Option<Arc<Rings>>,
     /// How often it could not be started, if it never was.
     tries: Option<u32>,
+    /// Where those sleep that are called.
+    points: Vec<WaitPoint>,
 }
 
 impl QueueRecord {
@@ -45,6 +50,7 @@ impl QueueRecord {
             claimed: true,
             spare: None,
             tries: Some(0),
+            points: Vec::new(),
         }
     }
 
@@ -88,8 +94,22 @@ impl QueueRecord {
         (self.epoch, self.claimed) = (epoch, false);
     }
 
-    /// Wakes what sleeps over it.
-    pub fn signal(&self) {
-        self.fds.call.signal();
+    /// Calls end the sleep at `point`.
+    pub fn called_at(&mut self, point: &WaitPoint) {
+        self.points.push(point.clone());
+    }
+
+    /// They do no more.
+    pub fn not_called_at(&mut self, point: &WaitPoint) {
+        let name = point.as_fd().as_raw_fd();
+        let is_it = |other: &WaitPoint| other.as_fd().as_raw_fd() == name;
+        if let Some(at) = self.points.iter().position(is_it) {
+            self.points.swap_remove(at);
+        }
+    }
+
+    /// Wakes what sleeps over it. Not by what the server calls by, which the server can read before a sleeper does.
+    pub fn alarm(&self) {
+        self.points.iter().for_each(WaitPoint::alarm);
     }
 }

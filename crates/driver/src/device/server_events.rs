@@ -29,7 +29,7 @@ impl Observer for Device {
 
     fn lost(&self, why: Lost) {
         self.lose(why);
-        self.signal();
+        self.alarm();
         self.events().tell(Event::Lost);
     }
 
@@ -54,7 +54,7 @@ impl Observer for Device {
         }
         self.advance();
         drop(turnover);
-        self.signal();
+        self.alarm();
         if next.is_some() {
             self.events().tell(Event::Changed);
         }

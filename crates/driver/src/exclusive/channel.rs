@@ -1,10 +1,8 @@
 //! A queue with one owner: no lock anywhere.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use pollux_disk::wait::Watch;
 use pollux_disk::{Armed, Completion, Queued, Request, Ticket, WaitPoint};
 use pollux_ring::{Armed as RingArmed, Notify};
 
@@ -39,7 +37,7 @@ pub struct Channel {
 impl Channel {
     /// Of `queue`, whose owner sleeps at `wait`.
     pub(crate) fn new(queue: ActiveQueue, wait: &WaitPoint) -> io::Result<Self> {
-        wait.watch(queue.call().fd().as_fd(), Watch::CHANNEL)?;
+        queue.watched_by(wait)?;
         let device = Arc::clone(queue.device());
         Ok(Self {
             core: Core::new(Arc::clone(&device), queue.index()),
@@ -163,7 +161,6 @@ unsafe impl pollux_disk::Channel for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // It fails only where the wait point's own descriptors are gone.
-        let _ = self.wait.unwatch(self.queue.call().fd().as_fd());
+        self.queue.unwatched_by(&self.wait);
     }
 }

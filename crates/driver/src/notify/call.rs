@@ -38,11 +38,6 @@ impl<F: EventFd> Call<F> {
         &self.fd
     }
 
-    /// Wakes all sleepers, as the device does.
-    pub fn signal(&self) {
-        self.fd.signal(1);
-    }
-
     /// Reads the calls that have come.
     pub fn hear(&self) -> Heard<'_, F> {
         Heard {

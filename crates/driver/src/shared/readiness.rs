@@ -47,6 +47,12 @@ impl Readiness {
     }
 }
 
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        self.shared.board.transport().unwatched_by(&self.fd);
+    }
+}
+
 impl AsFd for Readiness {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

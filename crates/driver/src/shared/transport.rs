@@ -115,7 +115,7 @@ impl Transport for FdTransport {
     }
 
     fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
-        point.watch(self.call().fd().as_fd(), Watch::CHANNEL)?;
+        self.queue.watched_by(point)?;
         if let Some(timer) = &self.timer {
             let watched = point.watch(timer.timer.as_fd(), Watch::CHANNEL);
             watched.inspect_err(|_| self.unwatched_by(point))?;
@@ -124,9 +124,9 @@ impl Transport for FdTransport {
     }
 
     fn unwatched_by(&self, point: &WaitPoint) {
-        // They fail only where the wait point's own descriptors are gone.
-        let _ = point.unwatch(self.call().fd().as_fd());
+        self.queue.unwatched_by(point);
         if let Some(timer) = &self.timer {
+            // It fails only where the wait point's own descriptors are gone.
             let _ = point.unwatch(timer.timer.as_fd());
         }
     }

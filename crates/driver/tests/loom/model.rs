@@ -12,7 +12,8 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use pollux_disk::Failure;
 use pollux_driver::model::{
-    Call, CallPolicy, CompletionState, Ends, Listener, Owner, Switchboard, Transport, Turn, Wakeups,
+    Call, CallPolicy, CompletionState, Ends, EventFd as _, Listener, Owner, Switchboard, Transport,
+    Turn, Wakeups,
 };
 use pollux_driver::{CompletionMode, KickLock, Mixed};
 use pollux_ring::{
@@ -267,7 +268,7 @@ impl Device {
     /// hear of it now.
     pub fn restart(self) -> Self {
         self.epoch.store(1, Ordering::SeqCst);
-        self.call.signal();
+        self.call.fd().alarm();
         Self {
             rings: Arc::clone(&self.fresh),
             ..self
@@ -285,7 +286,7 @@ impl Device {
                 let (id, len) = (u32::from(head), 0);
                 used.stage(UsedElem { id, len });
                 if used.publish() == Notify::Needed {
-                    self.call.signal();
+                    self.call.fd().signal(1);
                 }
                 requests -= 1;
             }

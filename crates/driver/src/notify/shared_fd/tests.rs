@@ -1,7 +1,5 @@
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use pollux_disk::wait::{Sleeper, Watch};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::*;
@@ -62,29 +60,4 @@ fn what_is_empty_and_blocks_reads_as_empty() {
     fd.signal(3);
     assert_eq!(fd.read(), 3);
     assert!(told.queues().is_empty());
-}
-
-/// A sleeper has seen that it is full, and is woken by what is written after that alone.
-#[test]
-fn what_is_full_still_wakes_sleepers() {
-    for blocks in [false, true] {
-        let (fd, _told) = new();
-        let mut sleeper = Sleeper::new().unwrap();
-        sleeper.point().watch(fd.as_fd(), Watch(7)).unwrap();
-        let mut woken = |timeout| {
-            let mut names = vec![];
-            sleeper.arm();
-            let slept = sleeper.sleep(Some(timeout), |watch| names.push(watch.0));
-            slept.unwrap();
-            names
-        };
-        fill(&fd);
-        assert_eq!(woken(Duration::from_secs(60)), [7]);
-        assert!(woken(Duration::ZERO).is_empty());
-        if blocks {
-            let_it_block(&fd);
-        }
-        fd.signal(1);
-        assert_eq!(woken(Duration::from_secs(60)), [7], "blocks: {blocks}");
-    }
 }

@@ -123,7 +123,7 @@ fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
             }
             forge(&rings);
             // A liar calls as well.
-            active.call().signal();
+            active.call().fd().add(1).unwrap();
         });
         let lost = driver.lost();
         assert!(

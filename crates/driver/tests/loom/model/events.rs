@@ -69,6 +69,12 @@ impl CallFd {
         inside.points.retain(|other| !Arc::ptr_eq(point, other));
         point.event.called(false);
     }
+
+    /// The device is lost, or another is there: each sleep ends at its own wait point.
+    pub fn alarm(&self) {
+        let inside = self.inside.lock().unwrap();
+        inside.points.iter().for_each(|point| point.event.signal());
+    }
 }
 
 impl EventFd for CallFd {
