@@ -110,8 +110,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Size>,
 
-    /// Requests a second that each job starts, whether or not the server keeps up [default: the next
-    /// one whenever one has ended]
+    /// Requests a second that are due in each job, whether or not the server keeps up; those beyond --iodepth wait for
+    /// one to end [default: the next one whenever one has ended]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub rate_iops: Option<NonZeroU32>,
 
