@@ -6,24 +6,24 @@
 //! (`RWF_NOWAIT` is refused for eventfds), and to have the kernel signal it through an `io_uring` costs as much
 //! again as the write.
 //!
-//! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out, the watchdog
-//! looks which threads are inside, and looks again a while later. A thread that it finds in the same call twice is
-//! interrupted. A system call that does not wait takes no notice; one that does ends with `EINTR`, and nothing else
-//! makes it end so: an `EINTR` proves what the peer did. To hold the thread often, and for less than two ticks each time,
-//! does not help a peer, as it cannot know when the timer runs out: the longer all of it takes, the surer it is found.
+//! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out,
+//! the watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
+//! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the peer did. To hold the thread
+//! often, and for less than a tick each time, does not help a peer: the longer all of it takes, the surer it is found.
+//! One that may read in `/proc` when the watchdog has run can let go in time, and has to do so each time.
+//!
+//! The thread may be a program's own, which is to see no other `EINTR`. So one that was found waits, as it leaves, for
+//! the interrupt, and takes it where no system call waits.
 //!
 //! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
 //! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
 //! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep at a [`Sleeper`](super::Sleeper): a
 //! tick a few milliseconds after each of them would cost more than the call.
-//!
-//! Twice, as the thread may be a program's own. The interrupt may come too late, when it has gone on, and end a system
-//! call of the program's with `EINTR`: in `poll`, say. A call that has been seen twice is not one that ends just then.
 
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -35,31 +35,62 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// How long after a call it looks, in the mean, and then again: at any time until twice as long. A signal that comes
-/// before the thread waits does nothing, so one can be held for three such times.
+/// How long after a call it looks, in the mean: at any time until twice as long. A signal that comes before the thread
+/// waits does nothing, so one can be held for two such times.
 const TICK: Duration = Duration::from_millis(4);
+
+/// It uses no such descriptor.
+const OUTSIDE: u8 = 0;
+/// It uses one.
+const INSIDE: u8 = 1;
+/// It uses one, and is interrupted over that.
+const FOUND: u8 = 2;
 
 /// A thread that uses descriptors of peers.
 struct Watched {
-    /// How often it has begun to use one, and ended: odd while it does. It wraps.
-    uses: AtomicU64,
-    /// What that was when it was last found inside. The watchdog's own.
-    seen: AtomicU64,
+    state: AtomicU8,
     thread: Interruptible,
 }
 
 impl Watched {
-    /// The number of the use that it is in.
-    fn inside(&self) -> Option<u64> {
-        let uses = self.uses.load(Ordering::SeqCst);
-        (uses % 2 == 1).then_some(uses)
+    fn new() -> Self {
+        Self {
+            state: AtomicU8::new(OUTSIDE),
+            thread: Interruptible::current(),
+        }
     }
 
-    /// Is it in the same use as at the last look? `None` when it is in none.
-    fn look(&self) -> Option<bool> {
-        let uses = self.inside()?;
-        Some(self.seen.swap(uses, Ordering::Relaxed) == uses)
+    fn is_inside(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != OUTSIDE
     }
+
+    /// Interrupts it, if it is inside. Is it? For the watchdog, with the list's lock.
+    fn look(&self) -> bool {
+        let (set, unset) = (Ordering::SeqCst, Ordering::SeqCst);
+        let before = self.state.compare_exchange(INSIDE, FOUND, set, unset);
+        let is_inside = before != Err(OUTSIDE);
+        if is_inside {
+            self.thread.interrupt();
+        }
+        is_inside
+    }
+
+    /// It uses no such descriptor any more.
+    #[inline]
+    fn leave(&self) {
+        if self.state.swap(OUTSIDE, Ordering::SeqCst) == FOUND {
+            take_interrupt();
+        }
+    }
+}
+
+/// Takes the interrupt that the watchdog sends to a thread that it has found.
+#[cold]
+fn take_interrupt() {
+    // With this lock it sends it, so by now it has.
+    drop(all());
+    // Signals are handled where a system call returns.
+    rustix::thread::sched_yield();
 }
 
 /// All of them. Its lock is held while the timer is set or turned off.
@@ -79,11 +110,7 @@ struct Entry(Arc<Watched>);
 
 impl Entry {
     fn new() -> Self {
-        let own = Arc::new(Watched {
-            uses: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            thread: Interruptible::current(),
-        });
+        let own = Arc::new(Watched::new());
         all().push(Arc::clone(&own));
         IS_WATCHED.set(true);
         Self(own)
@@ -149,13 +176,12 @@ fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     let mut run = |Entry(own): &Entry| {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
-        let uses = own.uses.load(Ordering::Relaxed).wrapping_add(1);
-        own.uses.swap(uses, Ordering::SeqCst);
+        own.state.swap(INSIDE, Ordering::SeqCst);
         if RESTING.load(Ordering::SeqCst) {
             set_timer();
         }
         let ended = system_call.take().expect("it runs once")();
-        own.uses.store(uses.wrapping_add(1), Ordering::Release);
+        own.leave();
         ended
     };
     // What a thread drops as it ends may kick once more, when its entry is gone.
@@ -190,7 +216,7 @@ fn is_to_rest(slept: Duration) -> bool {
 fn turn_off() {
     let all = all();
     let was_resting = RESTING.swap(true, Ordering::SeqCst);
-    if all.iter().any(|watched| watched.inside().is_some()) {
+    if all.iter().any(|watched| watched.is_inside()) {
         RESTING.store(was_resting, Ordering::SeqCst);
     } else if !was_resting {
         run_out_after(Duration::ZERO);
@@ -219,17 +245,9 @@ fn keep(timer: &OwnedFd) -> ! {
         {
             let all = all();
             RESTING.swap(true, Ordering::SeqCst);
-            let mut is_to_look_again = false;
-            for watched in all.iter() {
-                let Some(is_held) = watched.look() else {
-                    continue;
-                };
-                is_to_look_again = true;
-                if is_held {
-                    watched.thread.interrupt();
-                }
-            }
-            if is_to_look_again {
+            // All are looked at: no short cut.
+            let inside = all.iter().filter(|watched| watched.look()).count();
+            if inside > 0 {
                 RESTING.store(false, Ordering::SeqCst);
                 run_out_after(a_tick());
             }
