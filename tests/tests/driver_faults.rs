@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use driver_cases::asleep::asleep;
-use driver_cases::losing::{DEPTH, Who, holding, never, until_lost};
+use driver_cases::losing::{DEPTH, SLEEPERS, Who, holding, never, until_lost};
 use driver_cases::patiently;
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
@@ -162,14 +162,6 @@ fn a_server_that_blocks_kicks_ends_everything() {
         assert_eq!(why, Lost::Blocked { queue: 0 }, "{who:?}");
     }
 }
-
-/// Those of [`EVERYBODY`] that sleep until they are called.
-const SLEEPERS: [Who; 4] = [
-    Who::Sleeper,
-    Who::Task,
-    Who::Shared(Waiting::Call),
-    Who::Own(Waiting::Call),
-];
 
 /// The eventfd of the calls is the server's as well: to write to it, or to read it first, must not keep a sleeper from
 /// hearing of the loss. Each several times, as the reader does not win every race.

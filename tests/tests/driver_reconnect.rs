@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use driver_cases::losing::{DEPTH, Who, until_lost};
+use driver_cases::asleep::asleep;
+use driver_cases::losing::{DEPTH, SLEEPERS, Who, until_lost};
 use driver_cases::{Case, patiently};
 use fastrand::Rng;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket, Unmap};
@@ -22,7 +23,7 @@ use pollux_driver::{
     CompletionMode, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
-use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
+use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan};
 use pollux_tests::drive::{End, Mode, Registered, SHARED_MODES};
 use pollux_tests::peers;
 use pollux_tests::process::{Process, eventually};
@@ -310,6 +311,32 @@ fn what_has_ended_is_not_handed_to_the_next_server() {
         }
         backend.end();
     });
+}
+
+/// A server that is gone for the driver, but lives on, reads what its successor calls by as well as it can.
+#[test]
+fn a_server_whose_place_was_taken_cannot_read_calls_of_the_next() {
+    for who in SLEEPERS {
+        let plan = Plan {
+            calls: Calls::Stolen,
+            ..Plan::default()
+        };
+        let (old, next) = (Backend::start(plan), Backend::start(Plan::default()));
+        let (old, next) = (old.unwrap(), next.unwrap());
+        old.conduct(Conduct::Held);
+        let driver = Driver::connect(old.socket(), &Options::default()).unwrap();
+        let count = Arc::<AtomicU64>::default();
+        let (client, counted) = (driver.clone(), Arc::clone(&count));
+        let client = asleep(move || until_lost(&client, who, &counted));
+        old.wait_for_held(DEPTH);
+        std::fs::rename(next.socket(), old.socket()).unwrap();
+        old.hang_up();
+        let goes_on = || count.load(Ordering::Relaxed) > 1000;
+        eventually(goes_on, || format!("{who:?}: {count:?}"));
+        assert_eq!(driver.reconnects(), 1);
+        next.conduct(Conduct::Lie(Lie::Id(256)));
+        client.end();
+    }
 }
 
 /// Nobody comes back. All are told when the time is over.

@@ -29,6 +29,14 @@ pub enum Who {
     Own(Waiting),
 }
 
+/// Who sleeps until they are called.
+pub const SLEEPERS: [Who; 4] = [
+    Who::Sleeper,
+    Who::Task,
+    Who::Shared(Waiting::Call),
+    Who::Own(Waiting::Call),
+];
+
 /// Reads, counting what succeeds, until the disk is lost.
 ///
 /// # Panics

@@ -81,6 +81,12 @@ impl WaitPoint {
         sleeps
     }
 
+    /// Is it a handle on the same sleeper?
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Ends the owner's sleep, or else the next one, armed or not: for what seldom happens, and must be heard whatever
     /// became of other descriptors.
     pub fn alarm(&self) {

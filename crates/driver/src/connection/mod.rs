@@ -20,7 +20,6 @@ pub mod wire;
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -264,7 +263,7 @@ impl Connection {
     ) -> Result<(), Refusal> {
         let message = "to start a queue";
         let copy = |fd: &SharedFd| {
-            let copy = fd.as_fd().try_clone_to_owned().map(fd::event_fd);
+            let copy = fd.copy().map(fd::event_fd);
             copy.map_err(|source| Refusal::System { message, source })
         };
         let (kick, call) = (copy(&fds.kick)?, copy(fds.call.fd())?);

@@ -1,11 +1,10 @@
 //! A queue that runs: its memory, its descriptors, its number at the device. It stops when it is dropped.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
 use pollux_disk::WaitPoint;
-use pollux_disk::wait::{Watch, watchdog};
+use pollux_disk::wait::watchdog;
 
 use crate::connection::QueueFds;
 use crate::counters::Counts;
@@ -86,16 +85,12 @@ impl ActiveQueue {
     ///
     /// What `epoll_ctl` says.
     pub fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
-        point.watch(self.call.fd().as_fd(), Watch::CHANNEL)?;
-        self.device.with(self.index, |one| one.called_at(point));
-        Ok(())
+        self.device.with(self.index, |one| one.watched_by(point))
     }
 
     /// Takes [`ActiveQueue::watched_by`] back.
     pub fn unwatched_by(&self, point: &WaitPoint) {
-        self.device.with(self.index, |one| one.not_called_at(point));
-        // It fails only where the wait point's own descriptors are gone.
-        let _ = point.unwatch(self.call.fd().as_fd());
+        self.device.with(self.index, |one| one.unwatched_by(point));
     }
 
     /// What is counted into.

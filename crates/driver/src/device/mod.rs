@@ -287,6 +287,7 @@ impl Device {
 
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
+        self.with(index, |one| one.renew_fds())?;
         // Not under the list's lock: a thread that polls a queue may want that.
         let spare = self.with(index, QueueRecord::take_spare);
         let rings = match spare {

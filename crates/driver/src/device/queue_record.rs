@@ -7,7 +7,7 @@
 //! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no
 //! owner of requests ever talks to a server about it, waits for one that is away, or locks more than this list.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
 use std::sync::Arc;
 
 use pollux_disk::WaitPoint;
@@ -23,7 +23,7 @@ const TRIES: u32 = 3;
 pub struct QueueRecord {
     /// Its number.
     pub index: u16,
-    /// The same at every server: a stray signal is harmless.
+    /// [Renewed](Self::renew_fds) for each server.
     pub fds: QueueFds,
     /// What the server of `epoch` knows it by.
     pub rings: Arc<Rings>,
@@ -94,18 +94,38 @@ impl QueueRecord {
         (self.epoch, self.claimed) = (epoch, false);
     }
 
-    /// Calls end the sleep at `point`.
-    pub fn called_at(&mut self, point: &WaitPoint) {
+    /// Calls end the sleep at `point` from now on, and alarms do.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says.
+    pub fn watched_by(&mut self, point: &WaitPoint) -> io::Result<()> {
+        self.fds.call.fd().watched_by(point)?;
         self.points.push(point.clone());
+        Ok(())
     }
 
-    /// They do no more.
-    pub fn not_called_at(&mut self, point: &WaitPoint) {
-        let name = point.as_fd().as_raw_fd();
-        let is_it = |other: &WaitPoint| other.as_fd().as_raw_fd() == name;
-        if let Some(at) = self.points.iter().position(is_it) {
-            self.points.swap_remove(at);
-        }
+    /// Takes [`QueueRecord::watched_by`] back.
+    pub fn unwatched_by(&mut self, point: &WaitPoint) {
+        self.points.retain(|other| !other.is(point));
+        self.fds.call.fd().unwatched_by(point);
+    }
+
+    /// New eventfds, for the next server: the last one still has the old.
+    ///
+    /// # Errors
+    ///
+    /// When the machine lacks something. It may be called again, and has to be before the next server is.
+    pub fn renew_fds(&self) -> io::Result<()> {
+        let call = self.fds.call.fd();
+        self.points
+            .iter()
+            .for_each(|point| call.unwatched_by(point));
+        let renewed = self.fds.kick.renew().and_then(|()| call.renew());
+        self.points
+            .iter()
+            .try_for_each(|point| call.watched_by(point))?;
+        renewed
     }
 
     /// Wakes what sleeps over it. Not by what the server calls by, which the server can read before a sleeper does.

@@ -1,14 +1,16 @@
 //! An eventfd that the server has as well, and no thread of ours is held by.
 //!
 //! Whether it blocks is a flag of the open file, which the server can clear; then it can fill the descriptor, or read
-//! it first. So it is used through the [`watchdog`], which tells where that happened: the device is given up.
+//! it first. So it is used through the [`watchdog`], which tells where that happened: the device is given up. A server
+//! that another takes the place of keeps it, and could read what is meant for that one: each server gets a new one.
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Weak;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use pollux_disk::wait::watchdog;
+use pollux_disk::WaitPoint;
+use pollux_disk::wait::{Watch, watchdog};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -23,7 +25,8 @@ pub trait OnBlocked: Debug + Send + Sync {
 /// The eventfd, of one queue.
 #[derive(Debug)]
 pub struct SharedFd {
-    fd: OwnedFd,
+    /// Written to when the server changes.
+    fd: RwLock<OwnedFd>,
     told: Weak<dyn OnBlocked>,
     index: u16,
 }
@@ -35,13 +38,52 @@ impl SharedFd {
     ///
     /// When the process is out of descriptors.
     pub fn new(told: Weak<dyn OnBlocked>, index: u16) -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let fd = RwLock::new(fresh()?);
         Ok(Self { fd, told, index })
+    }
+
+    /// Takes a new one. Who watches the old one, or writes to it, is for the caller.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn renew(&self) -> io::Result<()> {
+        let fresh = fresh()?;
+        *self.fd.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// A copy for the server.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        self.fd().try_clone()
+    }
+
+    /// It ends the sleep at `point` from now on.
+    ///
+    /// # Errors
+    ///
+    /// What `epoll_ctl` says.
+    pub fn watched_by(&self, point: &WaitPoint) -> io::Result<()> {
+        point.watch(self.fd().as_fd(), Watch::CHANNEL)
+    }
+
+    /// Takes [`SharedFd::watched_by`] back.
+    pub fn unwatched_by(&self, point: &WaitPoint) {
+        // It fails only where it is not watched.
+        let _ = point.unwatch(self.fd().as_fd());
+    }
+
+    fn fd(&self) -> RwLockReadGuard<'_, OwnedFd> {
+        self.fd.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds `times` to it. It fails by `EAGAIN` where it is full, and by `EINTR` where the server had us wait over that.
     pub fn add(&self, times: u64) -> rustix::io::Result<()> {
-        let added = watchdog::write(&self.fd, &times.to_ne_bytes());
+        let added = watchdog::write(&*self.fd(), &times.to_ne_bytes());
         self.told_of(added).map(drop)
     }
 
@@ -55,16 +97,14 @@ impl SharedFd {
     }
 }
 
-impl AsFd for SharedFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
+fn fresh() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 impl EventFd for SharedFd {
     fn read(&self) -> u64 {
         let mut times = [0; 8];
-        let read = watchdog::read(&self.fd, &mut times);
+        let read = watchdog::read(&*self.fd(), &mut times);
         match self.told_of(read) {
             Ok(_) => u64::from_ne_bytes(times),
             Err(_) => 0,

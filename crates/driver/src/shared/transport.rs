@@ -1,7 +1,7 @@
 //! What is outside a shared queue's lock: its call descriptor, its doorbell, its timer.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ impl Point for WaitPoint {
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
+        WaitPoint::is(self, other)
     }
 }
 

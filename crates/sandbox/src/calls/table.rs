@@ -247,7 +247,7 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_timerfd_settime),
         ],
     ),
-    // A server that comes back: a new connection, with the memory and the descriptors of the old one.
+    // A server that comes back: a new connection, with the memory of the old one.
     row(
         &[Main, DriverControl],
         Need::Driver,

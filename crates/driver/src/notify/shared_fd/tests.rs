@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex};
 
+use pollux_disk::wait::Sleeper;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::*;
@@ -29,14 +30,15 @@ fn new() -> (SharedFd, Arc<Told>) {
 
 /// The server writes as often as it can.
 fn fill(fd: &SharedFd) {
-    fcntl_setfl(&fd.fd, OFlags::NONBLOCK).unwrap();
-    while rustix::io::write(&fd.fd, &(u64::MAX - 1).to_ne_bytes()).is_err() {
-        let _ = rustix::io::read(&fd.fd, &mut [0; 8]);
+    let theirs = fd.copy().unwrap();
+    fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).is_err() {
+        let _ = rustix::io::read(&theirs, &mut [0; 8]);
     }
 }
 
 fn let_it_block(fd: &SharedFd) {
-    fcntl_setfl(&fd.fd, OFlags::empty()).unwrap();
+    fcntl_setfl(fd.copy().unwrap(), OFlags::empty()).unwrap();
 }
 
 #[test]
@@ -58,6 +60,23 @@ fn what_is_empty_and_blocks_reads_as_empty() {
     let_it_block(&fd);
     assert_eq!(fd.read(), 0);
     fd.signal(3);
+    assert_eq!(fd.read(), 3);
+    assert!(told.queues().is_empty());
+}
+
+#[test]
+fn one_that_is_new_is_none_of_the_servers_that_had_the_old() {
+    let (fd, told) = new();
+    let (theirs, mut sleeper) = (fd.copy().unwrap(), Sleeper::new().unwrap());
+    fill(&fd);
+    let_it_block(&fd);
+    fd.renew().unwrap();
+    fd.watched_by(sleeper.point()).unwrap();
+    fd.signal(3);
+    sleeper.sleep(None, |_| ()).unwrap();
+    fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
+    rustix::io::read(&theirs, &mut [0; 8]).unwrap();
+    assert_eq!(rustix::io::read(&theirs, &mut [0; 8]), Err(Errno::AGAIN));
     assert_eq!(fd.read(), 3);
     assert!(told.queues().is_empty());
 }
