@@ -83,12 +83,14 @@ impl WaitPoint {
 
     /// Is it a handle on the same sleeper?
     #[must_use]
+    #[doc(hidden)] // for drivers, which are another package
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Ends the owner's sleep, or else the next one, armed or not: for what seldom happens, and must be heard whatever
     /// became of other descriptors.
+    #[doc(hidden)] // as above
     pub fn alarm(&self) {
         // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
