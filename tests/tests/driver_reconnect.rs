@@ -9,9 +9,11 @@ mod driver_cases;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use driver_cases::asleep::asleep;
@@ -23,12 +25,13 @@ use pollux_driver::{
     CompletionMode, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
-use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan};
+use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code};
 use pollux_tests::drive::{End, Mode, Registered, SHARED_MODES};
 use pollux_tests::peers;
 use pollux_tests::process::{Process, eventually};
 use pollux_tests::random::seed;
 use pollux_tests::server::Server;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -337,6 +340,40 @@ fn a_server_whose_place_was_taken_cannot_read_calls_of_the_next() {
         next.conduct(Conduct::Lie(Lie::Id(256)));
         client.end();
     }
+}
+
+/// It has ended a request and called, but is gone before that is heard, and its successor answers nothing: what it
+/// ended counts all the same.
+#[test]
+fn a_call_of_a_server_that_goes_at_once_is_heard() {
+    patiently(|| {
+        let (last, next) = (
+            Backend::start(Plan::default()).unwrap(),
+            Backend::start(Plan::default()).unwrap(),
+        );
+        last.conduct(Conduct::Held);
+        next.fall_silent(code::SET_VRING_ADDR, Silence::Mute);
+        let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
+        let queue = driver.queue(0).unwrap();
+        let readiness = queue.readiness().unwrap();
+        let mut flush = pin!(queue.flush(CompletionMode::Call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(flush.as_mut().poll(&mut context).is_pending());
+        last.wait_for_held(1);
+        std::fs::rename(next.socket(), last.socket()).unwrap();
+        last.conduct(Conduct::Prompt);
+        last.settle();
+        last.hang_up();
+        next.wait_until(|seen| seen.silences == 1);
+        let ended = loop {
+            poll(&mut [PollFd::new(&readiness, PollFlags::IN)], None).unwrap();
+            readiness.drive();
+            if let Poll::Ready(ended) = flush.as_mut().poll(&mut context) {
+                break ended;
+            }
+        };
+        ended.unwrap();
+    });
 }
 
 /// Nobody comes back. All are told when the time is over.

@@ -287,9 +287,11 @@ impl Device {
 
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
-        self.with(index, |one| one.renew_fds())?;
+        let spare = self.with(index, |one| {
+            one.renew_fds()?;
+            io::Result::Ok(one.take_spare())
+        })?;
         // Not under the list's lock: a thread that polls a queue may want that.
-        let spare = self.with(index, QueueRecord::take_spare);
         let rings = match spare {
             // A server that was gone soon may have written to them.
             Some(rings) => {

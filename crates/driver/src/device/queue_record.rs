@@ -118,13 +118,15 @@ impl QueueRecord {
     /// When the machine lacks something. It may be called again, and has to be before the next server is.
     pub fn renew_fds(&self) -> io::Result<()> {
         let call = self.fds.call.fd();
-        self.points
-            .iter()
-            .for_each(|point| call.unwatched_by(point));
+        for point in &self.points {
+            call.unwatched_by(point);
+            // A call of the last server may have been on its way there.
+            point.alarm();
+        }
         let renewed = self.fds.kick.renew().and_then(|()| call.renew());
-        self.points
-            .iter()
-            .try_for_each(|point| call.watched_by(point))?;
+        for point in &self.points {
+            call.watched_by(point)?;
+        }
         renewed
     }
 

@@ -16,6 +16,9 @@ use rustix::io::Errno;
 
 use super::call::EventFd;
 
+/// Nobody calls more often before they are read.
+const MOST: u64 = u32::MAX as u64;
+
 /// Who is told that the server has had a thread wait.
 pub trait OnBlocked: Debug + Send + Sync {
     /// By an eventfd of queue `index`.
@@ -106,7 +109,8 @@ impl EventFd for SharedFd {
         let mut times = [0; 8];
         let read = watchdog::read(&*self.fd(), &mut times);
         match self.told_of(read) {
-            Ok(_) => u64::from_ne_bytes(times),
+            // The server can write any number, and what is read may be signalled again, to another one's.
+            Ok(_) => u64::from_ne_bytes(times).min(MOST),
             Err(_) => 0,
         }
     }

@@ -93,11 +93,11 @@ fn a_thread_that_ends_may_use_a_descriptor_once_more() {
 fn an_interrupt_that_comes_late_is_taken_before_the_thread_goes_on() {
     start().unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
-    let (found, looks) = (AtomicBool::new(false), AtomicBool::new(true));
+    let looks = AtomicBool::new(true);
     let own = Watched::new();
     let leaves = |own: &Watched| {
         own.state.swap(INSIDE, Ordering::SeqCst);
-        while !found.load(Ordering::SeqCst) {
+        while own.state.load(Ordering::SeqCst) != FOUND {
             thread::yield_now();
         }
         own.leave();
@@ -113,11 +113,9 @@ fn an_interrupt_that_comes_late_is_taken_before_the_thread_goes_on() {
                 let (set, unset) = (Ordering::SeqCst, Ordering::SeqCst);
                 let before = own.state.compare_exchange(INSIDE, FOUND, set, unset);
                 if before == Ok(INSIDE) {
-                    found.store(true, Ordering::SeqCst);
-                    // The thread has left by now, or waits for the lock.
+                    // The thread leaves meanwhile, and waits for the lock.
                     thread::sleep(Duration::from_micros(100));
                     own.thread.interrupt();
-                    found.store(false, Ordering::SeqCst);
                 }
             }
         });

@@ -54,6 +54,14 @@ fn what_is_full_and_blocks_holds_nobody_and_is_told() {
     assert_eq!(fd.add(1), Err(Errno::INTR), "nobody is there to be told");
 }
 
+/// What was read from one server's may be signalled by the next one's, which has to have room.
+#[test]
+fn what_a_server_fills_counts_as_few_calls() {
+    let (fd, _told) = new();
+    fill(&fd);
+    assert_eq!(fd.read(), u64::from(u32::MAX));
+}
+
 #[test]
 fn what_is_empty_and_blocks_reads_as_empty() {
     let (fd, told) = new();
