@@ -364,7 +364,7 @@ impl Guest {
     pub fn start(self) -> io::Result<Running> {
         for _ in 0..FAILURES {
             let mut running = self.boot()?;
-            if running.is_up(BOOTS) {
+            if running.is_up(BOOTS)? {
                 return Ok(running);
             }
             let console = running.kill()?;

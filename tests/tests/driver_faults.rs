@@ -163,8 +163,20 @@ fn a_server_that_blocks_kicks_ends_everything() {
     }
 }
 
-/// The eventfd of the calls is the server's as well: to write to it, or to read it first, must not keep a sleeper from
-/// hearing of the loss. Each several times, as the reader does not win every race.
+/// The eventfd of the calls is the server's as well: to read it first, or to fill it, must not keep a sleeper from
+/// hearing of the loss.
+fn a_sleeper_hears_of_the_loss(who: Who, plan: Plan, hinders: impl FnOnce(&Backend)) {
+    let backend = holding(plan);
+    let driver = Driver::connect(backend.socket(), &never()).unwrap();
+    let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));
+    backend.wait_for_held(DEPTH);
+    hinders(&backend);
+    sleeper.sleeps_on();
+    backend.hang_up();
+    sleeper.end();
+}
+
+/// Each several times, as the reader does not win every race.
 #[test]
 fn a_server_that_reads_the_calls_itself_ends_everything_as_it_goes() {
     for who in [SLEEPERS; 6].into_iter().flatten() {
@@ -172,27 +184,14 @@ fn a_server_that_reads_the_calls_itself_ends_everything_as_it_goes() {
             calls: Calls::Stolen,
             ..Plan::default()
         };
-        let backend = holding(plan);
-        let driver = Driver::connect(backend.socket(), &never()).unwrap();
-        let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));
-        backend.wait_for_held(DEPTH);
-        sleeper.sleeps_on();
-        backend.hang_up();
-        sleeper.end();
+        a_sleeper_hears_of_the_loss(who, plan, |_| ());
     }
 }
 
 #[test]
 fn a_server_that_fills_what_it_calls_by_ends_everything_as_it_goes() {
     for who in SLEEPERS {
-        let backend = holding(Plan::default());
-        let driver = Driver::connect(backend.socket(), &never()).unwrap();
-        let sleeper = asleep(move || until_lost(&driver, who, &AtomicU64::new(0)));
-        backend.wait_for_held(DEPTH);
-        backend.fill_calls();
-        sleeper.sleeps_on();
-        backend.hang_up();
-        sleeper.end();
+        a_sleeper_hears_of_the_loss(who, Plan::default(), Backend::fill_calls);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Does the harness of the guest tests bite? What goes wrong in a guest must not pass for right.
 
+use std::path::Path;
 use std::time::Duration;
 
 use pollux_tests::guest::{Guest, Kernel};
@@ -31,6 +32,19 @@ fn a_kernel_panic_is_an_error() {
         .run()
         .expect_err("the kernel panics");
     assert!(error.to_string().contains("kernel panicked"), "{error}");
+}
+
+/// A kernel that fails to come up is booted again, but not where it was QEMU that failed, over a disk for instance.
+#[test]
+fn what_qemu_cannot_start_is_an_error_at_once() {
+    let Some(machine) = Kernel::Linux61.machine() else {
+        return;
+    };
+    let error = Guest::new(&machine, "")
+        .own_disk(Path::new("/nonexistent"), "num-queues=1")
+        .run()
+        .expect_err("the disk is not there");
+    assert!(error.to_string().contains("before it said 'up'"), "{error}");
 }
 
 #[test]

@@ -117,11 +117,21 @@ impl Running {
     }
 
     /// Waits until the kernel has come up, and started `init`; no longer than `patience`. Has it?
-    pub(super) fn is_up(&mut self, patience: Duration) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// When it was not the kernel that ended, but QEMU, by an error of its own or over a server.
+    pub(super) fn is_up(&mut self, patience: Duration) -> io::Result<bool> {
         let deadline = std::mem::replace(&mut self.deadline, Instant::now() + patience);
-        let up = self.wait_for("up").is_ok();
+        let up = self.comes_to("up");
+        let late = Instant::now() >= self.deadline;
         self.deadline = deadline;
-        up
+        match up {
+            // QEMU succeeds where the machine has reset itself.
+            Ok(false) if !self.qemu.wait()?.success() => Err(self.ended_before("up")),
+            Err(_) if late => Ok(false),
+            up => up,
+        }
     }
 
     /// Waits until the script calls `say WORDS`.
@@ -130,13 +140,26 @@ impl Running {
     ///
     /// If the guest ends first, or is not there in time; with the console.
     pub fn wait_for(&mut self, words: &str) -> io::Result<()> {
+        if self.comes_to(words)? {
+            Ok(())
+        } else {
+            Err(self.ended_before(words))
+        }
+    }
+
+    /// As [`Running::wait_for`], but no error, where the guest ends first.
+    fn comes_to(&mut self, words: &str) -> io::Result<bool> {
         let wanted = format!("guest: {words}");
         while let Some(line) = self.next_line()? {
             if line.contains(&wanted) {
-                return Ok(());
+                return Ok(true);
             }
         }
-        Err(self.fault(&format!("the guest ended before it said '{words}'")))
+        Ok(false)
+    }
+
+    fn ended_before(&self, words: &str) -> io::Error {
+        self.fault(&format!("the guest ended before it said '{words}'"))
     }
 
     /// Types `line` on the guest's console; the script gets it by `hear`.
@@ -233,3 +256,6 @@ fn forward_lines(from: impl Read + Send + 'static, to: Sender<String>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ pub enum Who {
     Own(Waiting),
 }
 
-/// Who sleeps until they are called.
+/// Those that sleep until they are called.
 pub const SLEEPERS: [Who; 4] = [
     Who::Sleeper,
     Who::Task,

@@ -1,8 +1,8 @@
 //! The queues that run, as the control thread sees them: what it takes to start each at a server that has
 //! come back, and to wake what sleeps over it.
 //!
-//! A queue is started anew on *fresh rings*, of which only the new server knows; meanwhile its owner
-//! still works on those of before, where no server answers. Once all queues have been started the *epoch*
+//! A queue is started anew on *fresh rings* and with fresh eventfds, of which only the new server knows; meanwhile its
+//! owner still works on the rings of before, where no server answers. Once all queues have been started the *epoch*
 //! of the device moves on. Every poll compares it with the owner's own, and an owner that is behind
 //! claims the fresh rings (`Device::claim`) and lays out anew what has not ended (`requests/core/replay.rs`). So no
 //! owner of requests ever talks to a server about it, waits for one that is away, or locks more than this list.

@@ -45,7 +45,7 @@ impl SharedFd {
         Ok(Self { fd, told, index })
     }
 
-    /// Takes a new one. Who watches the old one, or writes to it, is for the caller.
+    /// Takes a new one. Wait points that watch the old one are for the caller.
     ///
     /// # Errors
     ///
