@@ -203,7 +203,6 @@ impl Sleeper {
     /// None in practice: a signal only ends the sleep early.
     pub fn sleep(&mut self, timeout: Option<Duration>, woken: impl FnMut(Watch)) -> io::Result<()> {
         let timeout = timeout.map(|t| Timespec::try_from(t).expect("no wait is 2^63 seconds long"));
-        watchdog::falls_asleep(self.slept);
         let since = Instant::now();
         let mut reports = [const { MaybeUninit::<epoll::Event>::uninit() }; REPORTS];
         let reported = match timeout {

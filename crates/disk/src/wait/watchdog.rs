@@ -17,15 +17,14 @@
 //!
 //! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
 //! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
-//! wake it. A thread whose calls are seldom turns the timer off as it goes to sleep at a [`Sleeper`](super::Sleeper): a
-//! tick a few milliseconds after each of them would cost more than the call.
+//! wake it. Where the calls of all threads are seldom, a caller turns the timer off again as it leaves: a tick a few
+//! milliseconds after each call would cost more than the call.
 
-use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pollux_memory::Interruptible;
 use pollux_threads::{Kind, lock, spawn};
@@ -93,15 +92,25 @@ fn take_interrupt() {
     let _ = rustix::thread::gettid();
 }
 
-/// All of them. Its lock is held while the timer is set or turned off.
-static WATCHED: Mutex<Vec<Arc<Watched>>> = Mutex::new(Vec::new());
+/// All of them.
+struct All {
+    threads: Vec<Arc<Watched>>,
+    /// When the timer was last set.
+    set: Option<Instant>,
+}
+
+/// Its lock is held while the timer is set or turned off.
+static WATCHED: Mutex<All> = Mutex::new(All {
+    threads: Vec::new(),
+    set: None,
+});
 
 /// Is the watchdog asleep, or about to, with no timer set?
 static RESTING: AtomicBool = AtomicBool::new(false);
 
 static TIMER: OnceLock<OwnedFd> = OnceLock::new();
 
-fn all() -> MutexGuard<'static, Vec<Arc<Watched>>> {
+fn all() -> MutexGuard<'static, All> {
     lock(&WATCHED)
 }
 
@@ -111,22 +120,20 @@ struct Entry(Arc<Watched>);
 impl Entry {
     fn new() -> Self {
         let own = Arc::new(Watched::new());
-        all().push(Arc::clone(&own));
-        IS_WATCHED.set(true);
+        all().threads.push(Arc::clone(&own));
         Self(own)
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        all().retain(|watched| !Arc::ptr_eq(watched, &self.0));
+        let threads = &mut all().threads;
+        threads.retain(|watched| !Arc::ptr_eq(watched, &self.0));
     }
 }
 
 thread_local! {
     static ENTRY: Entry = Entry::new();
-    /// Has this thread ever used such a descriptor?
-    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Starts the watchdog, once for the whole process, before the first descriptor of a peer's is used.
@@ -177,11 +184,12 @@ fn watched<T>(system_call: impl FnOnce() -> T) -> T {
         // A full fence, which pairs with the one in `keep`: that says that it rests, then reads which threads are
         // inside; we say that we are, then read whether it rests. One of us sees the other.
         own.state.swap(INSIDE, Ordering::SeqCst);
-        if RESTING.load(Ordering::SeqCst) {
-            set_timer();
-        }
+        let is_seldom = RESTING.load(Ordering::SeqCst) && set_timer();
         let ended = system_call.take().expect("it runs once")();
         own.leave();
+        if is_seldom {
+            turn_off();
+        }
         ended
     };
     // What a thread drops as it ends may kick once more, when its entry is gone.
@@ -189,34 +197,25 @@ fn watched<T>(system_call: impl FnOnce() -> T) -> T {
     watched.unwrap_or_else(|_| run(&Entry::new()))
 }
 
-/// Has the watchdog look in a while, unless it will.
+/// Has the watchdog look in a while, unless it will. Was that long since it was last to?
 #[cold]
-fn set_timer() {
-    let _alone = all();
-    if RESTING.swap(false, Ordering::SeqCst) {
-        run_out_after(a_tick());
+fn set_timer() -> bool {
+    let mut all = all();
+    if !RESTING.swap(false, Ordering::SeqCst) {
+        return false;
     }
+    run_out_after(a_tick());
+    let now = Instant::now();
+    let last = all.set.replace(now);
+    last.is_none_or(|last| now.duration_since(last) > TICK)
 }
 
-/// The calling thread goes to sleep, and slept so long the last time. Where its calls are seldom, nothing is to look
-/// after it, or after others that call nobody. Else a tick now and then is cheaper. A thread that calls nobody has
-/// nothing to do with that, and may not even set timers (a disk's own, in a sandbox).
-#[inline]
-pub(super) fn falls_asleep(slept: Duration) {
-    if is_to_rest(slept) {
-        turn_off();
-    }
-}
-
-#[inline]
-fn is_to_rest(slept: Duration) -> bool {
-    slept >= TICK && IS_WATCHED.get() && !RESTING.load(Ordering::Relaxed)
-}
-
+/// Has the watchdog look no more, unless a thread is inside.
+#[cold]
 fn turn_off() {
     let all = all();
     let was_resting = RESTING.swap(true, Ordering::SeqCst);
-    if all.iter().any(|watched| watched.is_inside()) {
+    if all.threads.iter().any(|watched| watched.is_inside()) {
         RESTING.store(was_resting, Ordering::SeqCst);
     } else if !was_resting {
         run_out_after(Duration::ZERO);
@@ -246,7 +245,7 @@ fn keep(timer: &OwnedFd) -> ! {
             let all = all();
             RESTING.swap(true, Ordering::SeqCst);
             // All are looked at: no short cut.
-            let inside = all.iter().filter(|watched| watched.look()).count();
+            let inside = all.threads.iter().filter(|one| one.look()).count();
             if inside > 0 {
                 RESTING.store(false, Ordering::SeqCst);
                 run_out_after(a_tick());

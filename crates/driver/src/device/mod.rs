@@ -287,11 +287,11 @@ impl Device {
 
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
-        let spare = self.with(index, |one| {
-            one.renew_fds()?;
-            io::Result::Ok(one.take_spare())
+        let (old, spare) = self.with(index, |one| {
+            io::Result::Ok((one.renew_fds()?, one.take_spare()))
         })?;
-        // Not under the list's lock: a thread that polls a queue may want that.
+        // Neither of these under the list's lock: a thread that polls a queue may want that.
+        drop(old);
         let rings = match spare {
             // A server that was gone soon may have written to them.
             Some(rings) => {

@@ -8,6 +8,7 @@
 //! owner of requests ever talks to a server about it, waits for one that is away, or locks more than this list.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use pollux_disk::WaitPoint;
@@ -111,23 +112,24 @@ impl QueueRecord {
         self.fds.call.fd().unwatched_by(point);
     }
 
-    /// New eventfds, for the next server: the last one still has the old.
+    /// New eventfds, for the next server: the last one still has the old, which are for the caller to close.
     ///
     /// # Errors
     ///
     /// When the machine lacks something. It may be called again, and has to be before the next server is.
-    pub fn renew_fds(&self) -> io::Result<()> {
+    pub fn renew_fds(&self) -> io::Result<[OwnedFd; 2]> {
         let call = self.fds.call.fd();
         for point in &self.points {
             call.unwatched_by(point);
             // A call of the last server may have been on its way there.
             point.alarm();
         }
-        let renewed = self.fds.kick.renew().and_then(|()| call.renew());
+        let kick = self.fds.kick.renew();
+        let old = kick.and_then(|kick| Ok([kick, call.renew()?]));
         for point in &self.points {
             call.watched_by(point)?;
         }
-        renewed
+        old
     }
 
     /// Wakes what sleeps over it. Not by what the server calls by, which the server can read before a sleeper does.

@@ -6,6 +6,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, Weak};
 
@@ -45,15 +46,16 @@ impl SharedFd {
         Ok(Self { fd, told, index })
     }
 
-    /// Takes a new one. Wait points that watch the old one are for the caller.
+    /// Takes a new one. Wait points that watch the old one are for the caller, and so is its close, which takes as long
+    /// as there are watches of the server's: under no lock.
     ///
     /// # Errors
     ///
     /// When the process is out of descriptors.
-    pub fn renew(&self) -> io::Result<()> {
+    pub fn renew(&self) -> io::Result<OwnedFd> {
         let fresh = fresh()?;
-        *self.fd.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
+        let mut fd = self.fd.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(mem::replace(&mut fd, fresh))
     }
 
     /// A copy for the server.
