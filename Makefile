@@ -29,7 +29,7 @@ UNIT := env --unset=MAKEFLAGS cargo test --locked --features pollux/tokio $(CRAT
 LOOM := env CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --profile peers-tests --test loom \
     -p pollux-ring -p pollux-disk -p pollux-driver
 
-.PHONY: help run build install setup test test-full lint unit api loom peers peers-build peers-guests peers-beside peers-full fuzz bench prices miri clean guest
+.PHONY: help run build install setup test test-full lint unit api loom peers peers-build peers-guests peers-beside peers-alone peers-full fuzz bench prices miri clean guest
 
 help: ## What there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -90,7 +90,7 @@ peers: build ## Linux guests under QEMU, and libblkio, against the release binar
 	@echo "A guest takes one processor: tests that mostly wait run beside the guests, and tests that count run alone."
 	+failed=0; \
 	$(MAKE) --no-print-directory --jobs=2 --keep-going peers-guests peers-beside || failed=1; \
-	$(PEERS) --no-fail-fast $(PEERS_ALONE:%=--test %) -- --test-threads=1 $(WHICH) || failed=1; \
+	$(MAKE) --no-print-directory peers-alone || failed=1; \
 	exit $$failed
 
 peers-guests: build
@@ -98,6 +98,9 @@ peers-guests: build
 
 peers-beside: build
 	$(PEERS) --no-fail-fast --lib --bins $(PEERS_BESIDE:%=--test %) -- --test-threads=1 $(WHICH)
+
+peers-alone: build
+	$(PEERS) --no-fail-fast $(PEERS_ALONE:%=--test %) -- --test-threads=1 $(WHICH)
 
 peers-full: build ## The full set on a second kernel, and with files from either engine for all disks
 	./tests/setup.sh full

@@ -272,6 +272,10 @@ fn the_command_removes_a_disk_that_is_on_the_list_alone() {
     fs::remove_file(&image).unwrap();
     hot.restart().unwrap();
     assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["a"]));
+    let mut list = Command::new(pollux_binary());
+    list.args(["disk", "list", "--control"]).arg(hot.control());
+    let told = String::from_utf8(list.output().unwrap().stderr).unwrap();
+    assert!(told.contains("could not be opened: a; "), "{told}");
     let said = hot.command(&["remove", "a", "--output", "json"]).unwrap();
     let removed: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(

@@ -67,11 +67,11 @@ fn the_right_that_is_missing_is_named() {
     for (args, right) in [
         (
             "serve --socket-path @/s --blk-file @/closed/disk.img",
-            "may not be read",
+            "cannot be read",
         ),
         (
             "serve --socket-path @/s --blk-file @/closed/old.img",
-            "may not be written",
+            "cannot be written",
         ),
         (
             "serve --config @/closed/a.toml",

@@ -58,7 +58,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// It may not be opened that way.
-    #[error("{path} may not be {}; {}", access_verb(*.access), access_remedy(*.access))]
+    #[error("{path} cannot be {}; {}", access_verb(*.access), access_remedy(*.access))]
     Permission {
         path: PathBuf,
         access: Access,
@@ -211,7 +211,7 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
     let is_own = holder.is_some_and(|holder| holder.pid == std::process::id());
     if is_own && conflict != Conflict::Shares {
         return "this process has it open already, as a disk or as a part of one; give each disk an image of its own, \
-                or open all of them read-only (`--read-only`)"
+                or open all of them read-only (`--read-only`; `read-only = true` in a file)"
             .to_owned();
     }
     // Inside the sandbox no other process can be inspected.
@@ -259,6 +259,8 @@ fn missing_remedy(path: &Path) -> String {
         format!("correct the path: there is no folder {}", folder.display())
     } else if text.contains([',', ';']) {
         "if options follow the path, write it as `file:path=PATH,cache=none`".to_owned()
+    } else if text.contains(':') && text.contains('=') {
+        "options are separated by commas: `file:path=PATH,cache=none`".to_owned()
     } else if text.contains('=') {
         "if it is an option of a leg, put brackets around the leg: `[file:path=PATH,cache=none]`"
             .to_owned()

@@ -38,7 +38,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve disks to virtual machines over vhost-user
     Serve(Box<ServeArgs>),
-    /// Ask running daemons for their disks, over their control sockets
+    /// List, add, change and remove disks of running daemons, over their control sockets
     Disk(DiskArgs),
     /// Watch the disks and workers of running daemons, and what keeps a disk from being faster
     Top(TopArgs),

@@ -32,7 +32,7 @@ pub struct ExportArgs {
     #[serde(skip, default = "Origin::file")]
     pub origin: Origin,
 
-    /// Listen on this unix socket; PATH.lock lies beside it meanwhile
+    /// Listen on this unix socket; PATH.lock exists beside it meanwhile
     #[arg(long, value_name = "PATH", conflicts_with = "fd")]
     pub socket_path: Option<PathBuf>,
 
@@ -250,7 +250,7 @@ impl ExportArgs {
                 self.origin.says("disk", "memory:size=1G")
             )
             .into()),
-            _ => Err("--disk, --blk-file and --table exclude each other; give one of them".into()),
+            _ => Err("disk, blk-file and table exclude each other; give one of them".into()),
         }
     }
 

@@ -29,7 +29,7 @@ pub enum Refusal {
     /// A part of a ring is not in the shared memory.
     #[error(
         "the {area} area of queue {index} at {address:#x} is not in the shared memory; share the memory of the virtual \
-         machine, in QEMU by a memory backend with share=on"
+         machine, in QEMU by a memory backend with share=on and -machine memory-backend=ID"
     )]
     RingOutside {
         index: u16,

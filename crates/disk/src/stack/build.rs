@@ -54,7 +54,8 @@ pub enum StackError {
     NoSuchLeg { leg: usize, legs: usize },
     /// A gap, an overlap, or nothing at all.
     #[error(
-        "target {target} begins at byte {start}, and those before it end at {expected}; leave no gap"
+        "target {target} begins at sector {}, and those before it end at sector {}; let it begin there",
+        .start / 512, .expected / 512
     )]
     Gap {
         target: usize,

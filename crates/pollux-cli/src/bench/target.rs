@@ -173,9 +173,8 @@ fn entries(args: &BenchArgs) -> u16 {
 fn not_started(error: io::Error, entries: u16) -> Error {
     match error.kind() {
         ErrorKind::Other | ErrorKind::BrokenPipe => format!(
-            "{error}; its largest ring may be smaller than {entries}: give the --queue-size of the daemon, for \
-             example --queue-size {}; or another daemon uses the image (`lock=running`)",
-            entries / 2
+            "the server started no queue of {entries} entries; give --queue-size as the server was given it, or end \
+             another daemon that uses the image (`lock=running`): {error}"
         )
         .into(),
         _ => error.into(),

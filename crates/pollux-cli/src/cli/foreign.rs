@@ -14,7 +14,7 @@ use crate::bench;
 pub type Names = (&'static [&'static str], &'static str);
 
 /// Of `pollux serve` and `pollux disk add`.
-const OF_A_DISK: [Names; 5] = [
+const OF_A_DISK: [Names; 6] = [
     (&["--socket", "--socket_path"], "write --socket-path PATH"),
     (
         &["--file", "--filename", "--blk_file"],
@@ -23,6 +23,10 @@ const OF_A_DISK: [Names; 5] = [
     (&["--readonly", "--read_only"], "write --read-only"),
     (&["--queues", "--num_queues"], "write --num-queues N"),
     (&["--queue_size"], "write --queue-size N"),
+    (
+        &["--cache", "--direct", "--engine", "--format", "--lock"],
+        "this is an option of an image; write it behind the path: --disk file:path=PATH,cache=none",
+    ),
 ];
 
 /// What follows `pollux` or `pollux disk`, and the command that is meant.
@@ -124,9 +128,21 @@ fn drop_far_suggestions(error: &mut Error) {
     }
 }
 
+/// Leaves out how to pass a word with hyphens in front as a value: here none is.
+fn drop_escapes(error: &mut Error) {
+    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
+        let others = tips
+            .into_iter()
+            .filter(|tip| !tip.to_string().contains("as a value"));
+        let others = ContextValue::StyledStrs(others.collect());
+        error.insert(ContextKind::Suggested, others);
+    }
+}
+
 /// `error`, and where it is known what was meant, what to write.
 fn hinted(mut error: Error) -> Error {
     drop_far_suggestions(&mut error);
+    drop_escapes(&mut error);
     let about = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let command = about(ContextKind::InvalidSubcommand);
     let meant = COMMANDS.iter().find(|(name, _)| *name == command);
@@ -161,6 +177,11 @@ mod tests {
             ("serve --file f", "write --blk-file PATH, or --disk"),
             ("serve --queues 2", "error: --queues: write --num-queues"),
             ("disk add x --queues 2", "write --num-queues"),
+            (
+                "serve --cache none",
+                "write it behind the path: --disk file:",
+            ),
+            ("disk add x --poll-scope queue", "unexpected argument"),
             ("disk stat", "write `pollux disk stats`"),
             ("disk ls", "write `pollux disk list`"),
             ("ls", "write `pollux disk list`"),
@@ -180,10 +201,11 @@ mod tests {
             "bench --disk d --rw randwrit",
             "serve --direct",
             "bench --disk d --rwmax 3",
+            "disk add x --poll-scope queue",
         ] {
             let line = format!("pollux {line}");
             let error = Cli::read(line.split(' ')).unwrap_err().to_string();
-            assert!(!error.contains("similar"), "{line}: {error}");
+            assert!(!error.contains("tip:"), "{line}: {error}");
         }
     }
 

@@ -26,8 +26,8 @@ impl Sockets {
     pub fn none_in(folder: &Path) -> String {
         let folder = folder.display();
         format!(
-            "no daemon has a control socket in {folder}; start one with --control {folder}/NAME.control, or say which \
-             by --control"
+            "no daemon has a control socket in {folder}, where this user's are; name another folder, such as \
+             --control /run/pollux, or start one with --control {folder}/NAME.control"
         )
     }
 }

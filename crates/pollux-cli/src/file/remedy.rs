@@ -15,6 +15,9 @@ use crate::cli::Cli;
 use crate::export::ExportArgs;
 use crate::process::ProcessArgs;
 
+/// What is no key of a disk, but an option of its image.
+const OF_AN_IMAGE: [&str; 6] = ["buffers", "cache", "engine", "format", "inline", "lock"];
+
 /// A value for each key, as a configuration has it.
 const EXAMPLES: &[(&str, &str)] = &[
     ("control", "\"/run/pollux-root/root.control\""),
@@ -188,6 +191,9 @@ fn unknown(written: &str) -> String {
         Some(place) if key != written => format!("keys have dashes: write {key} {place}"),
         Some(place) => format!("write this key {place}"),
         None if is_option(&key) => format!("give it on the command line: --{key}"),
+        None if OF_AN_IMAGE.contains(&&*key) => {
+            format!("write it behind the path: disk = \"file:path=PATH,{key}=VALUE\"")
+        }
         None => "write one of the keys that are listed here".to_owned(),
     }
 }

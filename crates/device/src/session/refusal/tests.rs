@@ -12,5 +12,8 @@ fn memory_that_is_not_shared_has_its_remedy() {
         told.contains("at 0x7f0000000000 is not in the shared memory; share"),
         "{told}"
     );
-    assert!(told.ends_with("share=on"), "{told}");
+    assert!(
+        told.ends_with("share=on and -machine memory-backend=ID"),
+        "{told}"
+    );
 }

@@ -52,7 +52,7 @@ fn every_refusal_of_the_system_has_its_remedy() {
         refused(Path::new("a.img"), Cache::None, access, errno.into()).to_string()
     };
     assert!(told(Errno::ACCESS, Access::ReadWrite).contains("or open it read-only"));
-    assert!(told(Errno::ROFS, Access::ReadWrite).contains("may not be written"));
+    assert!(told(Errno::ROFS, Access::ReadWrite).contains("cannot be written"));
     assert!(told(Errno::ACCESS, Access::ReadOnly).contains("the right to read"));
     assert!(told(Errno::BUSY, Access::ReadWrite).contains("in use"));
     assert!(told(Errno::INVAL, Access::ReadWrite).contains("use `cache=writeback`"));

@@ -17,11 +17,11 @@ fn what_does_not_fit_is_named() {
         (vec![], "target 1 has an impossible length"),
         (
             vec![linear(512, 512, 0, 0)],
-            "begins at byte 512, and those before it end at 0",
+            "begins at sector 1, and those before it end at sector 0; let it",
         ),
         (
             vec![linear(0, 512, 0, 0), linear(0, 512, 1, 0)],
-            "target 2 begins at byte 0",
+            "target 2 begins at sector 0, and those before it end at sector 1",
         ),
         (
             vec![linear(0, 4608, 0, 0)],

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 
 use crate::control::client::{NoAnswer, each, get, named};
-use crate::model::{Disk, Disks};
+use crate::model::{Disk, Disks, Health};
 
 /// A path in JSON, which is text: of one that is none, what can be shown.
 pub fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
@@ -46,6 +46,15 @@ pub fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
         tracing::error!("{why}");
     }
     Ok((disks.concat(), failed.len()))
+}
+
+/// The same daemons, each with the disks on its list that it could not open.
+pub fn ask_for_missing(asked: Option<&Path>) -> Result<Vec<(PathBuf, Vec<String>)>, Error> {
+    let (daemons, _) = each(asked, |control| {
+        let health: Health = get(control, "/v1/health")?;
+        Ok((control.to_owned(), health.missing))
+    })?;
+    Ok(daemons)
 }
 
 /// The disk called `name`.

@@ -45,7 +45,8 @@ pub fn draw(frame: &mut Frame<'_>, rates: &Rates, view: &View, message: &str) {
 fn title(rates: &Rates, view: &View) -> Line<'static> {
     let seconds = rates.disks.first().map_or(0.0, |disk| disk.seconds);
     let (disks, sort) = (rates.disks.len(), view.sort.name());
-    let mut title = format!("pollux top  {disks} disks, by {sort}, over {seconds:.1} s");
+    let s = if disks == 1 { "" } else { "s" };
+    let mut title = format!("pollux top  {disks} disk{s}, by {sort}, over {seconds:.1} s");
     if view.paused {
         title += "  PAUSED";
     }

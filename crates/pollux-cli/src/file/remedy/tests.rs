@@ -153,6 +153,10 @@ fn sections_and_keys_are_corrected() {
                 "write one of the keys that are listed here",
             ),
             (
+                "[[disk]]\nblk-file = \"a\"\ncache = \"none\"",
+                "write it behind the path: disk = \"file:path=PATH,cache=VALUE\"",
+            ),
+            (
                 "[process]\nsocket_path = \"a\"",
                 "keys have dashes: write socket-path in a section [[disk]]",
             ),
