@@ -91,6 +91,7 @@ impl Backing {
         result.map_err(|error| {
             if let Some(Admitted { withheld }) = self.complaints.admits() {
                 let path = self.path.display();
+                let error = explained(error);
                 error!(%path, at, len, %error, withheld, "cannot {doing}");
             }
             Failure::Io(error)
@@ -317,4 +318,12 @@ fn in_pieces(
         done += piece.len() as u64;
     }
     Ok(())
+}
+
+/// For the log. One error is ours as well: of a file that ends too early.
+fn explained(error: Errno) -> String {
+    match error {
+        Errno::NODATA => format!("{error}: the file was made shorter, or the medium is damaged"),
+        error => error.to_string(),
+    }
 }

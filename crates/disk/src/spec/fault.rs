@@ -137,6 +137,10 @@ impl Reading {
                 ))?;
                 self.begin(Action::Hang(hang), Ops::ALL);
             }
+            // `file:path`: a kind of disk.
+            key if key.contains(':') => {
+                return Err(wrong("names the disk below; write `on=` before it"));
+            }
             key => return self.condition(key, value, wrong),
         }
         Ok(())

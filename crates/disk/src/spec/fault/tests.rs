@@ -76,6 +76,10 @@ fn every_mistake_is_named_with_its_remedy() {
     let table = [
         ("", "`on` is missing; write for example `fault:"),
         ("error=EIO", "`on` is missing"),
+        (
+            "error=EIO,file:path=a.img",
+            "`file:path=a.img` names the disk below; write `on=` before it",
+        ),
         ("on=", "`` does not begin with a kind of disk"),
         ("on=memory:size=1X", "`size=1X` is not a size"),
         ("on=fault:on=null:size=1G", "write all rules into one"),
