@@ -133,8 +133,8 @@ fn a_call_that_is_seldom_wakes_no_watchdog() {
     start().unwrap();
     // Other tests call meanwhile.
     let is_off = (0..1000).any(|_| {
-        thread::sleep(3 * TICK);
-        let is_seldom = watched(|| all().set.is_some_and(|set| set.elapsed() < TICK));
+        thread::sleep(3 * SELDOM);
+        let is_seldom = watched(|| all().set.is_some_and(|set| set.elapsed() < SELDOM));
         is_seldom && RESTING.load(Ordering::SeqCst)
     });
     assert!(is_off);
