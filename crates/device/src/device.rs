@@ -91,8 +91,8 @@ pub(crate) struct Capacity {
     changes: Events,
 }
 
-/// For how long frontends are turned away after one of them held a worker: it did so for some milliseconds, and
-/// could do it again at once.
+/// For how long frontends are turned away after one of them held a worker: it did so for up to 80 ms, and could do
+/// it again at once.
 const SHUNNED: Duration = Duration::from_secs(60);
 
 impl Device {

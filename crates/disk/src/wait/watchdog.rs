@@ -18,8 +18,8 @@
 //! While there are no kicks or calls, nothing ticks. The timer is off while the watchdog rests, and it rests as all
 //! threads here do: it arms, looks once more, and sleeps. A caller that finds it resting sets the timer, which does not
 //! wake it. Where the calls of all threads are seldom, a caller turns the timer off again as it leaves: a tick after
-//! each of them would cost more than the call. Where they are not, a tick is seldom beside them, since each takes the
-//! processor from a worker (`docs/notes/0009-roads-not-taken.md`).
+//! each of them would cost more than the call. Where they are not, ticks are kept few: each takes the processor
+//! from a worker (`docs/notes/0009-roads-not-taken.md`).
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +36,7 @@ use rustix::time::{
 };
 
 /// How long after a call it looks, in the mean: at any time until twice as long. A signal that comes before the thread
-/// waits does nothing, so one can be held for two such times.
+/// waits does nothing, so one can be held for twice the longest of these.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Calls further apart turn the timer off: two timers set for each cost less than the ticks between them.

@@ -112,7 +112,8 @@ impl QueueRecord {
         self.fds.call.fd().unwatched_by(point);
     }
 
-    /// New eventfds, for the next server: the last one still has the old, which are for the caller to close.
+    /// New eventfds, for the next server: the last one still has the old, which are for the caller to close, unless it
+    /// fails.
     ///
     /// # Errors
     ///

@@ -46,8 +46,8 @@ impl SharedFd {
         Ok(Self { fd, told, index })
     }
 
-    /// Takes a new one. Wait points that watch the old one are for the caller, and so is its close, which takes as long
-    /// as there are watches of the server's: under no lock.
+    /// Takes a new one. Wait points that watch the old one are for the caller, and so is its close, which takes the
+    /// longer the more watches the server has: not under this lock, nor that of the list of queues.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ const OF_A_DISK: [Names; 6] = [
     (&["--queue_size"], "write --queue-size N"),
     (
         &["--cache", "--direct", "--engine", "--format", "--lock"],
-        "this is an option of an image; write it behind the path: --disk file:path=PATH,cache=none",
+        "this is an option of an image; write it after the path: --disk file:path=PATH,cache=none",
     ),
 ];
 
@@ -179,7 +179,7 @@ mod tests {
             ("disk add x --queues 2", "write --num-queues"),
             (
                 "serve --cache none",
-                "write it behind the path: --disk file:",
+                "write it after the path: --disk file:",
             ),
             ("disk add x --poll-scope queue", "unexpected argument"),
             ("disk stat", "write `pollux disk stats`"),

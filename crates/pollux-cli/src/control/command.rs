@@ -1,7 +1,7 @@
 //! `pollux disk`: what running daemons serve, for people and for scripts.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use pollux::disk::spec::Size;
@@ -22,7 +22,7 @@ mod trace;
 
 use add::AddArgs;
 pub use listed::lossy;
-use listed::{Error, Listed, ask_all, ask_for_missing, one};
+use listed::{Answers, Error, Listed, ask_all, one};
 
 const STATS_HELP: &str = r#"Columns, of all queues of a disk together:
   READS, WRITES    reads and writes that succeeded
@@ -155,31 +155,28 @@ pub fn run(args: &DiskArgs) -> Result<(), Error> {
         let added = [add::add(what, args.control.as_deref())?];
         return print(&args.output.shown(&added[0], || list(&added))?);
     }
-    let (disks, failed) = ask_all(args.control.as_deref())?;
-    print(&act(args, &disks)?)?;
+    let answers = ask_all(args.control.as_deref())?;
+    print(&act(args, &answers.disks)?)?;
     if matches!(args.action, Action::List) {
-        tell_of_missing(args.control.as_deref())?;
+        tell_of_missing(&answers);
     }
-    if failed == 0 {
+    if answers.failed == 0 {
         Ok(())
     } else {
-        Err(format!("{failed} of the daemons did not answer").into())
+        Err(format!("{} of the daemons did not answer", answers.failed).into())
     }
 }
 
 /// Names the disks that no table shows.
-fn tell_of_missing(asked: Option<&Path>) -> Result<(), Error> {
-    for (control, names) in ask_for_missing(asked)? {
-        if !names.is_empty() {
-            tracing::warn!(
-                "{}: on its list, but could not be opened: {}; its log says why, and `pollux disk remove NAME` takes \
-                 one off the list",
-                control.display(),
-                names.join(", ")
-            );
-        }
+fn tell_of_missing(answers: &Answers) {
+    for (control, names) in &answers.missing {
+        tracing::warn!(
+            "{}: on its list, but could not be opened: {}; its log says why, and `pollux disk remove NAME` takes one \
+             off the list",
+            control.display(),
+            names.join(", ")
+        );
     }
-    Ok(())
 }
 
 fn print(text: &str) -> Result<(), Error> {

@@ -192,7 +192,7 @@ fn unknown(written: &str) -> String {
         Some(place) => format!("write this key {place}"),
         None if is_option(&key) => format!("give it on the command line: --{key}"),
         None if OF_AN_IMAGE.contains(&&*key) => {
-            format!("write it behind the path: disk = \"file:path=PATH,{key}=VALUE\"")
+            format!("write it after the path: disk = \"file:path=PATH,{key}=VALUE\"")
         }
         None => "write one of the keys that are listed here".to_owned(),
     }

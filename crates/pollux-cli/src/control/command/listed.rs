@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 
 use crate::control::client::{NoAnswer, each, get, named};
-use crate::model::{Disk, Disks, Health};
+use crate::model::{Disk, Disks, Health, Status};
 
 /// A path in JSON, which is text: of one that is none, what can be shown.
 pub fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
@@ -32,29 +32,45 @@ impl Listed {
     }
 }
 
-/// The disks of all daemons that were asked, and how many of these did not answer.
-pub fn ask_all(asked: Option<&Path>) -> Result<(Vec<Listed>, usize), Error> {
-    let (disks, failed) = each(asked, |control| {
+/// What all daemons that were asked have answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    pub disks: Vec<Listed>,
+    /// Daemons with disks on their lists that they could not open.
+    pub missing: Vec<(PathBuf, Vec<String>)>,
+    /// How many did not answer.
+    pub failed: usize,
+}
+
+/// Asks them.
+pub fn ask_all(asked: Option<&Path>) -> Result<Answers, Error> {
+    let (answers, failed) = each(asked, |control| {
         let Disks { disks } = get(control, "/v1/disks")?;
-        let listed = |disk| Listed {
-            control: control.to_owned(),
-            disk,
-        };
-        Ok(disks.into_iter().map(listed).collect::<Vec<_>>())
+        Ok((
+            control.to_owned(),
+            disks,
+            get::<Health>(control, "/v1/health")?,
+        ))
     })?;
     for why in &failed {
         tracing::error!("{why}");
     }
-    Ok((disks.concat(), failed.len()))
-}
-
-/// The same daemons, each with the disks on its list that it could not open.
-pub fn ask_for_missing(asked: Option<&Path>) -> Result<Vec<(PathBuf, Vec<String>)>, Error> {
-    let (daemons, _) = each(asked, |control| {
-        let health: Health = get(control, "/v1/health")?;
-        Ok((control.to_owned(), health.missing))
-    })?;
-    Ok(daemons)
+    let mut all = Answers {
+        failed: failed.len(),
+        ..Answers::default()
+    };
+    for (control, disks, health) in answers {
+        let listed = |disk| Listed {
+            control: control.clone(),
+            disk,
+        };
+        all.disks.extend(disks.into_iter().map(listed));
+        // One that ends has closed them.
+        if health.status == Status::Serving && !health.missing.is_empty() {
+            all.missing.push((control, health.missing));
+        }
+    }
+    Ok(all)
 }
 
 /// The disk called `name`.

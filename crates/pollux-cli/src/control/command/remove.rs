@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::listed::{Error, Listed, ask_for_missing, lossy, one, several, unknown};
-use crate::control::client::{delete, named};
-use crate::model::Disk;
+use super::listed::{Error, Listed, lossy, one, several, unknown};
+use crate::control::client::{delete, each, get, named};
+use crate::model::{Disk, Health};
 
 /// What has become of a disk.
 #[derive(Debug, Serialize)]
@@ -55,7 +55,10 @@ pub fn remove(
 
 /// The daemon that has no such disk and may have it on its list.
 fn misses(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
-    let mut daemons = ask_for_missing(asked)?;
+    let (mut daemons, _) = each(asked, |control| {
+        let health: Health = get(control, "/v1/health")?;
+        Ok((control.to_owned(), health.missing))
+    })?;
     // One alone knows best, also of a list that it could not write.
     if daemons.len() > 1 {
         daemons.retain(|(_, missing)| missing.iter().any(|missing| missing == name));

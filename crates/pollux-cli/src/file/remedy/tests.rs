@@ -154,7 +154,7 @@ fn sections_and_keys_are_corrected() {
             ),
             (
                 "[[disk]]\nblk-file = \"a\"\ncache = \"none\"",
-                "write it behind the path: disk = \"file:path=PATH,cache=VALUE\"",
+                "write it after the path: disk = \"file:path=PATH,cache=VALUE\"",
             ),
             (
                 "[process]\nsocket_path = \"a\"",
