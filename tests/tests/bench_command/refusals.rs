@@ -70,7 +70,10 @@ fn a_server_with_small_rings_is_driven_through_small_rings() {
     let server = Server::pollux(&socket, &of_server).unwrap();
     let socket = server.socket().to_str().unwrap();
     let said = fails(&["--socket", socket]);
-    assert!(said.contains("for example --queue-size 128"), "{said}");
+    assert!(
+        said.contains("give --queue-size as the server was given it"),
+        "{said}"
+    );
     let args = ["--socket", socket, "--queue-size", "128"];
     let deep = ["--iodepth", "1024", "--runtime", "200ms"];
     let report = json(&[args, deep].concat());
