@@ -40,15 +40,25 @@ fn data_survives_polled() {
     passes(&["virtio_blk.poll_queues=1"], "POLLS=1");
 }
 
+/// After its server's death nothing of Pollux runs, and the kernel takes the device away. That hangs for ever now and
+/// then, whatever the server: in 6 of 100 guests, with the server of this code and with an older one (2026-11-29).
+const TRIES: u32 = 3;
+
 #[test]
 fn a_guest_outlives_its_server() {
     let Some(kernel) = UserModeLinux::find() else {
         return;
     };
-    let (server, socket, _folder) = serve();
-    let mut guest = kernel.start(&socket, LOSE, &[]).expect("the guest starts");
-    guest.wait_for("reading").expect("it reads");
-    drop(server); // by SIGKILL
-    let outcome = guest.finish().expect("the guest powers off");
-    assert_eq!(outcome.status, 0, "{}", outcome.console);
+    let outlives = |kernel: &UserModeLinux| {
+        let (server, socket, _folder) = serve();
+        let mut guest = kernel.start(&socket, LOSE, &[]).expect("the guest starts");
+        guest.wait_for("reading").expect("it reads");
+        drop(server); // by SIGKILL
+        let ended = guest.finish();
+        let outcome = ended.inspect_err(|error| eprintln!("the guest does not power off: {error}"));
+        let outcome = outcome.ok()?;
+        assert_eq!(outcome.status, 0, "{}", outcome.console);
+        Some(())
+    };
+    assert!((0..TRIES).any(|_| outlives(&kernel).is_some()));
 }
