@@ -41,7 +41,7 @@ fn data_survives_polled() {
 }
 
 /// After its server's death nothing of Pollux runs, and the kernel takes the device away. That hangs for ever now and
-/// then, whatever the server: in 6 of 100 guests, with the server of this code and with an older one (2026-11-29).
+/// then, whatever the server: in 7 of 88 guests, with the server of this code and with an older one (2026-11-29).
 const TRIES: u32 = 3;
 
 #[test]
@@ -54,9 +54,13 @@ fn a_guest_outlives_its_server() {
         let mut guest = kernel.start(&socket, LOSE, &[]).expect("the guest starts");
         guest.wait_for("reading").expect("it reads");
         drop(server); // by SIGKILL
-        let ended = guest.finish();
-        let outcome = ended.inspect_err(|error| eprintln!("the guest does not power off: {error}"));
-        let outcome = outcome.ok()?;
+        let outcome = match guest.finish() {
+            Err(error) if error.to_string().starts_with("the guest is stuck") => {
+                eprintln!("it does not power off: {error}");
+                return None;
+            }
+            ended => ended.expect("the guest powers off"),
+        };
         assert_eq!(outcome.status, 0, "{}", outcome.console);
         Some(())
     };
