@@ -15,7 +15,7 @@ pub enum Signal {
 /// When may the driver kick?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kicks {
-    /// Only while the worker sleeps.
+    /// Only while the worker sleeps, and on queues that are idle.
     #[default]
     OffWhileAwake,
     /// Between the turns of the loop.

@@ -52,7 +52,7 @@ pub struct ProcessArgs {
     #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub signal: Option<SignalWhen>,
 
-    /// Let the driver kick only while the worker sleeps, or between any two turns [default:
+    /// Let the driver kick only while the worker sleeps, idle queues apart, or between any two turns [default:
     /// off-while-awake]
     #[arg(long, value_enum, help_heading = MECHANISMS)]
     pub kicks: Option<KicksWhen>,

@@ -29,6 +29,7 @@ use crate::device::rings::Rings;
 use crate::error::{Lost, Refusal};
 use crate::memory::known_regions::KnownRegions;
 use crate::memory::pool::Pool;
+use crate::notify::shared_fd::SharedFd;
 use crate::options::Options;
 
 /// The device.
@@ -287,12 +288,14 @@ impl Device {
 
     /// Fresh rings of queue `index`, for the next server.
     fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
+        let fresh = [SharedFd::fresh()?, SharedFd::fresh()?];
         let (old, spare) = self.with(index, |one| {
-            io::Result::Ok((one.renew_fds()?, one.take_spare()))
-        })?;
+            let (old, watched) = one.renew_fds(fresh);
+            (old, watched.map(|()| one.take_spare()))
+        });
         // Neither of these under the list's lock: a thread that polls a queue may want that.
         drop(old);
-        let rings = match spare {
+        let rings = match spare? {
             // A server that was gone soon may have written to them.
             Some(rings) => {
                 rings.clear();

@@ -112,25 +112,23 @@ impl QueueRecord {
         self.fds.call.fd().unwatched_by(point);
     }
 
-    /// New eventfds, for the next server: the last one still has the old, which are for the caller to close, unless it
-    /// fails.
+    /// Takes fresh eventfds for kicks and calls, for the next server. The last one still has the old, which are for the
+    /// caller to close.
     ///
-    /// # Errors
-    ///
-    /// When the machine lacks something. It may be called again, and has to be before the next server is.
-    pub fn renew_fds(&self) -> io::Result<[OwnedFd; 2]> {
-        let call = self.fds.call.fd();
+    /// The machine may lack something. Then it may be called again, and has to be before the next server is.
+    pub fn renew_fds(&self, [kick, call]: [OwnedFd; 2]) -> ([OwnedFd; 2], io::Result<()>) {
+        let fd = self.fds.call.fd();
         for point in &self.points {
-            call.unwatched_by(point);
+            fd.unwatched_by(point);
             // A call of the last server may have been on its way there.
             point.alarm();
         }
-        let kick = self.fds.kick.renew();
-        let old = kick.and_then(|kick| Ok([kick, call.renew()?]));
-        for point in &self.points {
-            call.watched_by(point)?;
-        }
-        old
+        let old = [self.fds.kick.renew(kick), fd.renew(call)];
+        let watched = self
+            .points
+            .iter()
+            .try_for_each(|point| fd.watched_by(point));
+        (old, watched)
     }
 
     /// Wakes what sleeps over it. Not by what the server calls by, which the server can read before a sleeper does.

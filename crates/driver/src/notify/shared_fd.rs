@@ -42,20 +42,25 @@ impl SharedFd {
     ///
     /// When the process is out of descriptors.
     pub fn new(told: Weak<dyn OnBlocked>, index: u16) -> io::Result<Self> {
-        let fd = RwLock::new(fresh()?);
+        let fd = RwLock::new(Self::fresh()?);
         Ok(Self { fd, told, index })
     }
 
-    /// Takes a new one. Wait points that watch the old one are for the caller, and so is its close, which takes the
-    /// longer the more watches the server has: not under this lock, nor that of the list of queues.
+    /// An eventfd that no server has yet.
     ///
     /// # Errors
     ///
     /// When the process is out of descriptors.
-    pub fn renew(&self) -> io::Result<OwnedFd> {
-        let fresh = fresh()?;
+    pub fn fresh() -> io::Result<OwnedFd> {
+        Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    }
+
+    /// Takes a fresh one. Wait points that watch the old one are for the caller, and so is its close, which takes the
+    /// longer the more watches the server has: not under this lock, nor that of the list of queues.
+    #[must_use]
+    pub fn renew(&self, fresh: OwnedFd) -> OwnedFd {
         let mut fd = self.fd.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(mem::replace(&mut fd, fresh))
+        mem::replace(&mut fd, fresh)
     }
 
     /// A copy for the server.
@@ -100,10 +105,6 @@ impl SharedFd {
         }
         done
     }
-}
-
-fn fresh() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 impl EventFd for SharedFd {

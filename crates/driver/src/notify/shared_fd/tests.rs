@@ -78,7 +78,7 @@ fn one_that_is_new_is_none_of_the_servers_that_had_the_old() {
     let (theirs, mut sleeper) = (fd.copy().unwrap(), Sleeper::new().unwrap());
     fill(&fd);
     let_it_block(&fd);
-    fd.renew().unwrap();
+    drop(fd.renew(SharedFd::fresh().unwrap()));
     fd.watched_by(sleeper.point()).unwrap();
     fd.signal(3);
     sleeper.sleep(None, |_| ()).unwrap();
