@@ -294,7 +294,7 @@ impl Bench {
 
     pub fn a_guest_outlives_its_server(&self) {
         let mut disks = Disks::serve(&["pollux-guest"], "2");
-        let case = include_str!("../../guest/cases/uml_lose.sh");
+        let case = include_str!("../../guest/cases/module_lose.sh");
         let script = format!("{case}\nquiet\n");
         let Some(mut guest) = self.start(&disks, &script, "", "pollux_blk") else {
             return;
