@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 const VERIFY: &str = include_str!("../guest/cases/uml.sh");
 const LOSE: &str = include_str!("../guest/cases/uml_lose.sh");
+const LOSE_READING: &str = include_str!("../guest/cases/uml_lose_reading.sh");
 
 /// A server of a disk in memory with two queues, and the folder of its socket.
 fn serve() -> (Server, PathBuf, TempDir) {
@@ -51,4 +52,20 @@ fn a_guest_outlives_its_server() {
     drop(server); // by SIGKILL
     let outcome = guest.finish().expect("the guest powers off");
     assert_eq!(outcome.status, 0, "{}", outcome.console);
+}
+
+/// It does not power off after that, as the kernel waits for the disk's requests; so it is ended.
+#[test]
+fn a_guest_goes_on_when_its_server_dies_under_load() {
+    let Some(kernel) = UserModeLinux::find() else {
+        return;
+    };
+    let (server, socket, _folder) = serve();
+    let mut guest = kernel
+        .start(&socket, LOSE_READING, &[])
+        .expect("the guest starts");
+    guest.wait_for("reading").expect("it reads");
+    drop(server); // by SIGKILL
+    guest.tell("the server is gone").expect("it listens");
+    guest.wait_for("it goes on").expect("it goes on");
 }

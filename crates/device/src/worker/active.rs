@@ -1,8 +1,8 @@
 //! The list of active queues: which queues of a session each turn polls. (With `--poll always` all are.)
 //!
 //! An empty poll of one queue costs little, and of a hundred queues more than a request. So a queue that was empty for
-//! long leaves the list, with its kicks on. From then on a kick makes it active again, which a
-//! worker that is awake hears now and then; so does a poll once in a while.
+//! long leaves the list, with its kicks on. From then on a kick makes it active again, which a worker that is awake
+//! hears now and then; so does a poll once in a while.
 //!
 //! ```text
 //!         IDLE_AFTER empty polls, of which a sleep counts as many

@@ -1,9 +1,9 @@
 //! One thread that serves any number of queues.
 //!
-//! A turn, in this order: reap what the disks have finished, show it to the drivers, take new chains,
-//! submit them, show what finished at once. The worker sleeps only when a whole turn found nothing
-//! and the polling policy has had enough. The kicks of active queues are turned on at that one place, right before the
-//! sleep, and everything is polled once more after it; those of idle queues stay on.
+//! A turn, in this order: reap what the disks have finished, show it to the drivers, take new chains, submit them, show
+//! what finished at once. The worker sleeps only when a whole turn found nothing and the polling policy has had enough.
+//! The kicks of active queues are turned on at that one place, right before the sleep, and everything is polled once
+//! more after it; those of idle queues stay on.
 
 mod active;
 mod command;

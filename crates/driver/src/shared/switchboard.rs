@@ -1,9 +1,9 @@
 //! A queue that any number of threads and tasks share.
 //!
-//! A poll by any owner reaps for all: a request that has ended completes there and then, and its owner
-//! is woken at its own wait point, after the lock is released. *Calls are on while a call-driven request
-//! is in flight or any owner sleeps* ([`CallPolicy`] decides); turning them on is a
-//! loop of asking and polling, and what a poll finds is reaped before any owner sleeps.
+//! A poll by any owner reaps for all: a request that has ended completes there and then, and its owner is woken at its
+//! own wait point, after the lock is released. *Calls are on while a call-driven request is in flight or any owner
+//! sleeps* ([`CallPolicy`] decides); turning them on is a loop of asking and polling, and what a poll finds is reaped
+//! before any owner sleeps.
 //!
 //! The module knows no ring and no descriptor: those are behind [`Ends`] and [`CallSleeper`]. loom runs it over
 //! the real `Reader` and `Writer`, in every interleaving.
