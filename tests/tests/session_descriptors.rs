@@ -7,12 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::frontend::{
     Code, Driver, Frontend, PAGE, TWO_QUEUES, add_one, count, new_eventfd,
 };
-use pollux_tests::process::eventually;
+use pollux_tests::process::{Process, assert_idle, eventually};
 use pollux_tests::server::{Ready, Server, pollux_binary};
 use pollux_tests::subject::{Disk, Program, Subject};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -46,7 +47,6 @@ fn without_a_call_fd_requests_complete_silently() {
     );
 }
 
-/// User-mode Linux does so.
 #[test]
 fn a_call_fd_may_be_a_pipe() {
     let subject = memory_disk();
@@ -258,6 +258,91 @@ fn a_kick_pipe_does_not_fill_up() {
             eventually(kicked, || format!("the pipe stays full: {poll}"));
             queue.finish();
         }
+    }
+}
+
+/// Started, a queue is looked at once without a kick; what comes later may never be seen.
+#[test]
+fn a_kick_pipe_that_is_never_filled_harms_nobody() {
+    let subject = memory_disk();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    for end in [&reader, &writer] {
+        let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+        driver
+            .frontend
+            .vring_fd(Code::SetVringKick, 0, Some(end.as_fd()))
+            .unwrap();
+        driver.queues[0].bare(0, 4);
+        driver.queues[0].publish();
+        driver.queues[1].round(1);
+        driver.stop(0).unwrap();
+    }
+    Driver::connect(subject.socket(), TWO_QUEUES)
+        .unwrap()
+        .queues[0]
+        .round(2);
+}
+
+/// Nobody can write to it any more, so it says without end that it can be read.
+#[test]
+fn a_kick_pipe_that_has_ended_keeps_no_worker_awake() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=16M"]).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let room = fcntl_setpipe_size(&writer, PAGE).unwrap();
+    rustix::io::write(&writer, &vec![0; room]).unwrap();
+    drop(writer);
+    let mut driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringKick, 0, Some(reader.as_fd()))
+        .unwrap();
+    driver.queues[1].round(1);
+    assert_idle(Process::new(server.pid()), Duration::from_millis(100));
+}
+
+#[test]
+fn a_call_pipe_that_nobody_reads_any_more_stops_nobody() {
+    if Program::chosen() == Program::QemuStorageDaemon {
+        return println!("SKIP qemu-storage-daemon ends such a session");
+    }
+    let subject = memory_disk();
+    let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    driver
+        .frontend
+        .vring_fd(Code::SetVringCall, 0, Some(writer.as_fd()))
+        .unwrap();
+    drop(reader);
+    calls_into_a_full_pipe(&mut driver);
+}
+
+/// The kernel locks a pipe while bytes are moved out of it to where there is no room, and who writes to it waits.
+#[test]
+fn a_pipe_is_refused_where_there_may_be_other_disks() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let at = folder.path().to_str().unwrap();
+    let words = ["--disk", "memory:size=16M", "--disk-folder", at];
+    let control = socket.with_extension("control");
+    let control = ["--control", control.to_str().unwrap()];
+    let server = Server::pollux(&socket, &[&words[..], &control[..]].concat()).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    for (code, end, what) in [
+        (Code::SetVringKick, &reader, "kick"),
+        (Code::SetVringCall, &writer, "call"),
+        (Code::SetVringErr, &writer, "error"),
+    ] {
+        let driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
+        driver
+            .frontend
+            .vring_fd(code, 0, Some(end.as_fd()))
+            .unwrap_err();
+        let why = format!(
+            "the {what} descriptor of queue 0 is a pipe, through which a frontend could hold other disks"
+        );
+        assert!(server.says(&why), "{}", server.log());
     }
 }
 

@@ -31,10 +31,16 @@ pub struct Options {
     pub queue_size: u16,
     /// The serial number, of at most 20 bytes.
     pub serial: String,
+    /// Are pipes taken for kicks, calls and errors, where most frontends give eventfds?
+    ///
+    /// A frontend can hold the worker that uses its pipe for as long as it likes, and all devices of that worker with
+    /// it: only for one whose workers serve no other.
+    pub pipes: bool,
 }
 
 impl Options {
-    /// What `pollux serve` offers unless it is told otherwise: 16 queues of up to 1024 entries, and no serial number.
+    /// What `pollux serve` offers unless it is told otherwise: 16 queues of up to 1024 entries, no serial number, and no
+    /// pipes.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -42,6 +48,7 @@ impl Options {
             num_queues: 16,
             queue_size: 1024,
             serial: String::new(),
+            pipes: false,
         }
     }
 
@@ -63,6 +70,13 @@ impl Options {
     #[must_use]
     pub fn serial(mut self, serial: impl Into<String>) -> Self {
         self.serial = serial.into();
+        self
+    }
+
+    /// These with [`pipes`](#structfield.pipes) taken, or not.
+    #[must_use]
+    pub fn pipes(mut self, pipes: bool) -> Self {
+        self.pipes = pipes;
         self
     }
 }

@@ -154,7 +154,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     // From here on, every thread confines itself as it is born.
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;
     let mut groups = Groups::default();
-    let exports = each_in_section(wanted, config, |wanted| {
+    let is_alone = wanted.len() == 1 && wishes.folders.is_none();
+    let exports = each_in_section(wanted, config, |mut wanted| {
+        // A frontend can hold its worker by a pipe: no other disk's.
+        wanted.offer.options.pipes = is_alone;
         Ok(wanted.open(&mut inherited, &mut groups, &Drivers)?)
     })?;
     let control = Control::open(wishes.control.as_deref(), wishes.metrics)?;

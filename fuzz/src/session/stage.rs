@@ -39,7 +39,8 @@ fn device(name: &str) -> Arc<Device> {
     let options = Options::new(name)
         .num_queues(WORKERS)
         .queue_size(256)
-        .serial(name);
+        .serial(name)
+        .pipes(true);
     Arc::new(Device::new(disk.expect("memory for a small disk"), options))
 }
 

@@ -15,7 +15,7 @@ use vhost::vhost_user::{Backend, GpuBackend, Result, VhostUserBackendReqHandlerM
 
 use super::config;
 use super::dirty::Log;
-use super::notifier::{self, Use};
+use super::notifier::Use;
 use super::refusal::Refusal;
 use super::vring::{Addresses, Kick};
 use super::{MAX_REGIONS, Session};
@@ -136,7 +136,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, Use::Kick, fd.as_ref())?;
+        self.check(index, Use::Kick, fd.as_ref())?;
         let kick = Kick::new(fd, &self.alarm)?;
         if matches!(kick, Kick::Poll)
             && let Some(Admitted { withheld }) = self.device.log_quotas().kicks.admits()
@@ -159,14 +159,14 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, Use::Call, fd.as_ref())?;
+        self.check(index, Use::Call, fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
         Ok(vring.set_notifier(worker, session, fd, Notifier::Call)?)
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        notifier::check(index, Use::Error, fd.as_ref())?;
+        self.check(index, Use::Error, fd.as_ref())?;
         let session = self.id;
         let (vring, worker) = self.vring(u32::from(index))?;
         Ok(vring.set_notifier(worker, session, fd, Notifier::Error)?)

@@ -32,6 +32,7 @@ use crate::worker::{Command, Handle, SessionId, Workers};
 use backend_channel::BackendChannel;
 use cache::{CacheMode, Rings};
 use dirty::Log;
+use notifier::Use;
 use vring::{Context, Vring};
 
 pub use refusal::Refusal;
@@ -99,6 +100,11 @@ impl Session {
         let number = number.ok_or(Refusal::NoQueue { index, queues })?;
         let worker = self.workers.get(self.workers.number_for(self.id, number));
         Ok((&mut self.vrings[usize::from(number)], worker))
+    }
+
+    /// Refuses a descriptor that is not fit for its use here.
+    fn check(&self, index: u8, what: Use, file: Option<&File>) -> Result<(), Refusal> {
+        notifier::check(index, what, file, self.device.options().pipes)
     }
 
     /// Starts queue `index` if all that it needs is there.

@@ -1,8 +1,10 @@
-//! What kicks, calls and errors may be told through: eventfds and pipes, and the latter two through one end of a pair
-//! of sockets as well (User-Mode Linux does so).
+//! What kicks, calls and errors may be told through: eventfds, the latter two through one end of a pair of sockets as
+//! well (User-Mode Linux does so), and pipes, where the frontend can hold nobody but itself.
 //!
-//! Workers wait for these descriptors, read and write them. Of an eventfd, a pipe or a pair of sockets it is the kernel
-//! that says whether that must wait, and it can be told not to. A socket that has a name, or whose other end has one,
+//! Workers wait for these descriptors, read and write them. Of an eventfd or a pair of sockets it is the kernel that
+//! says whether that must wait, and it can be told not to. Of a pipe too, but for its lock: the kernel has that while
+//! bytes are moved out of the pipe (`splice`) to where there is no room, and no flag or signal helps a thread that
+//! waits for it. A socket that has a name, or whose other end has one,
 //! is no pair: what is sent there in our name may mean something to its reader. A file may lie on a file system that is
 //! a program of the frontend's (FUSE), and to wait for it, to read or to write it is to wait for that program;
 //! of a directory no kick ever comes. So anything else is refused at the door.
@@ -23,12 +25,23 @@ pub enum Use {
     Error,
 }
 
-/// Refuses what is not fit for its use.
-pub fn check(index: u8, what: Use, file: Option<&File>) -> Result<(), Refusal> {
+/// Refuses what is not fit for its use; and a pipe, unless `pipes` are taken.
+pub fn check(index: u8, what: Use, file: Option<&File>, pipes: bool) -> Result<(), Refusal> {
     let Some(file) = file else { return Ok(()) };
     let failed = Refusal::machine("tell what kind of descriptor this is");
+    let what_for = match what {
+        Use::Kick => "kick",
+        Use::Call => "call",
+        Use::Error => "error",
+    };
     let kind = match FileType::from_raw_mode(fstat(file).map_err(failed)?.st_mode) {
-        FileType::Fifo => return Ok(()),
+        FileType::Fifo if pipes => return Ok(()),
+        FileType::Fifo => {
+            return Err(Refusal::Pipe {
+                index,
+                what: what_for,
+            });
+        }
         FileType::RegularFile => "a file",
         FileType::Directory => "a directory",
         FileType::Socket if what == Use::Kick => "a socket",
@@ -40,12 +53,11 @@ pub fn check(index: u8, what: Use, file: Option<&File>) -> Result<(), Refusal> {
         FileType::Unknown if is_eventfd(file) => return Ok(()),
         FileType::Unknown => "something else of the kernel's",
     };
-    let what = match what {
-        Use::Kick => "kick",
-        Use::Call => "call",
-        Use::Error => "error",
-    };
-    Err(Refusal::NotifierKind { index, what, kind })
+    Err(Refusal::NotifierKind {
+        index,
+        what: what_for,
+        kind,
+    })
 }
 
 /// A pair of stream or datagram sockets of this machine: connected, and neither end has a name.

@@ -86,12 +86,18 @@ pub enum Refusal {
     #[error("the frontend sent file descriptors with a part of a message's header")]
     TornHeader,
     /// A descriptor through which no call can be made.
-    #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd or a pipe")]
+    #[error("the {what} descriptor of queue {index} is {kind}; use an eventfd")]
     NotifierKind {
         index: u8,
         what: &'static str,
         kind: &'static str,
     },
+    /// A pipe, where there are other disks that it could hold.
+    #[error(
+        "the {what} descriptor of queue {index} is a pipe, through which a frontend could hold other disks of this \
+         process; use an eventfd, or serve this disk alone"
+    )]
+    Pipe { index: u8, what: &'static str },
     /// A pipe is read by the queue that is kicked, so others would miss what was for them.
     #[error(
         "queues {other} and {index} are kicked through the same pipe; give each its own, or an eventfd"

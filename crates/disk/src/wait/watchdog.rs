@@ -9,7 +9,7 @@
 //! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out, the
 //! watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
 //! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the peer did. (A pipe's lock takes
-//! no notice either: SECURITY.md.) To hold the thread often, and for less than a tick each time, does not help a peer:
+//! no notice either, so pipes are taken from those who can hold nobody else: SECURITY.md.) To hold the thread often, and for less than a tick each time, does not help a peer:
 //! the longer all of it takes, the surer it is found. One that may read in `/proc` when the watchdog has run can let go
 //! in time, and has to do so each time.
 //!

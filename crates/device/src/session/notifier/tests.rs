@@ -8,16 +8,13 @@ use rustix::net::{SocketFlags, socketpair};
 use super::*;
 
 fn checked(fd: impl Into<OwnedFd>, what: Use) -> Result<(), Refusal> {
-    check(0, what, Some(&File::from(fd.into())))
+    check(0, what, Some(&File::from(fd.into())), false)
 }
 
 #[test]
-fn eventfds_and_pipes_are_taken_and_nothing_else() {
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
+fn eventfds_are_taken_and_nothing_else() {
     assert!(checked(eventfd(0, EventfdFlags::empty()).unwrap(), Use::Kick).is_ok());
-    assert!(checked(reader, Use::Kick).is_ok());
-    assert!(checked(writer, Use::Call).is_ok());
-    assert!(check(0, Use::Kick, None).is_ok());
+    assert!(check(0, Use::Kick, None, false).is_ok());
     let (socket, _other) = UnixStream::pair().unwrap();
     let epoll = epoll::create(epoll::CreateFlags::empty()).unwrap();
     let directory = File::open("/").unwrap();
@@ -31,6 +28,17 @@ fn eventfds_and_pipes_are_taken_and_nothing_else() {
     ] {
         let refusal = checked(fd, Use::Kick).unwrap_err().to_string();
         assert!(refusal.contains(kind), "{refusal}");
+    }
+}
+
+#[test]
+fn pipes_are_taken_where_there_is_no_other_disk() {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    for (end, what) in [(reader, Use::Kick), (writer, Use::Call)] {
+        let end = File::from(end);
+        check(0, what, Some(&end), true).unwrap();
+        let refusal = check(0, what, Some(&end), false).unwrap_err();
+        assert!(matches!(refusal, Refusal::Pipe { .. }), "{refusal}");
     }
 }
 
