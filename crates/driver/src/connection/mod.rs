@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Connects once more, for another session like the first. No answer is waited for longer than
-    /// `patience`.
+    /// `patience`. Until [`Connection::end_attempt`], [`Connection::give_up`] ends that session.
     ///
     /// # Errors
     ///
@@ -123,16 +123,19 @@ impl Connection {
         let mut options = self.options.clone();
         // No more than requests and rings are made for; but a disk that is read-only now says so.
         options.experiment.without = !(self.features | feature::RO);
-        let opened = Session::open(&self.path, &options, patience, |socket| {
+        Session::open(&self.path, &options, patience, |socket| {
             let mut attempt = self.lock_attempt();
             if attempt.is_over {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             attempt.socket = Some(socket.try_clone()?);
             Ok(())
-        });
+        })
+    }
+
+    /// The attempt has succeeded, and the session is current, or it has failed.
+    pub(crate) fn end_attempt(&self) {
         self.lock_attempt().socket = None;
-        opened
     }
 
     /// There are to be no more attempts to connect. One that is under way fails at once.

@@ -178,7 +178,9 @@ impl<T: Observer> Watch<T> {
             if let Some(lost) = self.connection.lost() {
                 return Search::Lost(lost);
             }
-            match self.attempt(absence.left(Instant::now())) {
+            let attempted = self.attempt(absence.left(Instant::now()));
+            self.connection.end_attempt();
+            match attempted {
                 Ok(true) => return Search::Found,
                 Ok(false) => return Search::End,
                 Err(Failed::ForGood(lost)) => return Search::Lost(lost),
