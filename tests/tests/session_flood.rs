@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::time::Duration;
+
+use pollux_tests::backend::{Backend, Plan};
 use pollux_tests::client::{Client, Shape};
 use pollux_tests::frontend::{Code, Raw};
 use pollux_tests::hostile::Target;
-use pollux_tests::process::eventually;
+use pollux_tests::process::{Process, assert_idle, eventually};
 use pollux_tests::server::Server;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -91,6 +94,27 @@ fn queues_start_without_kicks_all_the_time() {
     }
     drop(driver);
     tells_few(target, "sends no kicks");
+}
+
+/// A server that is a disk of the daemon's tells of a change, which makes no sense, again and again.
+#[test]
+fn a_server_says_nonsense_all_the_time() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let backend = Backend::start(Plan::default()).unwrap();
+    let disk = format!("vhost-user:path={}", backend.socket().display());
+    let server = Server::pollux(&socket, &["--disk", &disk]).unwrap();
+    // As many as there is room for: this server answers no question while it waits for that.
+    for _ in 0..200 {
+        backend.reconfigure(4, u32::MAX);
+    }
+    backend.settle();
+    // Now it has heard all of them.
+    assert_idle(Process::new(server.pid()), Duration::from_millis(10));
+    let (status, log) = server.end_by(Signal::TERM).unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    let lines = log.matches("says nonsense of itself").count();
+    assert!((1..100).contains(&lines), "{lines} lines");
 }
 
 /// Counters that are all zero are no news. Those of a session that was used stand below its line, in which disk and

@@ -9,10 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pollux_blk::Config;
+use pollux_disk::{Admitted, Quota};
 use pollux_threads::{Kind, spawn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use crate::COMPLAINTS;
 use crate::connection::Connection;
 use crate::connection::backend_requests::{self, BackendRequest};
 use crate::connection::backoff::{Absence, Failed};
@@ -64,6 +66,7 @@ impl Monitor {
             end: Arc::clone(&end),
             notices: Notices::Heard,
             absence: None,
+            unread: Quota::new(COMPLAINTS),
             observer,
         };
         let thread = spawn(Kind::DriverControl, "driver-control", move || watch.run())?;
@@ -96,6 +99,8 @@ struct Watch<T: Observer> {
     notices: Notices,
     /// Of the server that is away, or was lately.
     absence: Option<Absence>,
+    /// Changes that the server tells of, and does not explain.
+    unread: Quota,
     observer: Weak<T>,
 }
 
@@ -292,7 +297,11 @@ impl<T: Observer> Watch<T> {
                 }
             }
             Err(Refusal::Lost(lost)) => return Err(lost),
-            Err(error) => tracing::warn!(%error, "the disk has changed, it is not known how"),
+            Err(error) => {
+                if let Some(Admitted { withheld }) = self.unread.admits() {
+                    tracing::warn!(%error, withheld, "the disk has changed, it is not known how");
+                }
+            }
         }
         Ok(())
     }

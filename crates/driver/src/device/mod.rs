@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pollux_blk::feature;
-use pollux_disk::Events;
+use pollux_disk::{Events, Quota};
 use pollux_memory::Region;
 use pollux_ring::Suppression;
 use pollux_threads::lock;
 
+use crate::COMPLAINTS;
 use crate::connection::monitor::Monitor;
 use crate::connection::{Connection, QueueFds};
 use crate::counters::{Counters, Counts};
@@ -50,6 +51,8 @@ pub struct Device {
     /// time started by the control thread at a server that has come back.
     turnover: Mutex<()>,
     events: Events,
+    /// What the server says of the disk, and makes no sense.
+    nonsense: Quota,
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
     /// Who has which queue.
@@ -90,6 +93,7 @@ impl Device {
             running: Mutex::default(),
             turnover: Mutex::default(),
             events: Events::default(),
+            nonsense: Quota::new(COMPLAINTS),
             counts: (0..queues).map(|_| Arc::default()).collect(),
             holders: Holders::of(queues),
             monitor: OnceLock::new(),

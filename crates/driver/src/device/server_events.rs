@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use pollux_blk::{Config, feature};
-use pollux_disk::{Access, Event};
+use pollux_disk::{Access, Admitted, Event};
 use pollux_threads::lock;
 
 use super::Device;
@@ -22,7 +22,9 @@ impl Observer for Device {
         match facts.followed_by(self.connection().features(), config) {
             Ok(next) => self.learn(next),
             Err(fault) => {
-                tracing::warn!(%fault, "the disk says nonsense of itself, and counts as unchanged");
+                if let Some(Admitted { withheld }) = self.nonsense.admits() {
+                    tracing::warn!(%fault, withheld, "the disk says nonsense of itself, and counts as unchanged");
+                }
             }
         }
     }

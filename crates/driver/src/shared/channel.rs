@@ -117,8 +117,7 @@ unsafe impl pollux_disk::Channel for SharedChannel {
         if self.asleep {
             self.shared.board.woken();
         } else {
-            if let Err(error) = self.shared.board.sleeps(&self.listener) {
-                tracing::warn!(%error, "calls cannot be waited for");
+            if self.shared.board.sleeps(&self.listener).is_err() {
                 return Armed::CannotSleep;
             }
             self.asleep = true;

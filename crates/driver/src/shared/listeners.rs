@@ -13,6 +13,9 @@
 use std::collections::VecDeque;
 use std::io;
 
+use pollux_disk::{Admitted, Quota};
+
+use crate::COMPLAINTS;
 use crate::sync::{Mutex, lock};
 
 /// Where a channel's owner sleeps.
@@ -28,6 +31,8 @@ pub trait Point: Clone {
 #[derive(Debug)]
 pub struct Listeners<P> {
     inside: Mutex<Inside<P>>,
+    /// A server can keep its eventfd from being watched.
+    complaints: Quota,
 }
 
 #[derive(Debug)]
@@ -62,6 +67,7 @@ impl<P: Point> Listeners<P> {
                 holder: None,
                 next: 0,
             }),
+            complaints: Quota::new(COMPLAINTS),
         }
     }
 
@@ -83,9 +89,16 @@ impl<P: Point> Listeners<P> {
     pub fn sleep<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
         let mut inside = lock(&self.inside);
         inside.asleep.push_back(who.clone());
-        inside.settle(hand).inspect_err(|_| {
+        inside.settle(hand).inspect_err(|error| {
             inside.asleep.pop_back();
+            self.complain(error);
         })
+    }
+
+    fn complain(&self, error: &io::Error) {
+        if let Some(Admitted { withheld }) = self.complaints.admits() {
+            tracing::warn!(%error, withheld, "calls cannot be waited for: a thread polls instead");
+        }
     }
 
     /// It sleeps no more, and the caller handles what is heard over it, as for [`Listeners::sleep`].
@@ -97,7 +110,7 @@ impl<P: Point> Listeners<P> {
                 Ok(heard) => return heard,
                 // It polls for itself then, and tries to listen again before it sleeps.
                 Err(error) => {
-                    tracing::warn!(%error, "a sleeper cannot be called, and is woken");
+                    self.complain(&error);
                     if let Some(deaf) = inside.asleep.pop_front() {
                         deaf.point.wake();
                     }
