@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use pollux_tests::client::{Client, Shape};
 use pollux_tests::peers;
 use pollux_tests::server::{Server, pollux_binary};
 use rustix::process::{Pid, Signal, kill_process};
@@ -41,6 +42,27 @@ fn a_running_pollux_is_driven() {
     let args = ["--disk", "memory:size=64M", "--num-queues", "2"];
     let server = Server::pollux(&socket, &args).unwrap();
     drives(&server);
+}
+
+/// Its socket is in use for a while: that is told, and waited for.
+#[test]
+fn a_server_that_serves_another_client_is_waited_for() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("disk.sock");
+    let server = Server::pollux(&socket, &["--disk", "memory:size=64M"]).unwrap();
+    let other = Client::connect(server.socket(), Shape::blocking(1, 64)).unwrap();
+    let mut bench = Command::new(pollux_binary());
+    bench.args(["bench", "--runtime", "100ms", "--socket"]);
+    let mut bench = bench
+        .arg(server.socket())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(bench.stderr.take().unwrap()).lines();
+    let told = lines.next().unwrap().unwrap();
+    assert!(told.contains("waiting for the server at"), "{told}");
+    drop(other);
+    assert!(bench.wait().unwrap().success());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! What is driven: a connection of our driver to a server, inside this process or not.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _, stderr};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use pollux::disk::{Disk, Geometry};
 use pollux::driver::{
@@ -22,6 +25,9 @@ type Error = Box<dyn std::error::Error>;
 
 /// The least entries of a queue that are asked for, and the most that any server takes.
 const ENTRIES: (u16, u16) = (256, 1024);
+
+/// A server that does not answer for so long is told of.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// A disk behind a vhost-user socket.
 pub struct Target {
@@ -124,7 +130,8 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .queue_size(entries(args))
         .reconnect(args.reconnect.map_or(Reconnect::Never, Reconnect::Within))
         .experiment(experiment);
-    let driver = Driver::connect(socket, &options).map_err(no_connection)?;
+    let driver = patiently(socket, || Driver::connect(socket, &options));
+    let driver = driver.map_err(no_connection)?;
     let offered = driver.queues();
     if offered < queues {
         return Err(format!(
@@ -133,6 +140,26 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .into());
     }
     Ok(driver)
+}
+
+/// Connects, and says so if it takes time.
+fn patiently<T>(socket: &Path, connect: impl FnOnce() -> T) -> T {
+    let (connecting, connected) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if connected.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
+                let socket = socket.display();
+                // Its reader may be gone.
+                let _ = writeln!(
+                    stderr(),
+                    "pollux: waiting for the server at {socket}, which may serve another client"
+                );
+            }
+        });
+        let outcome = connect();
+        drop(connecting);
+        outcome
+    })
 }
 
 /// What to do about `error`, in words of the options that there are here.
