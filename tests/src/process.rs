@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASLEEP: char = 'S';
 /// What it calls that of a thread that a signal has stopped.
 const STOPPED: char = 'T';
+/// What it calls that of a thread that waits for what no signal ends.
+const STUCK: char = 'D';
 
 /// A process, seen through `/proc`.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +143,12 @@ impl Process {
     pub fn is_thread_asleep(self, id: u32) -> io::Result<bool> {
         let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;
         Ok(is_in(ASLEEP, &status))
+    }
+
+    /// Does this thread of it wait for something that no signal ends?
+    pub fn is_thread_stuck(self, id: u32) -> io::Result<bool> {
+        let status = self.told_of(id, "status")?;
+        Ok(status.is_some_and(|status| is_in(STUCK, &status)))
     }
 
     /// What `file` says of a thread of it; `None` if that has ended since it was listed.

@@ -120,9 +120,14 @@ fn strange_descriptors() -> Vec<(&'static str, OwnedFd)> {
 
 row!(strange_descriptors_for_kicks_calls_and_errors, |target| {
     for (kind, fd) in strange_descriptors() {
-        for code in [Code::SetVringKick, Code::SetVringCall, Code::SetVringErr] {
+        for (code, what) in [
+            (Code::SetVringKick, "kick"),
+            (Code::SetVringCall, "call"),
+            (Code::SetVringErr, "error"),
+        ] {
             let raw = Raw::new(code, vec![0; 8]).with(vec![fd.as_fd()]);
-            refused(target, &format!("is {kind}"), &raw);
+            let why = format!("the {what} descriptor of queue 0 is {kind}");
+            refused(target, &why, &raw);
         }
     }
 });

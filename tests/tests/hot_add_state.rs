@@ -159,7 +159,10 @@ fn a_removal_that_cannot_be_written_down_is_not_done_until_it_is() {
     }
     assert_eq!(kept(&hot), ["a"]);
     // It ends all the same, in a thread of its own.
-    eventually(|| hot.names().unwrap() == [""; 0], || "it ends".into());
+    eventually(
+        || hot.names().unwrap() == [""; 0],
+        || "the disk is still listed".into(),
+    );
     fs::remove_dir(&obstacle).unwrap();
     assert_eq!(hot.remove("a", "").unwrap().0, 404);
     assert_eq!(kept(&hot), [""; 0]);

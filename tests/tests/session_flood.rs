@@ -1,4 +1,4 @@
-//! Lines that a frontend can provoke at will do not fill the log's disk, and another disk's are told all the same.
+//! Lines that a frontend or a server can provoke at will do not fill the log's disk, and another disk's are told all the same.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
@@ -104,7 +104,7 @@ fn a_server_says_nonsense_all_the_time() {
     let backend = Backend::start(Plan::default()).unwrap();
     let disk = format!("vhost-user:path={}", backend.socket().display());
     let server = Server::pollux(&socket, &["--disk", &disk]).unwrap();
-    // As many as there is room for: this server answers no question while it waits for that.
+    // No more than its socket has room for: while it waits for room, this server answers nothing.
     for _ in 0..200 {
         backend.reconfigure(4, u32::MAX);
     }

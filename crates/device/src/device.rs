@@ -34,13 +34,13 @@ pub struct Options {
     /// Are pipes taken for kicks, calls and errors, where most frontends give eventfds?
     ///
     /// A frontend can hold the worker that uses its pipe for as long as it likes, and all devices of that worker with
-    /// it: only for one whose workers serve no other.
+    /// it. Take them only for a device whose workers serve no other.
     pub pipes: bool,
 }
 
 impl Options {
-    /// What `pollux serve` offers unless it is told otherwise: 16 queues of up to 1024 entries, no serial number, and no
-    /// pipes.
+    /// As `pollux serve` offers a disk unless it is told otherwise: 16 queues of up to 1024 entries, and no serial
+    /// number. Pipes are not taken.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {

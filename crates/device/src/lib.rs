@@ -11,8 +11,8 @@
 //! `Queue::complete` (`queue/requests`). A flush becomes an `fdatasync` in `Backing::put_on_storage` of `pollux-disk`
 //! (`file/backing`).
 //!
-//! Where devices take pipes ([`Options::pipes`]), the process must ignore SIGPIPE, as a program with a Rust `main`
-//! does: a frontend may have its queues called through a pipe, and stop reading it.
+//! The process must ignore SIGPIPE, as a program with a Rust `main` does: a frontend may leave, or stop reading a pipe
+//! that it is called through.
 
 mod device;
 #[cfg(feature = "fuzzing")]

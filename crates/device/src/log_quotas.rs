@@ -22,6 +22,8 @@ pub struct LogQuotas {
     pub cache: Quota,
     /// Requests that are submitted again.
     pub resumed: Quota,
+    /// Frontends that cannot be told of a new size.
+    pub news: Quota,
 }
 
 impl Default for LogQuotas {
@@ -34,6 +36,7 @@ impl Default for LogQuotas {
             kicks: Quota::new(BURST),
             cache: Quota::new(BURST),
             resumed: Quota::new(BURST),
+            news: Quota::new(BURST),
         }
     }
 }

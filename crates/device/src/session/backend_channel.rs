@@ -3,9 +3,11 @@
 //! Crate `vhost` 0.18 can send none that is for disks, and keeps the channel to itself; so there is a copy of it here.
 //! The only message is a header alone, and no answer is asked for, so nothing waits for a frontend.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
+use pollux_disk::{Admitted, Quota};
 use pollux_threads::lock;
 
 use rustix::io::{Errno, retry_on_intr};
@@ -31,28 +33,35 @@ struct ChannelState {
 
 impl BackendChannel {
     pub fn offer(&self, channel: OwnedFd) {
-        lock(&self.state).offered = Some(channel);
+        let _old = lock(&self.state).offered.replace(channel);
     }
 
     /// What was offered is a stream socket, and is the channel from now on.
     pub fn take_offer(&self) {
-        let mut state = lock(&self.state);
-        state.socket = state.offered.take();
+        // Closed last, and without the lock: what is left in it may be slow to close.
+        let _old = {
+            let mut state = lock(&self.state);
+            let offered = state.offered.take();
+            mem::replace(&mut state.socket, offered)
+        };
     }
 
     pub fn wants_config_changes(&self, config: bool) {
         lock(&self.state).config = config;
     }
 
-    /// Has the frontend read the configuration space of `disk` anew.
-    pub fn config_has_changed(&self, disk: &str) {
-        let mut state = lock(&self.state);
+    /// Has the frontend read the configuration space of `disk` anew. What the log is told of it has a `quota`.
+    pub fn config_has_changed(&self, disk: &str, quota: &Quota) {
+        let state = lock(&self.state);
         let told = state.config.then_some(state.socket.as_ref()).flatten();
         let Some(socket) = told else {
-            tracing::info!(
-                disk,
-                "the frontend takes no news of the disk: its guest sees the new size when it connects anew"
-            );
+            if let Some(Admitted { withheld }) = quota.admits() {
+                tracing::info!(
+                    disk,
+                    withheld,
+                    "the frontend takes no news of the disk: its guest sees the new size when it connects anew"
+                );
+            }
             return;
         };
         let message = CONFIG_CHANGE.map(u32::to_ne_bytes).concat();
@@ -62,12 +71,14 @@ impl BackendChannel {
             Ok(sent) if sent == message.len() => {}
             Err(Errno::AGAIN) => {}
             failed => {
-                tracing::warn!(
-                    disk,
-                    ?failed,
-                    "the frontend cannot be told of the new size: it has closed the channel"
-                );
-                state.socket = None;
+                if let Some(Admitted { withheld }) = quota.admits() {
+                    tracing::warn!(
+                        disk,
+                        ?failed,
+                        withheld,
+                        "the frontend cannot be told of the new size: it has closed the channel"
+                    );
+                }
             }
         }
     }

@@ -71,7 +71,8 @@ impl Session {
             let (backend, device) = (Arc::clone(&backend), Arc::downgrade(&device));
             move |_| {
                 if let Some(device) = device.upgrade() {
-                    backend.config_has_changed(&device.options().name);
+                    let (name, quota) = (&device.options().name, &device.log_quotas().news);
+                    backend.config_has_changed(name, quota);
                 }
             }
         });

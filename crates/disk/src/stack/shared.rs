@@ -7,7 +7,7 @@ use pollux_threads::lock;
 
 use super::build::{Plan, Whole};
 use super::counts::Tally;
-use crate::{Disk, Events};
+use crate::{Admitted, Disk, Events, Quota};
 
 /// Which legs an owner of a stacked disk's channel polls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,12 @@ pub struct Shared {
     generation: AtomicU64,
     pub events: Events,
     pub tally: Tally,
+    /// For lines about legs that change, as often as their servers like.
+    complaints: Quota,
 }
+
+/// So many lines may come at once.
+const COMPLAINTS: u32 = 10;
 
 impl Shared {
     pub fn new(legs: Vec<Arc<dyn Disk>>, scope: PollScope, plan: Plan, whole: Whole) -> Self {
@@ -41,6 +46,7 @@ impl Shared {
             generation: AtomicU64::new(0),
             events: Events::default(),
             tally: Tally::default(),
+            complaints: Quota::new(COMPLAINTS),
         }
     }
 
@@ -63,10 +69,21 @@ impl Shared {
         match self.plan.whole(&geometries) {
             Ok(next) if next.geometry.bytes >= whole.geometry.bytes => *whole = Arc::new(next),
             Ok(_) => {
-                tracing::warn!("a leg of a stacked disk has shrunk: requests beyond its end fail");
+                if let Some(Admitted { withheld }) = self.complaints.admits() {
+                    tracing::warn!(
+                        withheld,
+                        "a leg of a stacked disk has shrunk: requests beyond its end fail"
+                    );
+                }
             }
             Err(error) => {
-                tracing::warn!(%error, "a leg of a stacked disk has changed, and does not fit any more");
+                if let Some(Admitted { withheld }) = self.complaints.admits() {
+                    tracing::warn!(
+                        %error,
+                        withheld,
+                        "a leg of a stacked disk has changed, and does not fit any more"
+                    );
+                }
             }
         }
         self.generation.fetch_add(1, Ordering::Release);

@@ -9,9 +9,9 @@
 //! So a thread that uses such a descriptor says so, and sets a timer, unless it is set. When that runs out, the
 //! watchdog interrupts the threads that it finds inside. A system call that does not wait takes no notice; one that
 //! does ends with `EINTR`, and nothing else makes it end so: an `EINTR` proves what the peer did. (A pipe's lock takes
-//! no notice either, so pipes are taken from those who can hold nobody else: SECURITY.md.) To hold the thread often, and for less than a tick each time, does not help a peer:
-//! the longer all of it takes, the surer it is found. One that may read in `/proc` when the watchdog has run can let go
-//! in time, and has to do so each time.
+//! no notice either, so a pipe is taken only from a frontend that can hold no other disk by it: SECURITY.md.) To hold
+//! the thread often, and for less than a tick each time, does not help a peer: the longer all of it takes, the surer it
+//! is found. One that may read in `/proc` when the watchdog has run can let go in time, and has to do so each time.
 //!
 //! The thread may be a program's own, which is to see no other `EINTR`. So one that was found waits, as it leaves, for
 //! the interrupt, and takes it where no system call waits.

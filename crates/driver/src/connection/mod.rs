@@ -138,7 +138,7 @@ impl Connection {
         self.lock_attempt().socket = None;
     }
 
-    /// There are to be no more attempts to connect. One that is under way fails at once.
+    /// There are to be no more attempts to connect. One that has reached the server fails at once.
     pub(crate) fn give_up(&self) {
         let mut attempt = self.lock_attempt();
         attempt.is_over = true;

@@ -67,6 +67,7 @@ impl Monitor {
             notices: Notices::Heard,
             absence: None,
             unread: Quota::new(COMPLAINTS),
+            absences: Quota::new(COMPLAINTS),
             observer,
         };
         let thread = spawn(Kind::DriverControl, "driver-control", move || watch.run())?;
@@ -99,8 +100,10 @@ struct Watch<T: Observer> {
     notices: Notices,
     /// Of the server that is away, or was lately.
     absence: Option<Absence>,
-    /// Changes that the server tells of, and does not explain.
+    /// For lines about changes that the server tells of, and does not explain.
     unread: Quota,
+    /// For lines about a server that goes away, and that is back.
+    absences: Quota,
     observer: Weak<T>,
 }
 
@@ -161,13 +164,18 @@ impl<T: Observer> Watch<T> {
         let mut absence = earlier
             .filter(|earlier| earlier.goes_on(now, ended))
             .unwrap_or_else(|| Absence::begin(now, within));
-        let path = self.connection.path().display();
-        tracing::warn!(%path, ?within, "the server closed the connection, and is waited for");
+        let told = self.absences.admits();
+        if let Some(Admitted { withheld }) = told {
+            let path = self.connection.path().display();
+            tracing::warn!(%path, ?within, withheld, "the server closed the connection, and is waited for");
+        }
         let found = self.attempts(&mut absence, within);
         if matches!(found, Search::Found) {
             absence.end(Instant::now(), ended);
-            let path = self.connection.path().display();
-            tracing::info!(%path, after = ?now.elapsed(), "the disk is back");
+            if told.is_some() {
+                let path = self.connection.path().display();
+                tracing::info!(%path, after = ?now.elapsed(), "the disk is back");
+            }
         }
         self.absence = Some(absence);
         found
@@ -176,12 +184,12 @@ impl<T: Observer> Watch<T> {
     fn attempts(&mut self, absence: &mut Absence, within: Duration) -> Search {
         let mut reason = "it had been back, and was gone again at once".to_owned();
         while let Some(pause) = absence.pause(Instant::now()) {
-            if self.ends_within(pause) {
-                return Search::End;
-            }
-            // Somebody may have found out that the ring was broken before all that.
+            // Somebody may have found out that the ring was broken, before all that or meanwhile.
             if let Some(lost) = self.connection.lost() {
                 return Search::Lost(lost);
+            }
+            if self.ends_within(pause) {
+                return Search::End;
             }
             let attempted = self.attempt(absence.left(Instant::now()));
             self.connection.end_attempt();

@@ -51,8 +51,9 @@ pub struct Device {
     /// time started by the control thread at a server that has come back.
     turnover: Mutex<()>,
     events: Events,
-    /// What the server says of the disk, and makes no sense.
+    /// For lines about changes that make no sense.
     nonsense: Quota,
+    handed: Quota,
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
     /// Who has which queue.
@@ -94,6 +95,7 @@ impl Device {
             turnover: Mutex::default(),
             events: Events::default(),
             nonsense: Quota::new(COMPLAINTS),
+            handed: Quota::new(COMPLAINTS),
             counts: (0..queues).map(|_| Arc::default()).collect(),
             holders: Holders::of(queues),
             monitor: OnceLock::new(),
@@ -113,6 +115,11 @@ impl Device {
     /// What queue `index` counts.
     pub fn counts(&self, index: u16) -> &Arc<Counts> {
         &self.counts[usize::from(index)]
+    }
+
+    /// For lines about requests that a server is handed after another one.
+    pub fn handed(&self) -> &Quota {
+        &self.handed
     }
 
     /// Who has which queue.

@@ -31,7 +31,7 @@ pub trait Point: Clone {
 #[derive(Debug)]
 pub struct Listeners<P> {
     inside: Mutex<Inside<P>>,
-    /// A server can keep its eventfd from being watched.
+    /// For lines about calls that cannot be waited for: a server can keep its eventfd from being watched.
     complaints: Quota,
 }
 
@@ -87,12 +87,14 @@ impl<P: Point> Listeners<P> {
     ///
     /// Where it ought to hold the descriptor and cannot: it may not sleep.
     pub fn sleep<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
-        let mut inside = lock(&self.inside);
-        inside.asleep.push_back(who.clone());
-        inside.settle(hand).inspect_err(|error| {
-            inside.asleep.pop_back();
-            self.complain(error);
-        })
+        let settled = {
+            let mut inside = lock(&self.inside);
+            inside.asleep.push_back(who.clone());
+            inside.settle(hand).inspect_err(|_| {
+                inside.asleep.pop_back();
+            })
+        };
+        settled.inspect_err(|error| self.complain(error))
     }
 
     fn complain(&self, error: &io::Error) {

@@ -27,7 +27,7 @@ type Error = Box<dyn std::error::Error>;
 const ENTRIES: (u16, u16) = (256, 1024);
 
 /// A server that does not answer for so long is told of.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(2);
 
 /// A disk behind a vhost-user socket.
 pub struct Target {
@@ -146,7 +146,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
 fn patiently<T>(socket: &Path, connect: impl FnOnce() -> T) -> T {
     let (connecting, connected) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(move || {
+        let tells = move || {
             if connected.recv_timeout(SLOW) == Err(RecvTimeoutError::Timeout) {
                 let socket = socket.display();
                 // Its reader may be gone.
@@ -155,7 +155,9 @@ fn patiently<T>(socket: &Path, connect: impl FnOnce() -> T) -> T {
                     "pollux: waiting for the server at {socket}, which may serve another client"
                 );
             }
-        });
+        };
+        // Without it nothing is told.
+        let _ = thread::Builder::new().spawn_scoped(scope, tells);
         let outcome = connect();
         drop(connecting);
         outcome

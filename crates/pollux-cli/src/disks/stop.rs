@@ -1,6 +1,7 @@
 //! How the sessions of one disk are ended from another thread, and which its frontend is.
 
 use std::io;
+use std::mem;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -74,7 +75,8 @@ impl Stop {
 
     /// Remembers the connection that `stop` is to end.
     pub fn set(&self, stream: Option<UnixStream>) {
-        *lock(&self.connection) = stream;
+        // Closed last, and without the lock: what the frontend has left in it may be slow to close.
+        let _old = mem::replace(&mut *lock(&self.connection), stream);
         if self.stopping() {
             self.stop();
         }

@@ -46,9 +46,7 @@ fn pipes_are_taken_where_there_is_no_other_disk() {
 fn one_of_a_pair_of_sockets_may_be_called() {
     for what in [Use::Call, Use::Error] {
         let (stream, _other) = UnixStream::pair().unwrap();
-        let (datagram, _other) = UnixDatagram::pair().unwrap();
         checked(stream, what).unwrap();
-        checked(datagram, what).unwrap();
     }
 }
 
@@ -74,6 +72,7 @@ fn any_other_socket_may_not() {
     .unwrap();
     for fd in [
         OwnedFd::from(connected),
+        UnixDatagram::pair().unwrap().0.into(),
         accepted.into(),
         listener.into(),
         datagram.into(),

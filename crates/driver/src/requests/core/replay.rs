@@ -1,6 +1,6 @@
 //! Another server has taken the place of one that is gone: it is handed what that one has not ended.
 
-use pollux_disk::Op;
+use pollux_disk::{Admitted, Op};
 
 use super::Core;
 use crate::requests::command::{Command, all};
@@ -24,9 +24,16 @@ impl<T> Core<T> {
         again.sort_by_key(|job| matches!(job.command, Command::Op(Op::Flush)));
         let count = again.len();
         self.device.counts(self.index).restarted(count);
-        if count > 0 {
+        if count > 0
+            && let Some(Admitted { withheld }) = self.device.handed().admits()
+        {
             let queue = self.index;
-            tracing::info!(queue, requests = count, "handed to the server that is back");
+            tracing::info!(
+                queue,
+                requests = count,
+                withheld,
+                "handed to the server that is back"
+            );
         }
         self.ring = rings.driver_end();
         let old = std::mem::replace(&mut self.rings, rings);
