@@ -166,12 +166,11 @@ unsafe impl Channel for FileChannel {
             self.shared.pool.submit(&mut self.outside.staged);
         }
         if let Some(transfers) = &mut self.transfers {
-            let before = transfers.entered();
             if let Err(error) = transfers.submit() {
                 // It is still there, and an owner that arms is told `Pending`: it is tried again.
                 tracing::debug!(%error, "the kernel takes no transfers for now");
             }
-            self.counts.entered += transfers.entered() - before;
+            self.counts.entered += transfers.entered();
         }
         self.shared.totals.add(&mut self.counts);
     }
@@ -180,7 +179,6 @@ unsafe impl Channel for FileChannel {
         let (shared, outside) = (&self.shared, &mut self.outside);
         let mut ended = 0;
         if let Some(transfers) = &mut self.transfers {
-            let before = transfers.entered();
             transfers.reap(|pending, result| {
                 let ticket = pending.ticket;
                 let doing = verb(pending.transfer.flow);
@@ -196,7 +194,7 @@ unsafe impl Channel for FileChannel {
                     done(Completion { ticket, result });
                 }
             });
-            self.counts.entered += transfers.entered() - before;
+            self.counts.entered += transfers.entered();
         }
         ended += outside.inbox.collect(done);
         self.in_flight -= ended;

@@ -10,7 +10,7 @@ use super::counts::Totals;
 use super::job::Job;
 use super::pool::Pool;
 use super::registered::Registered;
-use super::settings::{Buffers, Engine};
+use super::settings::{Buffers, Cache, Engine};
 use super::transfers::Transfers;
 use crate::{Events, OpenError};
 
@@ -74,7 +74,9 @@ impl Shared {
     pub fn new_transfers(&self) -> io::Result<Option<Transfers>> {
         match self.mover {
             Mover::IoUring => {
-                Transfers::new(&self.backing.file, self.registered.as_ref()).map(Some)
+                let backing = &self.backing;
+                let direct = backing.settings.cache == Cache::None;
+                Transfers::new(&backing.file, self.registered.as_ref(), direct).map(Some)
             }
             Mover::Threads => Ok(None),
         }

@@ -15,6 +15,10 @@ use super::registered::{Registered, View};
 use super::sync::Settle;
 use crate::Ticket;
 
+/// Past the page cache, so many are started without waiting for the rest of a turn: the disk works while that comes in.
+/// (The kernel hands it all that one system call brings together.) A copy from the page cache is cheaper than a start.
+const TOGETHER: u32 = 4;
+
 /// A transfer and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
@@ -43,13 +47,22 @@ pub struct Transfers {
     pending: Slab<Pending>,
     /// Those for which the ring had no room yet.
     backlog: VecDeque<usize>,
+    direct: bool,
+    /// How many were handed over since the last start.
+    unstarted: u32,
+    /// How many system calls have been told.
+    told: u64,
     /// Empty between two reaps; kept for its memory.
     ended: Vec<Ended>,
 }
 
 impl Transfers {
-    /// With `registered`, memory that it holds is used by its place.
-    pub fn new(file: impl AsFd, registered: Option<&Arc<Registered>>) -> io::Result<Self> {
+    /// With `registered`, memory that it holds is used by its place. Is the I/O `direct`, past the page cache?
+    pub fn new(
+        file: impl AsFd,
+        registered: Option<&Arc<Registered>>,
+        direct: bool,
+    ) -> io::Result<Self> {
         let ring = Ring::new(file)?;
         let view = registered.map(|all| View::new(all, &ring)).transpose()?;
         Ok(Self {
@@ -57,11 +70,14 @@ impl Transfers {
             ring,
             pending: Slab::new(),
             backlog: VecDeque::new(),
+            direct,
+            unstarted: 0,
+            told: 0,
             ended: Vec::new(),
         })
     }
 
-    /// Hands over a transfer that is not empty; [`Transfers::submit`] starts it.
+    /// Hands over a transfer that is not empty. It has started by the next [`Transfers::submit`].
     #[inline]
     pub fn queue(&mut self, mut pending: Pending, counts: &mut Counts) {
         counts.queued += 1;
@@ -71,6 +87,11 @@ impl Transfers {
         }
         let at = self.pending.insert(pending);
         self.start(at);
+        self.unstarted += 1;
+        if self.direct && self.unstarted == TOGETHER {
+            // What the kernel does not take now it is handed again.
+            let _ = self.submit();
+        }
     }
 
     fn start(&mut self, at: usize) {
@@ -81,14 +102,16 @@ impl Transfers {
         }
     }
 
-    /// Starts what was handed over, with one system call at most.
+    /// Starts what was handed over and has not started, with one system call at most.
     pub fn submit(&mut self) -> Result<(), Errno> {
+        self.unstarted = 0;
         self.ring.submit()
     }
 
-    /// How many system calls this has taken so far.
-    pub fn entered(&self) -> u64 {
-        self.ring.entered()
+    /// How many system calls there were since this was last asked.
+    pub fn entered(&mut self) -> u64 {
+        let all = self.ring.entered();
+        all - std::mem::replace(&mut self.told, all)
     }
 
     /// Gives every transfer that has ended to `done`. What the kernel has moved in part only goes on, with
