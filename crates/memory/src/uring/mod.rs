@@ -154,19 +154,19 @@ impl Ring {
     /// When there is no room.
     pub fn queue(&mut self, token: u64, transfer: &Transfer) {
         assert!(self.has_room(), "the owner asks for room first");
-        let entry = self.entry(transfer).user_data(token);
-        loop {
-            // SAFETY: the entry names the ring's registered file, and memory that is lent until the transfer has ended
-            // (`Span::new`), whose end is waited for even when the ring is dropped. The list of spans
-            // is lent likewise, or stays in `rests` until the kernel has copied it.
-            if unsafe { self.submissions().push(&entry) }.is_ok() {
-                break;
-            }
-            // Full: the kernel takes what is there, unless it is short of memory for a moment.
+        // Before the entry is made: a start lets go of `rests`, and the entry's list may be one of them.
+        while self.submissions().is_full() {
+            // The kernel takes what is there, unless it is short of memory for a moment.
             if self.submit().is_err() {
                 thread::yield_now();
             }
         }
+        let entry = self.entry(transfer).user_data(token);
+        // SAFETY: the entry names the ring's registered file, and memory that is lent until the transfer has ended
+        // (`Span::new`), whose end is waited for even when the ring is dropped. The list of spans is lent likewise, or
+        // stays in `rests` until the kernel has copied it: nothing is started before the entry is in the queue.
+        let pushed = unsafe { self.submissions().push(&entry) };
+        pushed.expect("there is room");
         self.in_flight += 1;
     }
 

@@ -114,6 +114,30 @@ fn a_registered_buffer_carries_and_one_that_was_taken_out_does_not() {
     assert_eq!(buffers.set(Buffers::PLACES, None), Err(Errno::INVAL));
 }
 
+/// The list of what is left of one that goes on is the ring's own, and stays until the kernel has copied it.
+#[test]
+fn one_that_goes_on_finds_its_list_though_the_queue_was_full() {
+    let file = tempfile::tempfile().unwrap();
+    let from: Vec<u8> = (0..90).collect();
+    rustix::io::pwrite(&file, &from, 0).unwrap();
+    let Some(mut ring) = ring(&file) else { return };
+    let one = Lent::holding(vec![0; 8], 1);
+    for token in 0..u64::from(ENTRIES) {
+        ring.queue(token, &one.transfer(Flow::FromFile, 0, 0));
+    }
+    let into = Lent::holding(vec![0; 90], 3);
+    let last = u64::from(ENTRIES);
+    ring.queue(last, &into.transfer(Flow::FromFile, 10, 10));
+    // As large as the list, in its place if that was given back.
+    let others: Vec<_> = (0..64).map(|_| vec![Span::EMPTY; 3]).collect();
+    let ended = wait(&mut ring);
+    drop(others);
+    let token = last;
+    let result = Ok(80);
+    assert_eq!(ended.last(), Some(&Ended { token, result }));
+    assert_eq!(into.bytes[10..], from[10..]);
+}
+
 #[test]
 fn more_than_the_kernel_takes_at_once_all_ends() {
     let file = tempfile::tempfile().unwrap();
