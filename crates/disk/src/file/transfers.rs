@@ -77,7 +77,8 @@ impl Transfers {
         })
     }
 
-    /// Hands over a transfer that is not empty. It has started by the next [`Transfers::submit`].
+    /// Hands over a transfer that is not empty. At the latest the next [`Transfers::submit`] starts it, as far as the
+    /// ring has room.
     #[inline]
     pub fn queue(&mut self, mut pending: Pending, counts: &mut Counts) {
         counts.queued += 1;

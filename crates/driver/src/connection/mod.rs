@@ -128,6 +128,10 @@ impl Connection {
             if attempt.is_over {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
+            debug_assert!(
+                attempt.socket.is_none(),
+                "an attempt ends before the next one"
+            );
             attempt.socket = Some(socket.try_clone()?);
             Ok(())
         })
@@ -135,7 +139,8 @@ impl Connection {
 
     /// The attempt has succeeded, and the session is current, or it has failed.
     pub(crate) fn end_attempt(&self) {
-        self.lock_attempt().socket = None;
+        // Closed last, and without the lock: what the server has left in it may be slow to close.
+        let _old = self.lock_attempt().socket.take();
     }
 
     /// There are to be no more attempts to connect. One that has reached the server fails at once.

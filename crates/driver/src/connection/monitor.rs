@@ -100,7 +100,7 @@ struct Watch<T: Observer> {
     notices: Notices,
     /// Of the server that is away, or was lately.
     absence: Option<Absence>,
-    /// For lines about changes that the server tells of, and does not explain.
+    /// For lines about messages of the server's own that tell nothing, or are no longer heard.
     unread: Quota,
     /// For lines about a server that goes away, and that is back.
     absences: Quota,
@@ -283,13 +283,16 @@ impl<T: Observer> Watch<T> {
                 Ok(())
             }
             Err(error) => {
-                // One that ends closes all at once, and is no cause for alarm here.
-                if error.kind() == io::ErrorKind::ConnectionAborted {
-                    tracing::info!(
-                        "the server has closed the socket over which it tells of changes of the disk"
-                    );
-                } else {
-                    tracing::warn!(%error, "the server's own messages are no longer heard");
+                if let Some(Admitted { withheld }) = self.unread.admits() {
+                    // One that ends closes all at once, and is no cause for alarm here.
+                    if error.kind() == io::ErrorKind::ConnectionAborted {
+                        tracing::info!(
+                            withheld,
+                            "the server has closed the socket over which it tells of changes of the disk"
+                        );
+                    } else {
+                        tracing::warn!(%error, withheld, "the server's own messages are no longer heard");
+                    }
                 }
                 self.notices = Notices::Over;
                 Ok(())
