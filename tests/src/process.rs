@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ASLEEP: char = 'S';
 /// What it calls that of a thread that a signal has stopped.
 const STOPPED: char = 'T';
+/// What it calls the number of sleeps.
+const SLEEPS: &str = "voluntary_ctxt_switches:";
 /// What it calls that of a thread that waits for what no signal ends.
 const STUCK: char = 'D';
 
@@ -90,16 +92,21 @@ impl Process {
         Ok(1024 * field(&status, "RssAnon:")?)
     }
 
-    /// How often each of its threads went to sleep by its own will.
+    /// How often each of its threads went to sleep by its own will. One may end while this looks.
     pub fn sleeps(self) -> io::Result<Sleeps> {
-        let of_thread = |id: u32| Ok((id, self.sleeps_of(id)?));
-        self.threads()?.into_iter().map(of_thread).collect()
+        let of_thread = |id: u32| {
+            let status = self.told_of(id, "status")?;
+            let sleeps = status.map(|status| field(&status, SLEEPS)).transpose()?;
+            Ok(sleeps.map(|sleeps| (id, sleeps)))
+        };
+        let threads = self.threads()?.into_iter();
+        threads.filter_map(|id| of_thread(id).transpose()).collect()
     }
 
     /// How often this thread of it went to sleep by its own will.
     pub fn sleeps_of(self, thread: u32) -> io::Result<u64> {
         let status = fs::read_to_string(self.path(&format!("task/{thread}/status")))?;
-        field(&status, "voluntary_ctxt_switches:")
+        field(&status, SLEEPS)
     }
 
     /// Nanoseconds that its living threads have spent on a processor.
