@@ -410,17 +410,21 @@ fn a_server_that_stays_away_is_lost_when_the_time_is_over() {
     }
 }
 
+/// Waits for ever, for a server and for its answers.
+fn patient() -> Options {
+    let for_ever = Duration::from_secs(24 * 3600);
+    Options::default()
+        .reconnect(Reconnect::Within(for_ever))
+        .patience(for_ever)
+}
+
 /// Whoever leaves does not wait for a server that is away, nor for one that accepts and says nothing.
 #[test]
 fn a_driver_is_left_while_its_server_is_away() {
     patiently(|| {
         let backend = Backend::start(Plan::default()).unwrap();
         backend.conduct(Conduct::Held);
-        let for_ever = Duration::from_secs(24 * 3600);
-        let options = Options::default()
-            .reconnect(Reconnect::Within(for_ever))
-            .patience(for_ever);
-        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        let driver = Driver::connect(backend.socket(), &patient()).unwrap();
         let queue = driver.queue(0).unwrap();
         let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
         backend.wait_for_held(1);
@@ -439,11 +443,7 @@ fn a_loss_is_heard_while_the_next_server_is_told_of_memory() {
     patiently(|| {
         let backend = Backend::start(Plan::default()).unwrap();
         backend.conduct(Conduct::Held);
-        let for_ever = Duration::from_secs(24 * 3600);
-        let options = Options::default()
-            .reconnect(Reconnect::Within(for_ever))
-            .patience(for_ever);
-        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        let driver = Driver::connect(backend.socket(), &patient()).unwrap();
         let queue = driver.queue(0).unwrap();
         let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
         backend.wait_for_held(1);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -65,6 +65,14 @@ fn a_call_fd_may_be_a_pipe() {
     }
 }
 
+/// The ends of a pipe that has no room.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let room = fcntl_setpipe_size(&writer, PAGE).unwrap();
+    assert_eq!(rustix::io::write(&writer, &vec![0; room]), Ok(room));
+    (reader, writer)
+}
+
 /// Calls into a pipe that is full are lost; requests are not, on this queue or another.
 fn calls_into_a_full_pipe(driver: &mut Driver) {
     for _ in 0..100 {
@@ -83,9 +91,7 @@ fn a_full_pipe_as_call_fd_stops_nobody() {
     }
     let subject = memory_disk();
     let mut driver = Driver::connect(subject.socket(), TWO_QUEUES).unwrap();
-    let (_reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let room = fcntl_setpipe_size(&writer, PAGE).unwrap();
-    assert_eq!(rustix::io::write(&writer, &vec![0; room]), Ok(room));
+    let (_reader, writer) = full_pipe();
     driver
         .frontend
         .vring_fd(Code::SetVringCall, 0, Some(writer.as_fd()))
@@ -293,9 +299,7 @@ fn a_kick_pipe_that_has_ended_keeps_no_worker_awake() {
     let folder = tempfile::TempDir::new().unwrap();
     let socket = folder.path().join("disk.sock");
     let server = Server::pollux(&socket, &["--disk", "memory:size=16M"]).unwrap();
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let room = fcntl_setpipe_size(&writer, PAGE).unwrap();
-    rustix::io::write(&writer, &vec![0; room]).unwrap();
+    let (reader, writer) = full_pipe();
     drop(writer);
     let mut driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
     driver
@@ -322,7 +326,8 @@ fn a_call_pipe_that_nobody_reads_any_more_stops_nobody() {
     calls_into_a_full_pipe(&mut driver);
 }
 
-/// The kernel locks a pipe while bytes are moved out of it to where there is no room, and who writes to it waits.
+/// The kernel locks a pipe while bytes are moved out of it to where there is no room, and a thread that writes to it
+/// waits.
 #[test]
 fn a_pipe_is_refused_where_there_may_be_other_disks() {
     let folder = tempfile::TempDir::new().unwrap();

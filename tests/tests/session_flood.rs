@@ -1,4 +1,5 @@
-//! Lines that a frontend or a server can provoke at will do not fill the log's disk, and another disk's are told all the same.
+//! Lines that a frontend or a server can provoke at will do not fill the log's disk, and another disk's are told all
+//! the same.
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 

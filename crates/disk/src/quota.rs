@@ -23,6 +23,13 @@ struct State {
     withheld: u64,
 }
 
+/// That of lines about a disk: an image or a server can provoke them as often as it likes.
+impl Default for Quota {
+    fn default() -> Self {
+        Self::new(10)
+    }
+}
+
 /// A line may be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {

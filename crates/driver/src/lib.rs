@@ -70,9 +70,6 @@ extern crate self as pollux_driver;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-/// So many complaints of one kind may be logged at once: what a server can provoke must not fill the log.
-const COMPLAINTS: u32 = 10;
-
 #[cfg(not(loom))]
 pub use builder::Builder;
 pub use counters::Counters;

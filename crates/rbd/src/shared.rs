@@ -78,7 +78,7 @@ impl Shared {
             spec: spec.clone(),
             events: Events::default(),
             counts: Counts::default(),
-            complaints: Quota::new(10),
+            complaints: Quota::default(),
             lost: OnceLock::new(),
         });
         if geometry.access == Access::ReadWrite && spec.lock == Locked::Always {

@@ -26,8 +26,6 @@ use crate::{Access, Geometry, OpenError, Options, Quota, RangeLimits};
 /// One request over a range, long as it may take, holds up one thread of the pool and nothing else.
 const MAX_DISCARD: u64 = 1 << 30;
 const MAX_WRITE_ZEROES: u64 = 128 << 20;
-/// As many lines are told at once of what fails.
-const COMPLAINTS: u32 = 10;
 
 /// Opens what lies at `path`.
 pub fn open(path: &Path, settings: Settings, options: Options) -> Result<Backing, OpenError> {
@@ -146,7 +144,7 @@ fn backing(
         alignment,
         sync: Syncer::default(),
         nowait: NoWait::default(),
-        complaints: Quota::new(COMPLAINTS),
+        complaints: Quota::default(),
         hold,
     })
 }

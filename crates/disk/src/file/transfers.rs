@@ -16,7 +16,7 @@ use super::sync::Settle;
 use crate::Ticket;
 
 /// Past the page cache, so many are started without waiting for the rest of a turn: the disk works while that comes in.
-/// (The kernel hands it all that one system call brings together.) A copy from the page cache is cheaper than a start.
+/// (What one system call starts, the kernel hands it at once.) A copy from the page cache is cheaper than a start.
 const TOGETHER: u32 = 4;
 
 /// A transfer and whose it is.

@@ -33,9 +33,6 @@ pub struct Shared {
     complaints: Quota,
 }
 
-/// So many lines may come at once.
-const COMPLAINTS: u32 = 10;
-
 impl Shared {
     pub fn new(legs: Vec<Arc<dyn Disk>>, scope: PollScope, plan: Plan, whole: Whole) -> Self {
         Self {
@@ -46,7 +43,7 @@ impl Shared {
             generation: AtomicU64::new(0),
             events: Events::default(),
             tally: Tally::default(),
-            complaints: Quota::new(COMPLAINTS),
+            complaints: Quota::default(),
         }
     }
 

@@ -14,7 +14,6 @@ use pollux_threads::{Kind, spawn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::COMPLAINTS;
 use crate::connection::Connection;
 use crate::connection::backend_requests::{self, BackendRequest};
 use crate::connection::backoff::{Absence, Failed};
@@ -66,8 +65,8 @@ impl Monitor {
             end: Arc::clone(&end),
             notices: Notices::Heard,
             absence: None,
-            unread: Quota::new(COMPLAINTS),
-            absences: Quota::new(COMPLAINTS),
+            unread: Quota::default(),
+            absences: Quota::default(),
             observer,
         };
         let thread = spawn(Kind::DriverControl, "driver-control", move || watch.run())?;

@@ -18,7 +18,6 @@ use pollux_memory::Region;
 use pollux_ring::Suppression;
 use pollux_threads::lock;
 
-use crate::COMPLAINTS;
 use crate::connection::monitor::Monitor;
 use crate::connection::{Connection, QueueFds};
 use crate::counters::{Counters, Counts};
@@ -94,8 +93,8 @@ impl Device {
             running: Mutex::default(),
             turnover: Mutex::default(),
             events: Events::default(),
-            nonsense: Quota::new(COMPLAINTS),
-            handed: Quota::new(COMPLAINTS),
+            nonsense: Quota::default(),
+            handed: Quota::default(),
             counts: (0..queues).map(|_| Arc::default()).collect(),
             holders: Holders::of(queues),
             monitor: OnceLock::new(),

@@ -15,7 +15,6 @@ use std::io;
 
 use pollux_disk::{Admitted, Quota};
 
-use crate::COMPLAINTS;
 use crate::sync::{Mutex, lock};
 
 /// Where a channel's owner sleeps.
@@ -67,7 +66,7 @@ impl<P: Point> Listeners<P> {
                 holder: None,
                 next: 0,
             }),
-            complaints: Quota::new(COMPLAINTS),
+            complaints: Quota::default(),
         }
     }
 
