@@ -4,7 +4,7 @@ use clap::Arg;
 
 use crate::cli::foreign::{Names, option, refused};
 
-const OTHERS: [Names; 26] = [
+const OTHERS: [Names; 31] = [
     (&["--socket-path", "--socket_path"], "write --socket PATH"),
     (
         &["--blk-file", "--blk_file", "--file"],
@@ -22,6 +22,10 @@ const OTHERS: [Names; 26] = [
     (
         &["--buffered"],
         "give it to the disk: --disk file:path=FILE,cache=writeback",
+    ),
+    (
+        &["--sync"],
+        "give it to the disk: --disk file:path=FILE,cache=writethrough",
     ),
     (
         &["--ioengine"],
@@ -47,6 +51,19 @@ const OTHERS: [Names; 26] = [
     (
         &["--norandommap"],
         "random blocks always come with repetitions; leave it out",
+    ),
+    (
+        &["--percentage_random", "--percentage-random"],
+        "blocks come all in order or all at random; give --rw read or randread, for instance",
+    ),
+    (
+        &["--nrfiles"],
+        "there is one disk, of which each job has a part; leave it out",
+    ),
+    (&["--zonemode"], "no disk has zones; leave it out"),
+    (
+        &["--latency_target", "--latency-target"],
+        "the load is not fitted to a latency; give --iodepth N or --rate-iops N",
     ),
     (&["--bsrange"], "all requests have one size; give --bs SIZE"),
     (

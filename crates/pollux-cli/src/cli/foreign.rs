@@ -17,7 +17,7 @@ pub type Names = (&'static [&'static str], &'static str);
 const OF_A_DISK: [Names; 6] = [
     (&["--socket", "--socket_path"], "write --socket-path PATH"),
     (
-        &["--file", "--filename", "--blk_file"],
+        &["--file", "--filename", "--image", "--blk_file"],
         "write --blk-file PATH, or --disk SPEC for a disk of another kind",
     ),
     (&["--readonly", "--read_only"], "write --read-only"),
@@ -29,17 +29,43 @@ const OF_A_DISK: [Names; 6] = [
     ),
 ];
 
-/// What follows `pollux` or `pollux disk`, and the command that is meant.
-const COMMANDS: [(&str, &str); 5] = [
-    ("stat", "disk stats"),
-    ("ls", "disk list"),
-    ("rm", "disk remove"),
-    ("limits", "disk limit"),
-    ("latency", "disk latencies"),
+/// Of `pollux disk add` alone: most are options of `pollux serve`.
+const OF_AN_ADDED_DISK: [Names; 4] = [
+    (&["--name"], "the name comes first: pollux disk add NAME"),
+    (
+        &["--table"],
+        "write the table itself: --disk 'table:LINE;LINE...'",
+    ),
+    (
+        &["--poll-scope", "--fd", "--fd-name"],
+        "only `pollux serve` has this option; leave it out",
+    ),
+    (&["--json"], AS_JSON),
+];
+
+/// Of the other commands of `pollux disk`, and of `pollux top`.
+const OF_AN_OUTPUT: [Names; 1] = [(&["--json", "--format"], AS_JSON)];
+
+const AS_JSON: &str = "write --output json";
+
+/// What follows `pollux` or `pollux disk`, and what is meant.
+const COMMANDS: [Names; 9] = [
+    (&["list", "ls", "info"], "disk list"),
+    (&["stats", "stat"], "disk stats"),
+    (&["add"], "disk add"),
+    (&["remove", "rm"], "disk remove"),
+    (&["resize"], "disk resize"),
+    (&["trace"], "disk trace"),
+    (&["limit", "limits"], "disk limit"),
+    (&["latencies", "latency"], "disk latencies"),
+    (&["version"], "--version"),
 ];
 
 /// Of a word that no option of `pollux bench` takes.
 const JOB_FILE: &str = "job files are not read; write their lines as options: --rw randread";
+
+/// How the names of job files end.
+const JOB_FILES: [&str; 3] = [".fio", ".job", ".ini"];
 
 impl Cli {
     /// Reads the words of a command line.
@@ -51,10 +77,18 @@ impl Cli {
         let mut command = Self::command()
             .mut_subcommand("serve", |serve| serve.args(refused(&OF_A_DISK)))
             .mut_subcommand("disk", |disk| {
-                disk.mut_subcommand("add", |add| add.args(refused(&OF_A_DISK)))
+                disk.mut_subcommands(|action| match action.get_name() {
+                    "add" => action
+                        .args(refused(&OF_A_DISK))
+                        .args(refused(&OF_AN_ADDED_DISK)),
+                    _ => action.args(refused(&OF_AN_OUTPUT)),
+                })
             })
+            .mut_subcommand("top", |top| top.args(refused(&OF_AN_OUTPUT)))
             .mut_subcommand("bench", |bench| bench.args(bench::foreign()));
-        let mut matches = command.try_get_matches_from_mut(words).map_err(hinted)?;
+        let mut matches = command
+            .try_get_matches_from_mut(words)
+            .map_err(|error| hinted(error, &command))?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     }
 }
@@ -98,9 +132,9 @@ impl TypedValueParser for Refusal {
 /// `--direct` is nearly `--reconnect`.
 const SLIP: usize = 1;
 
-/// Leaves of clap's suggestions those that a slip has missed. Of values none: all that there are are listed, and
-/// `randwrite`, which destroys data, is near to others.
-fn drop_far_suggestions(error: &mut Error) {
+/// Leaves of clap's suggestions for `command` those that a slip has missed, and that help shows. Of values none: all
+/// that there are are listed, and `randwrite`, which destroys data, is near to others.
+fn drop_far_suggestions(error: &mut Error, command: &Command) {
     error.remove(ContextKind::SuggestedValue);
     for (typed, suggested) in [
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
@@ -112,7 +146,11 @@ fn drop_far_suggestions(error: &mut Error) {
         let Some(ContextValue::String(typed)) = error.get(typed) else {
             continue;
         };
-        let is_near = |name: &String| strsim::osa_distance(typed, name) <= SLIP;
+        let is_hidden = |name: &str| {
+            let mut hidden = command.get_arguments().filter(|arg| arg.is_hide_set());
+            hidden.any(|arg| arg.get_long() == name.strip_prefix("--"))
+        };
+        let is_near = |name: &String| strsim::osa_distance(typed, name) <= SLIP && !is_hidden(name);
         let near = match error.get(suggested) {
             Some(ContextValue::String(name)) => Vec::from_iter(is_near(name).then(|| name.clone())),
             Some(ContextValue::Strings(names)) => {
@@ -130,36 +168,59 @@ fn drop_far_suggestions(error: &mut Error) {
 
 /// Leaves out how to pass a word with hyphens in front as a value: here none is.
 fn drop_escapes(error: &mut Error) {
-    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
-        let others = tips
-            .into_iter()
-            .filter(|tip| !tip.to_string().contains("as a value"));
-        let others = ContextValue::StyledStrs(others.collect());
-        error.insert(ContextKind::Suggested, others);
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+}
+
+/// The command that `usage` is about, below `command`.
+fn below<'a>(command: &'a Command, usage: &str) -> &'a Command {
+    usage.split_whitespace().fold(command, |command, word| {
+        command.find_subcommand(word).unwrap_or(command)
+    })
+}
+
+/// What to write for a `word` that no option of the command called `command` takes.
+fn instead_of(word: &str, command: &str) -> Option<String> {
+    let is_spec = word.contains(':');
+    match command {
+        "serve" | "bench" if word == "help" => Some(format!("write `pollux {command} --help`")),
+        "bench" if JOB_FILES.iter().any(|end| word.ends_with(end)) => Some(JOB_FILE.to_owned()),
+        "serve" | "add" | "bench" if is_spec => Some(format!("write --disk {word}")),
+        "serve" | "add" => Some(format!("write --blk-file {word}")),
+        "bench" => Some(format!(
+            "for the socket of a server write --socket {word}, for an image --filename {word}"
+        )),
+        _ => None,
     }
 }
 
 /// `error`, and where it is known what was meant, what to write.
-fn hinted(mut error: Error) -> Error {
-    drop_far_suggestions(&mut error);
+fn hinted(mut error: Error, command: &Command) -> Error {
+    let about = |error: &Error, kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let command = below(command, &about(&error, ContextKind::Usage));
+    drop_far_suggestions(&mut error, command);
     drop_escapes(&mut error);
-    let about = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let command = about(ContextKind::InvalidSubcommand);
-    let meant = COMMANDS.iter().find(|(name, _)| *name == command);
-    let argument = about(ContextKind::InvalidArg);
+    let unknown = about(&error, ContextKind::InvalidSubcommand);
+    let meant = COMMANDS
+        .iter()
+        .find(|(names, _)| names.contains(&&*unknown));
+    let argument = about(&error, ContextKind::InvalidArg);
     let tip = if let Some((_, meant)) = meant {
-        format!("write `pollux {meant}`")
-    } else if error.kind() == ErrorKind::UnknownArgument
-        && !argument.starts_with('-')
-        && about(ContextKind::Usage).contains("pollux bench")
-    {
-        JOB_FILE.to_owned()
+        Some(format!("write `pollux {meant}`"))
+    } else if error.kind() == ErrorKind::UnknownArgument && !argument.starts_with('-') {
+        instead_of(&argument, command.get_name())
     } else {
-        return error;
+        None
     };
-    error.remove(ContextKind::SuggestedSubcommand);
-    let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
-    error.insert(ContextKind::Suggested, tips);
+    if let Some(tip) = tip {
+        error.remove(ContextKind::SuggestedSubcommand);
+        let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
+        error.insert(ContextKind::Suggested, tips);
+    }
     error
 }
 
@@ -181,11 +242,27 @@ mod tests {
                 "serve --cache none",
                 "write it after the path: --disk file:",
             ),
-            ("disk add x --poll-scope queue", "unexpected argument"),
+            ("serve --image f", "write --blk-file PATH, or --disk"),
+            ("serve disk.img", "tip: write --blk-file disk.img"),
+            ("disk add x null:size=1G", "tip: write --disk null:size=1G"),
+            ("disk add x a.img", "tip: write --blk-file a.img"),
+            ("disk add x --name y", "the name comes first"),
+            ("disk add x --table f", "write the table itself"),
+            ("disk add x --poll-scope queue", "only `pollux serve` has"),
+            ("disk list --format json", "write --output json"),
+            ("disk add x --json", "write --output json"),
+            ("top --json", "write --output json"),
+            ("disk info root", "write `pollux disk list`"),
             ("disk stat", "write `pollux disk stats`"),
             ("disk ls", "write `pollux disk list`"),
             ("ls", "write `pollux disk list`"),
+            ("list", "write `pollux disk list`"),
+            ("stats", "write `pollux disk stats`"),
+            ("version", "write `pollux --version`"),
             ("bench --disk d read.fio", "tip: job files are not read"),
+            ("bench p.sock", "write --socket p.sock, for an image"),
+            ("bench null:size=1G", "tip: write --disk null:size=1G"),
+            ("bench help", "tip: write `pollux bench --help`"),
             ("serve --blk-fil f", "exists: '--blk-file'"),
             ("dsik list", "exists: 'disk'"),
         ] {
@@ -201,11 +278,13 @@ mod tests {
             "bench --disk d --rw randwrit",
             "serve --direct",
             "bench --disk d --rwmax 3",
-            "disk add x --poll-scope queue",
+            "bench --disk d --fsyn 1",
+            "disk list --wide",
         ] {
             let line = format!("pollux {line}");
             let error = Cli::read(line.split(' ')).unwrap_err().to_string();
             assert!(!error.contains("tip:"), "{line}: {error}");
+            assert!(!error.contains("\n\n\n"), "{line}: {error}");
         }
     }
 
