@@ -5,7 +5,7 @@ pub mod foreign;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::bench::BenchArgs;
@@ -17,7 +17,7 @@ use crate::process::{ProcessArgs, below_zero, listen_address};
 /// A virtio-blk stack with both ends of the ring.
 #[allow(clippy::doc_markdown, reason = "these are help texts for a terminal")]
 #[derive(Debug, Parser)]
-#[command(name = "pollux", version, about, long_about = None)]
+#[command(name = "pollux", version, propagate_version = true, about, long_about = None)]
 pub struct Cli {
     /// Log messages of this level and above: off, error, warn, info, debug or trace. The variable POLLUX_LOG says the
     /// same [default: info; of bench and disk: warn; of top: error]
@@ -60,6 +60,7 @@ pub enum Generate {
     /// Write manual pages, pollux.1 and one for each command
     Man {
         /// An existing folder
+        #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
 }
@@ -139,7 +140,12 @@ pub struct ServeArgs {
 
     /// Take disks while this runs (`pollux disk add`), with their images and sockets in this folder; may be given
     /// several times. The sandbox leaves these folders open, and the daemon stays until it is told to end
-    #[arg(long, value_name = "DIR", help_heading = "While it runs")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        help_heading = "While it runs"
+    )]
     pub disk_folder: Vec<PathBuf>,
 
     /// Keep the list of disks that were added in this file, and serve them again after a restart

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Arg, CommandFactory, ValueHint};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command, Generate};
@@ -63,14 +63,14 @@ fn until_unread(printed: Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error
 
 /// Prints completions, or writes manual pages.
 fn generate(what: &Generate) -> io::Result<()> {
-    let mut cli = Cli::command();
     match what {
         Generate::Completions { shell } => {
             let mut text = Vec::new();
+            let mut cli = without_files(Cli::command());
             clap_complete::generate(*shell, &mut cli, "pollux", &mut text);
             io::stdout().write_all(&text)
         }
-        Generate::Man { folder } => clap_mangen::generate_to(cli, folder).map_err(|error| {
+        Generate::Man { folder } => clap_mangen::generate_to(manual(), folder).map_err(|error| {
             let remedy = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                     "; make this folder first, or give another".to_owned()
@@ -88,9 +88,61 @@ fn generate(what: &Generate) -> io::Result<()> {
     }
 }
 
+/// `command`, where names of files complete nothing but paths: all else is unknown to shells.
+fn without_files(command: clap::Command) -> clap::Command {
+    let hint = |arg: Arg| match arg.get_value_hint() {
+        ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    };
+    command.mut_args(hint).mut_subcommands(without_files)
+}
+
+/// The command line as its manual pages have it.
+fn manual() -> clap::Command {
+    let mut cli = Cli::command().disable_help_subcommand(true);
+    cli.build();
+    with_usage(cli)
+}
+
+/// `command` with the usage that its help has: that of manual pages would name all options, without their values.
+fn with_usage(mut command: clap::Command) -> clap::Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    command.override_usage(usage).mut_subcommands(with_usage)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_files_complete_paths_alone() {
+        let cli = without_files(Cli::command());
+        for (command, option, hint) in [
+            ("serve", "blk_file", ValueHint::AnyPath),
+            ("serve", "disk_folder", ValueHint::DirPath),
+            ("serve", "threads", ValueHint::Other),
+            ("bench", "disk", ValueHint::Other),
+            ("bench", "filename", ValueHint::FilePath),
+        ] {
+            let command = cli.find_subcommand(command).unwrap();
+            let mut options = command.get_arguments();
+            let found = options.find(|arg| arg.get_id() == option).unwrap();
+            assert_eq!(found.get_value_hint(), hint, "{option}");
+        }
+    }
+
+    #[test]
+    fn a_manual_page_has_its_version_and_the_usage_of_its_help() {
+        let mut page = Vec::new();
+        let cli = manual();
+        let serve = cli.find_subcommand("serve").unwrap().clone();
+        clap_mangen::Man::new(serve).render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(page.contains(&format!("\"serve {version}\"")), "{page}");
+        assert!(page.contains("serve\\fR [OPTIONS]\n"), "{page}");
+    }
 
     #[test]
     fn manual_pages_without_a_folder_are_refused_with_what_to_do() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgGroup, Args, ValueEnum};
+use clap::{Arg, ArgGroup, Args, ValueEnum, ValueHint};
 use pollux::disk::spec::Size;
 
 use super::fio;
@@ -58,6 +58,7 @@ pub struct BenchArgs {
         long,
         value_name = "FILE",
         value_parser = NonEmptyStringValueParser::new(),
+        value_hint = ValueHint::FilePath,
         help_heading = "Which disk"
     )]
     pub filename: Option<String>,
