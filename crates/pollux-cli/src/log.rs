@@ -27,6 +27,9 @@ pub enum Format {
 /// The variable that says what is logged.
 const VARIABLE: &str = "POLLUX_LOG";
 
+/// A dependency that logs each of its steps at `debug`. It is left out but where the variable names it.
+const ALLOCATOR: &str = "offset_allocator";
+
 /// What [`VARIABLE`] says cannot be understood.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -53,7 +56,12 @@ fn filter(value: &str, least: LevelFilter) -> Result<EnvFilter, BadFilter> {
         return Err(bad());
     }
     let filter = EnvFilter::builder().with_default_directive(least.into());
-    filter.parse(value).map_err(|_| bad())
+    let filter = filter.parse(value).map_err(|_| bad())?;
+    if value.contains(ALLOCATOR) {
+        return Ok(filter);
+    }
+    let quiet = format!("{ALLOCATOR}=warn").parse();
+    Ok(filter.add_directive(quiet.expect("a target and its level")))
 }
 
 /// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses: `debug`, or
@@ -172,5 +180,17 @@ mod tests {
             assert!(told.starts_with(&words), "{told}");
         }
         assert!(level("").is_err());
+    }
+
+    #[test]
+    fn the_steps_of_a_dependency_are_logged_where_it_is_named() {
+        for (value, says) in [
+            ("", "offset_allocator=warn"),
+            ("debug", "offset_allocator=warn"),
+            ("info,offset_allocator=debug", "offset_allocator=debug"),
+        ] {
+            let filter = filter(value, LevelFilter::DEBUG).unwrap().to_string();
+            assert!(filter.contains(says), "{value}: {filter}");
+        }
     }
 }

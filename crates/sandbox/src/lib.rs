@@ -69,6 +69,8 @@ struct Cage {
     /// Empty where the kernel has no seccomp.
     filters: HashMap<Kind, BpfProgram>,
     refusing: Vec<BpfProgram>,
+    /// What holds for the main thread, for the log.
+    in_force: String,
     /// Is the main thread inside? Then others have inherited what holds for all.
     entered: AtomicBool,
 }
@@ -80,8 +82,8 @@ struct Entered {
 }
 
 impl Sandbox {
-    /// Finds out what the kernel can do, says it in the log, and has all threads confined that are born from
-    /// now on. Called once in a process, before anything is opened that starts threads.
+    /// Finds out what the kernel can do, says in the log what it cannot, and has all threads confined that are born
+    /// from now on. Called once in a process, before anything is opened that starts threads.
     ///
     /// # Errors
     ///
@@ -109,7 +111,7 @@ impl Sandbox {
             cage.filters.clear();
             cage.refusing.clear();
         }
-        tracing::info!("sandbox in force: {}", tried.in_force().join("; "));
+        cage.in_force = tried.in_force().join("; ");
         for what in missing {
             tracing::warn!("sandbox without {what}");
         }
@@ -124,8 +126,8 @@ impl Sandbox {
         Ok(Self(Some(cage)))
     }
 
-    /// Confines the calling thread, the process's main one: what it could open, it has opened. When this
-    /// returns, all threads are inside.
+    /// Confines the calling thread, the process's main one, and says by what in the log: what it could open, it has
+    /// opened. When this returns, all threads are inside.
     ///
     /// # Errors
     ///
@@ -136,6 +138,7 @@ impl Sandbox {
         // Some were started by disks, inherited nothing, and may be on their way in still.
         pollux_threads::settle();
         cage.entered.store(true, Ordering::SeqCst);
+        tracing::info!("sandbox in force: {}", cage.in_force);
         Ok(())
     }
 }
@@ -158,6 +161,7 @@ impl Cage {
             of_keeper: files::ruleset_of_keeper(plan)?,
             filters: filters?,
             refusing: filter::refusing()?,
+            in_force: String::new(),
             entered: AtomicBool::new(false),
         })
     }
