@@ -129,7 +129,10 @@ fn a_configuration_names_the_socket_and_the_disks() {
     };
     let mut command = Command::new(pollux_binary());
     command.args(["serve", "--config"]).arg(at("pollux.toml"));
-    for (name, words) in [("a", "two disks are called `a`"), ("a/b", "--name \"a/b\"")] {
+    for (name, words) in [
+        ("a", "pollux.toml: [[disk]]: two disks are called `a`"),
+        ("a/b", "--name \"a/b\""),
+    ] {
         fs::write(at("pollux.toml"), text(name)).unwrap();
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -79,7 +79,7 @@ fn the_right_that_is_missing_is_named() {
         ),
         (
             &format!("serve --socket-path @/closed/s {null}"),
-            "cannot lock @/closed/s.lock; make its directory writable",
+            "cannot lock @/closed/s.lock; make its folder writable",
         ),
         (
             "bench --socket @/closed/disk.sock",

@@ -113,14 +113,10 @@ fn a_bad_disk_is_refused_by_name() {
     );
     let nowhere = folder.path().join("no/disk.sock");
     let disk = ["--disk", "memory:size=1M"];
-    refuses(&nowhere, &disk, "its directory does not exist");
+    refuses(&nowhere, &disk, "its folder does not exist");
     let below = folder.path().join("file");
     std::fs::write(&below, b"").unwrap();
-    refuses(
-        &below.join("disk.sock"),
-        &disk,
-        "its directory does not exist",
-    );
+    refuses(&below.join("disk.sock"), &disk, "its folder does not exist");
 }
 
 fn refuses(socket: &Path, args: &[&str], name: &str) {

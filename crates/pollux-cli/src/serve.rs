@@ -149,7 +149,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     raise_descriptor_limit();
     let wanted = each_in_section(&wishes.disks, config, |disk| Wanted::new(disk, &mut passed))?;
     passed.complain_of_the_rest();
-    let plan = plan(&wishes, &wanted)?;
+    let plan = plan(&wishes, &wanted).map_err(|error| in_section(error, config, "[[disk]]"))?;
     let kept = wishes.state.as_deref().map(Kept::open).transpose()?;
     // From here on, every thread confines itself as it is born.
     let sandbox = Sandbox::prepare(process.sandbox(), &plan)?;

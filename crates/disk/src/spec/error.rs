@@ -14,6 +14,9 @@ const KINDS: &str = "write `null:size=2G`, `memory:size=1G`, `file:path=disk.img
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 #[non_exhaustive]
 pub enum SpecError {
+    /// It says nothing.
+    #[error("no disk is described; {KINDS}")]
+    Empty,
     /// It does not say what kind of disk.
     #[error("`{0}` does not begin with a kind of disk and a colon; for a file write `file:path={0}`, else {KINDS}", short(.spec))]
     NoKind { spec: String },

@@ -305,9 +305,12 @@ fn nested(depth: u32, disk: impl FnOnce() -> String) -> Result<(), SpecError> {
 
 /// Reads a description that is nested in `depth` others.
 fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
-    let Some((kind, rest)) = spec.split_once(':') else {
-        let spec = spec.to_owned();
-        return Err(SpecError::NoKind { spec });
+    let (kind, rest) = match spec.split_once(':') {
+        Some(parts) => parts,
+        None if spec.is_empty() => return Err(SpecError::Empty),
+        // Its options are missing.
+        None if KIND_NAMES.contains(&spec) => (spec, ""),
+        None => return Err(SpecError::NoKind { spec: spec.into() }),
     };
     nested(depth, || format!("{kind}:"))?;
     match kind {

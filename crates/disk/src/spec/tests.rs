@@ -87,7 +87,11 @@ fn disks_of_other_daemons_are_read_and_not_opened_here() {
 #[test]
 fn every_mistake_is_named_with_its_remedy() {
     let table = [
-        ("", "`` does not begin with a kind of disk"),
+        ("", "no disk is described; write `null:size=2G`"),
+        (
+            "memory",
+            "`size` is missing; write for example `memory:size=1G`",
+        ),
         (
             "disk.img",
             "`disk.img` does not begin with a kind of disk and a colon; for a file write `file:path=disk.img`, else",

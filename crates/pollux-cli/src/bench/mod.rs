@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pollux_load::{Live, Stop};
+use pollux_load::{JobError, Live, Stop};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -34,6 +34,7 @@ use self::progress::Progress;
 use self::report::Report;
 use self::run::{Common, ended};
 use self::target::Target;
+use crate::log::chain;
 use crate::paths::missing_right;
 use crate::signals;
 
@@ -79,6 +80,9 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         (_, None) => Ok(printed.map_err(|error| unwritten(error, args.output.as_deref()))?),
         // Requests in flight have failed because of it.
         (Some(lost), Some(_)) => Err(lost.into()),
+        (None, Some(error @ JobError::Request { .. })) if args.socket.is_some() => {
+            Err(format!("{}; see the server's log", chain(&error)).into())
+        }
         (None, Some(error)) => Err(error.into()),
     }
 }

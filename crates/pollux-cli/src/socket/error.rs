@@ -54,8 +54,8 @@ pub enum SocketError {
         .path.as_os_str().len(), LONGEST_PATH
     )]
     TooLong { path: PathBuf },
-    /// There is no such directory.
-    #[error("{0}: its directory does not exist; make it first, or choose another path")]
+    /// There is no such folder.
+    #[error("{0}: its folder does not exist; make it first, or choose another path")]
     NoDirectory(PathBuf),
     /// The system refused.
     #[error("{path}: cannot listen there; choose another path")]
@@ -79,7 +79,7 @@ pub enum SocketError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; make its directory writable, and remove the file if it is another user's"
+            "; make its folder writable, and remove the file if it is another user's"
         }
         _ => "; choose another path",
     }

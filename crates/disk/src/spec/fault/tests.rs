@@ -80,7 +80,7 @@ fn every_mistake_is_named_with_its_remedy() {
             "error=EIO,file:path=a.img",
             "`file:path=a.img` names the disk below; write `on=` before it",
         ),
-        ("on=", "`` does not begin with a kind of disk"),
+        ("on=", "no disk is described"),
         ("on=memory:size=1X", "`size=1X` is not a size"),
         ("on=fault:on=null:size=1G", "write all rules into one"),
         ("error", "`error` is not KEY=VALUE"),

@@ -20,9 +20,12 @@ pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 /// What a body says, which is an object: serde takes a list for a structure as well. If it is none of this kind, `send`
 /// says what to send.
 pub fn object<T: DeserializeOwned>(body: &[u8], send: &str) -> Result<T, Refused> {
-    let plain = |error: serde_json::Error| Problem::bad_request(error.to_string(), send);
+    let refused = |detail: &str| {
+        Problem::bad_request(detail, format!("{send}; GET /openapi.json describes it"))
+    };
+    let plain = |error: serde_json::Error| refused(&error.to_string());
     if !body.trim_ascii_start().starts_with(b"{") {
-        return Err(Problem::bad_request("the body is no JSON object", send).into());
+        return Err(refused("the body is no JSON object").into());
     }
     let mut from = serde_json::Deserializer::from_slice(body);
     let object = serde_path_to_error::deserialize(&mut from).map_err(|error| {
@@ -30,15 +33,29 @@ pub fn object<T: DeserializeOwned>(body: &[u8], send: &str) -> Result<T, Refused
         if field == "." || error.inner().is_syntax() || error.inner().is_eof() {
             return plain(error.into_inner());
         }
-        let detail = error.inner().to_string();
+        let detail = in_plain_words(error.inner().to_string());
         if detail.starts_with("unknown field") {
             return plain(error.into_inner()).of(&field);
         }
-        let remedy = format!("GET /openapi.json says what `{field}` is");
+        let remedy = format!("{send}; GET /openapi.json says what `{field}` is");
         Problem::bad_request(detail, remedy).of(&field)
     })?;
     from.end().map_err(plain)?;
     Ok(object)
+}
+
+/// `detail` without Rust's names for whole numbers.
+fn in_plain_words(detail: String) -> String {
+    let types = [
+        ("u16", u16::MAX.into()),
+        ("u32", u32::MAX.into()),
+        ("u64", u64::MAX),
+        ("usize", u64::MAX),
+    ];
+    types.iter().fold(detail, |detail, (name, most)| {
+        let number = format!("a whole number from 0 to {most}");
+        detail.replace(&format!("expected {name}"), &format!("expected {number}"))
+    })
 }
 
 pub const JSON: &str = "application/json";

@@ -39,9 +39,7 @@ pub async fn put(
         let detail = format!("a disk cannot be called {name:?}");
         return Err(Problem::bad_request(detail, NAMES).of("name").into());
     }
-    let send =
-        "send {\"disk\": \"file:path=/srv/pollux/root.img\"}; GET /openapi.json describes it";
-    let disk: NewDisk = object(body, send)?;
+    let disk: NewDisk = object(body, "send {\"disk\": \"file:path=/srv/pollux/root.img\"}")?;
     let status = match opener.add(name, disk, image).await? {
         Outcome::Added => StatusCode::CREATED,
         Outcome::Limited | Outcome::Unchanged => StatusCode::OK,

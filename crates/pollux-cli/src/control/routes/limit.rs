@@ -31,7 +31,7 @@ fn limit(state: &State, name: &str, body: &[u8]) -> Result<(), Refused> {
     let limiter = served.device.limiter();
     let change: DiskChange = object(
         body,
-        "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}; GET /openapi.json describes it",
+        "send {\"limits\": {\"iops_total\": 5000}} or {\"latencies\": true}",
     )?;
     let merged = match change.limits {
         // Nothing is said of them.
