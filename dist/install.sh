@@ -9,6 +9,10 @@ dist=$(cd "$(dirname "$0")" && pwd)
 pollux=${POLLUX:-$dist/../target/release/pollux}
 root=$1 prefix=$2 sysconf=$3
 
+if [[ $prefix != /* || $sysconf != /* ]]; then
+    echo "install: PREFIX and SYSCONFDIR must begin with /, as units name them; DESTDIR may be another root" >&2
+    exit 1
+fi
 if [[ ! -x $pollux ]]; then
     echo "install: $pollux is not there; run \`make build\` first, as the user that has Rust" >&2
     exit 1

@@ -24,15 +24,16 @@ Servers (--ours, --peer):
   qsd [aio=…] [PROGRAM]                  qemu-storage-daemon, in its main loop
   qsd-iothread [aio=…] [PROGRAM]         the same in an iothread, which polls before it sleeps
   qsd10, qsd10-iothread                  the same, of the QEMU 10 that tests/setup.sh fetches
-  exec: PROGRAM ARG…                     any other; {socket}, {file}, {size} and {queues} are filled in, and {disk},
-                                         the SPEC of an older Pollux, which serves every disk then
+  exec: PROGRAM ARG…                     any other; {socket}, {file}, {size} and {queues} are filled
+                                         in, and {disk}, the SPEC of an older Pollux, which serves
+                                         every disk then
 
 For example, ours with a mechanism off: --peer 'pollux --kicks per-turn', or with another engine:
 --set file --peer 'pollux disk:engine=threads'; or an older build:
 --peer 'exec: /old/pollux serve --disk {disk} --num-queues {queues} --socket-path {socket}'.
 
-The sets kernel, density and direct have qsd-iothread beside --peer, and kernel has SPDK's vhost target where
-POLLUX_SPDK_VHOST names the program.";
+The sets kernel, density and direct have qsd-iothread beside --peer, and kernel has SPDK's vhost
+target where POLLUX_SPDK_VHOST names the program.";
 
 /// A server to measure.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! `publish`. Nothing on it allocates or logs; it takes no lock, except for what a `file` disk hands to its threads. It
 //! reads the clock only when there is nothing to do, when a call is due or waits, and for limits and times.
 //!
-//! Where it is decided: to suppress kicks in `Queue::disarm` and to ask for them in `Queue::arm` (`queue`), by a worker
+//! Where it is decided: to ask for kicks in `Queue::arm` and to suppress them in `Queue::disarm` (`queue`), by a worker
 //! before and after `Worker::sleep` (`worker`); to poll or to sleep in `Policy::after_turn` (`poll`); to call the
 //! driver now or later in `Queue::publish` (`queue/publish`); which status byte a request ends with in
 //! `Queue::complete` (`queue/requests`). A flush becomes an `fdatasync` in `Backing::put_on_storage` of `pollux-disk`
