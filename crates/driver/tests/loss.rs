@@ -247,7 +247,7 @@ fn a_listener_that_panics_keeps_nobody_from_hearing_of_the_loss() {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(1 << 20).unwrap();
     let spec = format!("file:path={},lock=running", image.path().display());
-    let served = Served::devices(spec.leak());
+    let served = Served::devices([spec.leak()]);
     let driver = served.connect(&Options::default());
     let (told, is_told) = channel();
     let _both = [(); 2].map(|()| {

@@ -191,7 +191,7 @@ fn nor_do_they_with_the_poorest_of_servers() {
 /// ever.
 #[test]
 fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
-    let served = Served::devices("fault:hang=device,on=memory:size=1M");
+    let served = Served::devices(["fault:hang=device,on=memory:size=1M"]);
     let within = Duration::from_millis(300);
     let driver = served.connect(&Options::default().reconnect(Reconnect::Within(within)));
     let (told, events) = std::sync::mpsc::channel();
@@ -224,4 +224,39 @@ fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
     assert!(driver.reconnects() > 2, "it was given a chance");
     assert_eq!(events.recv(), Ok(Event::Lost));
     drop(subscription);
+}
+
+/// A server may keep what is written in a cache of its own, which goes with it.
+#[test]
+fn what_had_ended_of_a_request_is_done_again_at_the_next_server() {
+    // A chain has six buffers in a queue of eight entries.
+    for (hangs, buffers, durability, ended) in [
+        ("op=flush", 1, Durability::Stable, 1),
+        ("op=flush", 12, Durability::Stable, 2),
+        ("op=write,range=24K-48K", 12, Durability::Stable, 1),
+        ("op=write,range=24K-48K", 12, Durability::Volatile, 1),
+    ] {
+        let first = format!("fault:hang=request,{hangs},on=memory:size=1M");
+        let served = Served::devices([first.leak(), "memory:size=1M"]);
+        let within = Reconnect::Within(Duration::from_secs(60));
+        let driver = served.connect(&Options::default().queue_size(8).reconnect(within));
+        let queue = driver.queue(0).unwrap();
+        let buffers = (0..buffers).map(|_| {
+            let mut buffer = driver.allocate(BLOCK).unwrap();
+            buffer.write(0, &[7; BLOCK]);
+            buffer
+        });
+        let data = Vec::from_iter(buffers);
+        let len = data.len() * BLOCK;
+        let mut write = queue.write(0, data, durability, CompletionMode::Polled);
+        while queue.counters().requests < ended {
+            assert!(!write.is_done());
+        }
+        served.hang_up();
+        write.wait().unwrap();
+        let read = queue.read(0, vec![0; len], CompletionMode::Call);
+        let read = read.wait().unwrap();
+        assert!(read == vec![7; len], "{hangs}, {len} bytes, {durability:?}");
+        assert_eq!(driver.reconnects(), 1);
+    }
 }

@@ -62,6 +62,14 @@ pub fn count(command: &Command, part: Part, limits: &Limits) -> usize {
     }
 }
 
+/// Does it change what is on the disk?
+pub fn changes(command: &Command) -> bool {
+    match command {
+        Command::Op(op) => !matches!(op, Op::Read { .. } | Op::Flush),
+        Command::Serial(_) => false,
+    }
+}
+
 /// The memory that a request names.
 pub fn data_of(command: &Command) -> Option<Spans> {
     match *command {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::device::limits::Part;
 use crate::requests::bounce::Bounce;
-use crate::requests::command::Command;
+use crate::requests::command::{Command, changes};
 
 /// Who is told when a chain has come back.
 #[derive(Debug)]
@@ -36,10 +36,48 @@ pub struct Cut {
 #[derive(Debug)]
 pub struct Whole<T> {
     pub owner: T,
+    pub command: Command,
+    /// So many have not ended.
     pub parts: usize,
     pub failure: Option<Failure>,
     /// A flush follows: the write is to be on stable storage.
     pub flush: bool,
+    /// What has ended well, of a request that changes the disk: it may be in a cache of the server's.
+    ended: Vec<Part>,
+}
+
+impl<T> Whole<T> {
+    /// A request of so many chains, none of which has ended.
+    pub fn new(command: Command, parts: usize, flush: bool, owner: T) -> Self {
+        Self {
+            owner,
+            command,
+            parts,
+            failure: None,
+            flush,
+            ended: Vec::new(),
+        }
+    }
+
+    /// A part of it has ended well.
+    pub fn has_done(&mut self, part: Part) {
+        if changes(&self.command) {
+            self.ended.push(part);
+        }
+    }
+
+    /// What has ended is done again.
+    pub fn undo(&mut self) -> Vec<Part> {
+        let ended = std::mem::take(&mut self.ended);
+        self.parts += ended.len();
+        ended
+    }
+
+    /// The flush that follows its parts is to follow them once more.
+    pub fn undo_flush(&mut self) {
+        self.parts -= 1;
+        self.flush = true;
+    }
 }
 
 /// A chain that is to be staged.

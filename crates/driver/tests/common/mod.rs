@@ -78,20 +78,21 @@ impl Served {
     }
 
     /// Serves each frontend by a device of its own, whatever has become of the one before: for disks that
-    /// hang, whose sessions never end.
-    pub fn devices(spec: &'static str) -> Self {
+    /// hang, whose sessions never end. Each of `specs` is for a frontend, and the last for all after that.
+    pub fn devices<const N: usize>(specs: [&'static str; N]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
         let accepted = Arc::clone(&streams);
+        let device_of = move |frontend: usize| device(specs[frontend.min(N - 1)]);
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (frontend, stream) in listener.incoming().enumerate() {
                 let stream = stream.unwrap();
                 accepted.lock().unwrap().push(stream.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
                     // It ends in the middle of anything.
-                    let _ = pollux_device::serve(stream, None, &device(spec), &workers);
+                    let _ = pollux_device::serve(stream, None, &device_of(frontend), &workers);
                 });
             }
         });
@@ -99,7 +100,7 @@ impl Served {
             folder,
             thread: None,
             streams,
-            device: device(spec),
+            device: device_of(0),
         }
     }
 

@@ -15,6 +15,9 @@ impl<T> Core<T> {
         result: Result<(), Failure>,
         done: &mut impl FnMut(T, Result<(), Failure>),
     ) {
+        if let (Whose::Part(key), Some(cut), Ok(())) = (&whose, &cut, result) {
+            self.wholes[*key].has_done(cut.part);
+        }
         if let Some(bounce) = cut.and_then(|cut| cut.bounce) {
             bounce.end(result);
         }

@@ -4,11 +4,14 @@ use pollux_disk::{Admitted, Op};
 
 use super::Core;
 use crate::requests::command::{Command, all};
-use crate::requests::flight::{Flight, Job};
+use crate::requests::flight::{Flight, Job, Whose};
 
 impl<T> Core<T> {
     /// Another server has come back, and runs the queue on fresh rings: it is handed what the one before has
     /// not ended, all of it: flushes last, then what has waited for room.
+    ///
+    /// Of a request of several chains that changes the disk, that is every chain: those that had ended may have been in
+    /// a cache of that server, and the request is not complete. So it is with a flush that is to follow them.
     ///
     /// Nothing depends on the order beside that: no request in flight may rely on another one (VIRTIO 1.3,
     /// 5.2.6.2: a flush covers writes that were completed before it was submitted). The requests are as they
@@ -21,6 +24,7 @@ impl<T> Core<T> {
             return;
         }
         let mut again = self.unstage();
+        self.undo(&mut again);
         again.sort_by_key(|job| matches!(job.command, Command::Op(Op::Flush)));
         let count = again.len();
         self.device.counts(self.index).restarted(count);
@@ -44,6 +48,30 @@ impl<T> Core<T> {
         again.extend(self.backlog.drain(..));
         self.backlog = again.into();
         self.refill();
+    }
+
+    /// Adds what has ended of requests that have not to the `jobs` in flight, and takes the flushes that are to follow
+    /// it out, there and of what has waited for room.
+    fn undo(&mut self, jobs: &mut Vec<Job<T>>) {
+        let wholes = &mut self.wholes;
+        let mut stays = |job: &Job<T>| match (&job.command, &job.whose) {
+            (Command::Op(Op::Flush), Whose::Part(key)) => {
+                wholes[*key].undo_flush();
+                false
+            }
+            _ => true,
+        };
+        jobs.retain(&mut stays);
+        self.backlog.retain(stays);
+        for (key, whole) in &mut self.wholes {
+            let command = whole.command;
+            jobs.extend(whole.undo().into_iter().map(|part| Job {
+                command,
+                part,
+                whose: Whose::Part(key),
+                bounce: None,
+            }));
+        }
     }
 
     /// Everything that is in flight, as it was before it was staged.

@@ -85,12 +85,8 @@ impl<T> Core<T> {
                 bounce: None,
             });
         } else {
-            let key = self.wholes.insert(Whole {
-                owner,
-                parts: parts.len(),
-                failure: None,
-                flush,
-            });
+            let whole = Whole::new(command, parts.len(), flush, owner);
+            let key = self.wholes.insert(whole);
             let jobs = parts.into_iter().map(|part| Job {
                 command,
                 part,
