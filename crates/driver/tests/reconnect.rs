@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Served;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
@@ -224,6 +224,27 @@ fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
     assert!(driver.reconnects() > 2, "it was given a chance");
     assert_eq!(events.recv(), Ok(Event::Lost));
     drop(subscription);
+}
+
+/// Nothing has made it crash: no request was there.
+#[test]
+fn a_disk_without_requests_outlives_a_server_that_comes_and_goes() {
+    let served = Served::devices(["memory:size=1M"]);
+    let within = Duration::from_secs(1);
+    let driver = served.connect(&Options::default().reconnect(Reconnect::Within(within)));
+    let queue = driver.queue(0).unwrap();
+    let mut gone = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < 2 * within {
+        if driver.reconnects() == gone {
+            served.hang_up();
+            gone += 1;
+        }
+        thread::yield_now();
+    }
+    let read = queue.read(0, vec![1; BLOCK], CompletionMode::Call);
+    assert!(read.wait().unwrap() == vec![0; BLOCK]);
+    assert!(gone > 2, "{gone}");
 }
 
 /// A server may keep what is written in a cache of its own, which goes with it.

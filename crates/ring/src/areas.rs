@@ -12,6 +12,7 @@ use pollux_memory::Span;
 
 use crate::descriptor::Descriptor;
 use crate::lane::{Lane, Suppression, Words};
+use crate::sync::Ordering;
 use crate::wire::{Entry, Head, MAX_SIZE, UsedElem};
 
 /// Why three spans do not make a virtqueue.
@@ -116,6 +117,14 @@ impl Areas {
 
     pub(crate) fn size(&self) -> u16 {
         self.size
+    }
+
+    /// Has the driver shown chains that the device has not handed back, as far as these words tell?
+    #[must_use]
+    pub fn are_in_use(&self) -> bool {
+        let available = self.available(Suppression::Flags);
+        let used = self.used(Suppression::Flags);
+        available.idx().load(Ordering::Acquire) != used.idx().load(Ordering::Acquire)
     }
 
     /// The lane of heads, driver to device: the available ring, answered at the end of the used ring.

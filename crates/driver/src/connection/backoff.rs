@@ -33,6 +33,15 @@ impl Failed {
     }
 }
 
+/// How requests get on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// So many have ended.
+    pub(crate) ended: u64,
+    /// Some have not.
+    pub(crate) is_waited_for: bool,
+}
+
 /// A server is away, or was lately. Without a clock, so that each rule is a line of a test.
 #[derive(Debug)]
 pub(crate) struct Absence {
@@ -47,8 +56,7 @@ impl Absence {
     /// From `now` on it may be away for as long as `within`.
     pub(crate) fn begin(now: Instant, within: Duration) -> Self {
         Self {
-            // A wait of centuries is one for ever.
-            until: now.checked_add(within).unwrap_or(now + FOR_EVER),
+            until: after(now, within),
             within,
             pause: Duration::ZERO,
             back: None,
@@ -60,13 +68,21 @@ impl Absence {
         self.back = Some((now, ended));
     }
 
-    /// It is gone again. Is that the same absence? A server that a request makes crash comes back, is handed
-    /// the request once more, and crashes again, for ever: so being back counts only if a request has
-    /// ended since, or it has stayed for as long as it may be away.
-    pub(crate) fn goes_on(&self, now: Instant, ended: u64) -> bool {
-        self.back.is_some_and(|(since, before)| {
-            ended == before && now.duration_since(since) < self.within
-        })
+    /// It is gone again. A server that a request makes crash comes back, is handed the request once more, and crashes
+    /// again, for ever: so being back counts only if a request has ended since, or it has stayed for as long as it may
+    /// be away; else it is the same absence. Where no request waits, that may last as long again, and attempts are as
+    /// seldom as they were.
+    pub(crate) fn goes_on(mut self, now: Instant, progress: Progress) -> Self {
+        let is_the_same = self.back.is_some_and(|(since, before)| {
+            progress.ended == before && now.duration_since(since) < self.within
+        });
+        if !is_the_same {
+            return Self::begin(now, self.within);
+        }
+        if !progress.is_waited_for {
+            self.until = after(now, self.within);
+        }
+        self
     }
 
     /// How long to wait before the next attempt; `None`, when it is too late for one.
@@ -82,6 +98,11 @@ impl Absence {
     pub(crate) fn left(&self, now: Instant) -> Duration {
         self.until.saturating_duration_since(now)
     }
+}
+
+/// So long after `now`. A wait of centuries is one for ever.
+fn after(now: Instant, within: Duration) -> Instant {
+    now.checked_add(within).unwrap_or(now + FOR_EVER)
 }
 
 /// A century.

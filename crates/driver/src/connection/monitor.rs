@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::connection::Connection;
 use crate::connection::backend_requests::{self, BackendRequest};
-use crate::connection::backoff::{Absence, Failed};
+use crate::connection::backoff::{Absence, Failed, Progress};
 use crate::connection::session::{Opened, Session};
 use crate::error::{Lost, Refusal};
 use crate::options::Reconnect;
@@ -36,8 +36,8 @@ pub(crate) trait Observer: Send + Sync {
     /// When it cannot take the place of that one.
     fn back(&self, opened: Opened) -> Result<(), Failed>;
 
-    /// How many requests have ended.
-    fn progress(&self) -> u64;
+    /// How requests get on.
+    fn progress(&self) -> Progress;
 }
 
 /// The thread of one connection. It sleeps until something happens; dropping this ends it.
@@ -155,14 +155,15 @@ impl<T: Observer> Watch<T> {
         let (Lost::Closed, Reconnect::Within(within)) = (&lost, self.connection.reconnect()) else {
             return Search::Lost(lost);
         };
-        let Some(ended) = self.observer.upgrade().map(|observer| observer.progress()) else {
+        let Some(progress) = self.observer.upgrade().map(|observer| observer.progress()) else {
             return Search::End;
         };
         let now = Instant::now();
         let earlier = self.absence.take();
-        let mut absence = earlier
-            .filter(|earlier| earlier.goes_on(now, ended))
-            .unwrap_or_else(|| Absence::begin(now, within));
+        let mut absence = match earlier {
+            Some(earlier) => earlier.goes_on(now, progress),
+            None => Absence::begin(now, within),
+        };
         let told = self.absences.admits();
         if let Some(Admitted { withheld }) = told {
             let path = self.connection.path().display();
@@ -170,7 +171,7 @@ impl<T: Observer> Watch<T> {
         }
         let found = self.attempts(&mut absence, within);
         if matches!(found, Search::Found) {
-            absence.end(Instant::now(), ended);
+            absence.end(Instant::now(), progress.ended);
             if told.is_some() {
                 let path = self.connection.path().display();
                 tracing::info!(%path, after = ?now.elapsed(), "the disk is back");

@@ -12,7 +12,7 @@ use pollux_ring::Suppression;
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use super::*;
-use crate::connection::backoff::Failed;
+use crate::connection::backoff::{Failed, Progress};
 use crate::connection::monitor::{Monitor, Observer};
 use crate::device::rings::Rings;
 use crate::memory::known_regions::RegionView;
@@ -215,8 +215,8 @@ impl<F: Fn(Lost) + Send + Sync> Observer for Hears<F> {
         unreachable!("nobody looks for it")
     }
 
-    fn progress(&self) -> u64 {
-        0
+    fn progress(&self) -> Progress {
+        unreachable!("nobody looks for it")
     }
 }
 

@@ -32,6 +32,8 @@ pub struct QueueRecord {
     pub epoch: u64,
     /// Has its owner taken these rings over from those of before?
     claimed: bool,
+    /// Has it requests that are in rings of before, where not?
+    owes: bool,
     /// For the next server.
     spare: Option<Arc<Rings>>,
     /// How often it could not be started, if it never was.
@@ -49,6 +51,7 @@ impl QueueRecord {
             rings,
             epoch,
             claimed: true,
+            owes: false,
             spare: None,
             tries: Some(0),
             points: Vec::new(),
@@ -59,6 +62,15 @@ impl QueueRecord {
     pub fn claim(&mut self) -> (u64, Arc<Rings>) {
         self.claimed = true;
         (self.epoch, Arc::clone(&self.rings))
+    }
+
+    /// Has it requests that have not ended?
+    pub fn has_requests(&self) -> bool {
+        if self.claimed {
+            self.rings.are_in_use()
+        } else {
+            self.owes
+        }
     }
 
     /// The rings for the next server, if there are some.
@@ -86,6 +98,7 @@ impl QueueRecord {
 
     /// What was prepared is what the server of `epoch` knows.
     pub fn advance(&mut self, epoch: u64) {
+        self.owes = self.has_requests();
         let fresh = self.spare.take().expect("prepared before");
         let old = std::mem::replace(&mut self.rings, fresh);
         if !self.claimed {

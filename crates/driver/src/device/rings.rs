@@ -151,6 +151,11 @@ impl Rings {
         self.stopped.get().copied()
     }
 
+    /// Are there chains in them that no server has handed back, as far as the last one has told?
+    pub fn are_in_use(&self) -> bool {
+        self.areas.are_in_use()
+    }
+
     /// Entries of the queue.
     pub fn size(&self) -> u16 {
         self.size

@@ -7,7 +7,7 @@ use pollux_disk::{Access, Admitted, Event};
 use pollux_threads::lock;
 
 use super::Device;
-use crate::connection::backoff::Failed;
+use crate::connection::backoff::{Failed, Progress};
 use crate::connection::monitor::Observer;
 use crate::connection::regions::Sending;
 use crate::connection::session::Opened;
@@ -63,8 +63,11 @@ impl Observer for Device {
         Ok(())
     }
 
-    fn progress(&self) -> u64 {
-        self.counters().requests
+    fn progress(&self) -> Progress {
+        Progress {
+            ended: self.counters().requests,
+            is_waited_for: lock(&self.running).iter().any(QueueRecord::has_requests),
+        }
     }
 }
 

@@ -23,16 +23,35 @@ fn the_first_attempt_is_made_at_once_and_the_last_when_time_is_over() {
 }
 
 #[test]
-fn who_comes_back_and_achieves_nothing_was_not_back() {
+fn a_server_that_comes_back_and_ends_nothing_was_not_back() {
     let begin = Instant::now();
-    let mut absence = Absence::begin(begin, 3 * SECOND);
-    absence.pause(begin);
-    absence.end(begin + SECOND, 7);
-    assert!(absence.goes_on(begin + 2 * SECOND, 7));
-    assert_eq!(absence.pause(begin + 2 * SECOND), Some(FIRST));
-    assert!(
-        !absence.goes_on(begin + 2 * SECOND, 8),
-        "a request has ended"
-    );
-    assert!(!absence.goes_on(begin + 4 * SECOND, 7), "it has stayed");
+    let back = || {
+        let mut absence = Absence::begin(begin, 3 * SECOND);
+        absence.pause(begin);
+        absence.end(begin + SECOND, 7);
+        absence
+    };
+    for (gone, ended, is_waited_for, pause, left) in [
+        (2 * SECOND, 7, true, FIRST, SECOND),
+        // A request has ended.
+        (2 * SECOND, 8, true, Duration::ZERO, 3 * SECOND),
+        // It has stayed.
+        (4 * SECOND, 7, true, Duration::ZERO, 3 * SECOND),
+        // No request waits for it.
+        (2 * SECOND, 7, false, FIRST, 3 * SECOND),
+        (2 * SECOND, 8, false, Duration::ZERO, 3 * SECOND),
+    ] {
+        let now = begin + gone;
+        let progress = Progress {
+            ended,
+            is_waited_for,
+        };
+        let mut absence = back().goes_on(now, progress);
+        let case = (gone, ended, is_waited_for);
+        assert_eq!(
+            (absence.pause(now), absence.left(now)),
+            (Some(pause), left),
+            "{case:?}"
+        );
+    }
 }
