@@ -144,7 +144,7 @@ fn random_messages(target: &Target) {
         new_eventfd().unwrap(),
         GuestMemory::new(8 << 32, PAGE).unwrap(),
     );
-    let file = tempfile::tempfile().unwrap();
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
     let fds = [event.as_fd(), memory.region().fd, file.as_fd()];
     for session in 0..300 {
         let driver = (session % 2 == 0).then(|| target.driver());

@@ -427,7 +427,7 @@ fn a_record_that_cannot_be_is_refused_with_the_reason() {
 }
 
 fn short_file(bytes: u64) -> File {
-    let file = tempfile::tempfile().unwrap();
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(bytes).unwrap();
     file
 }

@@ -226,7 +226,7 @@ fn geometry_memory_and_events_are_those_of_the_disk_below() {
     });
     below.events().tell(Event::Changed);
     assert_eq!(heard.load(Ordering::Relaxed), 1);
-    let memory = tempfile::tempfile().unwrap();
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
     memory.set_len(4096).unwrap();
     let region = Arc::new(Region::map(memory, 0, 0, 0, 4096).unwrap());
     disk.map(&region).unwrap();

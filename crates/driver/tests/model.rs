@@ -80,7 +80,7 @@ struct Memory {
 
 impl Memory {
     fn new(driver: &Driver) -> Self {
-        let file: File = tempfile::tempfile().unwrap();
+        let file: File = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(PART).unwrap();
         Self {
             shared: driver.allocate(usize::try_from(PART).unwrap()).unwrap(),

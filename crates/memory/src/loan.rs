@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_loan_is_as_long_as_was_said_and_no_longer() {
-        let memory = tempfile::tempfile().unwrap();
+        let memory = tempfile::tempfile_in("/dev/shm").unwrap();
         memory.set_len(4096).unwrap();
         let region = Region::map(memory, 0, 0, 0, 4096).unwrap();
         // SAFETY: the region is kept until the end of the test.

@@ -90,7 +90,7 @@ mod tests {
 
     impl Log {
         fn new() -> Self {
-            let file = tempfile::tempfile().unwrap();
+            let file = tempfile::tempfile_in("/dev/shm").unwrap();
             file.set_len(0x2000).unwrap();
             let pages = DirtyPages::map(file.try_clone().unwrap(), OFFSET, LEN).unwrap();
             Self { pages, file }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_log_that_cannot_be_is_refused() {
         let file = || {
-            let file = tempfile::tempfile().unwrap();
+            let file = tempfile::tempfile_in("/dev/shm").unwrap();
             file.set_len(4096).unwrap();
             file
         };

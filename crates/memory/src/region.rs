@@ -16,8 +16,16 @@ use crate::{Alarm, Span};
 /// `f_type` of hugetlbfs, whose mappings start and end at multiples of its page size.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
-/// `f_type` of FUSE, whose pages come from another process.
-const FUSE_MAGIC: u64 = 0x6573_5546;
+/// `f_type` of the file systems that bring a page in by themselves: tmpfs (a memfd's), ramfs, ext2 to ext4, XFS, Btrfs
+/// and F2FS. Elsewhere another process or machine may have to, as on FUSE, on NFS, or where an overlay has such a layer.
+const OWN_PAGES: [u64; 6] = [
+    0x0102_1994,
+    0x8584_58f6,
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+];
 
 /// `f_type` of what has no file: an `io_uring`, a virtual processor, a counter. What is mapped of those is no memory
 /// but a conversation with the kernel, which acts on it: a write to the ring of an `io_uring` has it write anywhere.
@@ -46,11 +54,15 @@ pub enum MapError {
         /// What the kernel, or the check against the file's size, said.
         source: io::Error,
     },
-    /// Its pages would come from a process, which could keep a thread that touches them waiting for ever.
+    /// Its pages may come from another process or machine, which could keep a thread that touches them waiting for ever.
     #[error(
-        "the region's file is on a FUSE file system; share a memfd, or a file on tmpfs or hugetlbfs"
+        "the region's file is on a file system (type {kind:#x}) that may have to wait for others to bring a page in; \
+         share a memfd, or a file on tmpfs, hugetlbfs, ext4, XFS, Btrfs or F2FS"
     )]
-    Fuse,
+    FileSystem {
+        /// `f_type` of the file system.
+        kind: u64,
+    },
     /// What would be mapped is no memory.
     #[error(
         "the region's descriptor is not one of memory; share a memfd, or a file on tmpfs or hugetlbfs"
@@ -259,15 +271,15 @@ fn page_size(file: &File) -> io::Result<Result<Granularity, MapError>> {
     )]
     let (kind, block) = (filesystem.f_type as u64, filesystem.f_bsize as u64);
     Ok(match kind {
-        FUSE_MAGIC => Err(MapError::Fuse),
         ANON_INODE_MAGIC => Err(MapError::NotMemory),
         HUGETLBFS_MAGIC if block.is_power_of_two() && block >= page => Ok(Granularity {
             offset: block,
             len: block,
         }),
-        _ => Ok(Granularity {
+        kind if OWN_PAGES.contains(&kind) => Ok(Granularity {
             offset: page,
             len: 1,
         }),
+        kind => Err(MapError::FileSystem { kind }),
     })
 }

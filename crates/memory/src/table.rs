@@ -232,7 +232,7 @@ mod tests {
     use crate::MapError;
 
     fn file(bytes: u64) -> File {
-        let file = tempfile::tempfile().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(bytes).unwrap();
         file
     }
@@ -343,6 +343,16 @@ mod tests {
         assert!(matches!(
             Region::map(eventfd.into(), 0, 0, 0, 4096),
             Err(MapError::NotMemory)
+        ));
+        assert!(matches!(
+            Region::map(
+                File::open("/sys/devices/system/cpu/online").unwrap(),
+                0,
+                0,
+                0,
+                4096
+            ),
+            Err(MapError::FileSystem { kind: 0x6265_6572 })
         ));
         let Ok(ring) = crate::uring::Ring::new(file(4096)) else {
             return; // where there is none, nothing can be mapped of it

@@ -18,7 +18,7 @@ fn message(queues: u16, entries: u16) -> VhostUserInflight {
 }
 
 fn file(bytes: u64) -> File {
-    let file = tempfile::tempfile().unwrap();
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(bytes).unwrap();
     file
 }

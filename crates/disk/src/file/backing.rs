@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pollux_memory::io::Flow;
 use pollux_memory::{Span, Spans};
@@ -24,6 +24,9 @@ use super::sync::{Joined, Settle, Syncer, Waiter};
 use super::system::{Kind, Residence};
 use crate::{Access, Admitted, Durability, Failure, Geometry, Op, OpenError, Quota, Unmap};
 
+/// The longest hole that is punched at once where the file is in memory: a worker that has begun to copy waits as long.
+const HOLE: u64 = 256 << 10;
+
 /// An open file and what there is to know of it.
 #[derive(Debug)]
 pub struct Backing {
@@ -40,6 +43,8 @@ pub struct Backing {
     pub alignment: Option<usize>,
     pub sync: Syncer,
     pub nowait: NoWait,
+    /// How many threads punch holes into a file in memory: copies to it wait for their lock.
+    pub punching: AtomicU32,
     /// How much is said of what fails: a guest that goes on writing to a full disk must not fill the log's disk as well.
     pub complaints: Quota,
     pub hold: Hold,
@@ -268,7 +273,15 @@ impl Backing {
     /// What lies in a hole reads as zeroes, on a block device too, which may give its blocks back.
     fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, at, len))
+        let piece = |at, len| retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, at, len));
+        if self.residence == Residence::Storage {
+            return piece(at, len);
+        }
+        self.punching.fetch_add(1, Ordering::Relaxed);
+        let pieces = (0..len.div_ceil(HOLE)).map(|nr| (at + nr * HOLE, HOLE.min(len - nr * HOLE)));
+        let punched = { pieces }.try_for_each(|(at, len)| piece(at, len));
+        self.punching.fetch_sub(1, Ordering::Relaxed);
+        punched
     }
 
     /// Zeroes in the best way there is: a hole where that is allowed, zeroes that the file system

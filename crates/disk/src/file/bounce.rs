@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn region(len: u64) -> Region {
-        let file = tempfile::tempfile().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(len).unwrap();
         Region::map(file, 0, 0, 0, len).unwrap()
     }

@@ -4,7 +4,7 @@ use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -144,6 +144,7 @@ fn backing(
         alignment,
         sync: Syncer::default(),
         nowait: NoWait::default(),
+        punching: AtomicU32::new(0),
         complaints: Quota::default(),
         hold,
     })

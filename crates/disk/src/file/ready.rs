@@ -88,7 +88,7 @@ impl Backing {
     /// Does as much of `transfer` as need not be waited for.
     ///
     /// A file in memory is copied from and to whatever its system can tell: nothing is waited for there
-    /// but memory, as wherever guest memory is touched.
+    /// but memory, as wherever guest memory is touched; and, by what is copied to it, holes that are punched meanwhile.
     #[inline]
     pub fn at_once(&self, transfer: &Transfer, company: Company) -> AtOnce {
         let Transfer {
@@ -103,6 +103,9 @@ impl Backing {
             return AtOnce::Part(0);
         }
         if self.residence == Residence::Memory {
+            if flow == Flow::ToFile && self.punching.load(Ordering::Relaxed) > 0 {
+                return AtOnce::Part(0);
+            }
             return AtOnce::All(self.copy(flow, at, spans));
         }
         // Past the page cache, everything has to be waited for.

@@ -111,7 +111,7 @@ fn no_alarm_takes_the_place_of_one_that_may_be_ringing() {
 fn the_kernel_says_efault_and_tears_nothing() {
     let (memory, region) = memory();
     memory.set_len(0).unwrap();
-    let disk = tempfile::tempfile().unwrap();
+    let disk = tempfile::tempfile_in("/dev/shm").unwrap();
     disk.set_len(LEN).unwrap();
     // SAFETY: the region is kept until the end of the test.
     let spans = [unsafe { region.slice(0, 4096) }.unwrap()];
@@ -188,7 +188,7 @@ fn a_fault_elsewhere_kills_as_ever() {
             // SAFETY: sends a signal.
             unsafe { libc::raise(libc::SIGBUS) };
         }
-        let file = tempfile::tempfile().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(LEN).unwrap();
         let len = usize::try_from(LEN).unwrap();
         let access = rustix::mm::ProtFlags::READ;

@@ -16,7 +16,7 @@ struct Fragile(std::fs::File);
 
 impl Fragile {
     fn new() -> Self {
-        let file = tempfile::tempfile().unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(2 * PAGE).unwrap();
         Self(file)
     }

@@ -47,7 +47,7 @@ impl Rig {
     }
 
     pub fn in_memory_of(bytes: u64, entries: u16, geometry: Geometry, writeback: bool) -> Self {
-        let memory = tempfile::tempfile().unwrap();
+        let memory = tempfile::tempfile_in("/dev/shm").unwrap();
         memory.set_len(bytes).unwrap();
         let region = Region::map(memory.try_clone().unwrap(), 0, 0, 0, bytes).unwrap();
         let table = Memory::default().with(Arc::new(region)).unwrap();

@@ -13,7 +13,7 @@ fn a_queue_whose_kicks_nobody_hears_is_refused() {
     let options = Options::new("test").num_queues(1).queue_size(16);
     let device = Device::new(Arc::new(Null::new(Geometry::plain(1 << 20))), options);
     let workers = Workers::start(1, &[], Tuning::default()).unwrap();
-    let file = tempfile::tempfile().unwrap();
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(0x1_0000).unwrap();
     let region = Region::map(file, 0, 0, 0, 0x1_0000).unwrap();
     let memory = Arc::new(Memory::default().with(Arc::new(region)).unwrap());
@@ -28,7 +28,7 @@ fn a_queue_whose_kicks_nobody_hears_is_refused() {
         log: None,
     });
     // Of a file `epoll` says what it says of too many watches: no.
-    vring.kick = Some(Kick::new(Some(tempfile::tempfile().unwrap()), &alarm).unwrap());
+    vring.kick = Some(Kick::new(Some(tempfile::tempfile_in("/dev/shm").unwrap()), &alarm).unwrap());
     let context = Context {
         session: SessionId(0),
         device: &device,
