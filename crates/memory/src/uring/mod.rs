@@ -67,6 +67,10 @@ const ENTRIES: u32 = 128;
 /// What is in flight at most, so that no end is ever without a place to be told.
 const MOST: u32 = 1024;
 
+/// How many requests threads of the kernel's wait for, where it cannot do so without: all rings that a thread submits to
+/// share them, so those of one disk that is slow would keep those of others waiting.
+const WAITING: u32 = 1 << 16;
+
 impl Ring {
     /// A ring on `file`.
     ///
@@ -89,6 +93,9 @@ impl Ring {
         uring
             .submitter()
             .register_files(&[file.as_fd().as_raw_fd()])?;
+        uring
+            .submitter()
+            .register_iowq_max_workers(&mut [WAITING, 0])?;
         Ok(Self {
             uring: Arc::new(uring),
             in_flight: 0,

@@ -178,3 +178,14 @@ fn a_ring_that_is_dropped_waits_for_what_is_in_flight() {
     drop(ring);
     assert_eq!(file.metadata().unwrap().len(), 1 << 20, "it was written");
 }
+
+#[test]
+fn no_ring_waits_for_the_slow_requests_of_another() {
+    let file = tempfile::tempfile().unwrap();
+    let ring = Ring::new(&file).unwrap();
+    // Zeroes change nothing, and are answered by what there is.
+    let mut waiting = [0; 2];
+    let submitter = ring.uring.submitter();
+    submitter.register_iowq_max_workers(&mut waiting).unwrap();
+    assert!(waiting[0] > 8 * MOST, "{waiting:?}");
+}
