@@ -267,7 +267,7 @@ fn what_had_ended_of_a_request_is_done_again_at_the_next_server() {
             buffer.write(0, &[7; BLOCK]);
             buffer
         });
-        let data = Vec::from_iter(buffers);
+        let data: Vec<_> = buffers.collect();
         let len = data.len() * BLOCK;
         let mut write = queue.write(0, data, durability, CompletionMode::Polled);
         while queue.counters().requests < ended {
