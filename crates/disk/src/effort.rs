@@ -8,8 +8,9 @@ pub enum Effort {
     Nothing,
     /// Large ones take longer to hand over, which is less than to copy them.
     HandOver,
-    /// Reads may be copied, from a cache; writes and ranges are handed over.
-    Cached,
+    /// The kernel works for reads on this thread: it copies them from its cache, or marks each of their pages. Writes
+    /// and ranges are handed over.
+    Kernel,
     /// The data of transfers is copied; ranges are handed over.
     Copy,
     /// All of it.

@@ -22,8 +22,10 @@ pub struct Counts {
     pub requests: Counter,
     /// Times that the queue was taken up again at a server that came back.
     pub restarts: Counter,
-    /// Chains that were handed to another server, as the one before had not ended them.
+    /// Chains that were handed to another server, as the one before had not ended their requests.
     pub replayed: Counter,
+    /// Of those, chains that had come back.
+    pub undone: Counter,
 }
 
 /// What a queue has counted.
@@ -45,7 +47,8 @@ pub struct Counters {
     pub requests: u64,
     /// Times that the queue was taken up again, at a server that came back.
     pub restarts: u64,
-    /// Requests that were handed to such a server, because the one before had not ended them.
+    /// Requests that were handed to such a server, because the one before had not ended them; one that was cut counts
+    /// once for each piece, of which some may have come back before.
     pub replayed: u64,
 }
 
@@ -61,10 +64,16 @@ impl Counts {
         }
     }
 
-    /// The queue goes on at another server, with so many chains.
-    pub fn restarted(&self, chains: usize) {
+    /// The queue goes on at another server, with so many chains, of which so many had come back.
+    pub fn restarted(&self, chains: usize, undone: usize) {
         self.restarts.add_shared(1);
         self.replayed.add_shared(chains as u64);
+        self.undone.add_shared(undone as u64);
+    }
+
+    /// Chains that have come back and are not handed out again.
+    pub fn ended(&self) -> u64 {
+        self.requests.get().saturating_sub(self.undone.get())
     }
 
     /// All of them now.

@@ -188,42 +188,47 @@ fn nor_do_they_with_the_poorest_of_servers() {
 }
 
 /// Being back for a moment is not being back: else a request that makes its server crash would do so for
-/// ever.
+/// ever. The flush after a write does, though the write has ended each time.
 #[test]
 fn a_server_that_comes_back_and_ends_nothing_is_given_up() {
-    let served = Served::devices(["fault:hang=device,on=memory:size=1M"]);
-    let within = Duration::from_millis(300);
-    let driver = served.connect(&Options::default().reconnect(Reconnect::Within(within)));
-    let (told, events) = std::sync::mpsc::channel();
-    let subscription = driver.events().subscribe(move |event| {
-        let _ = told.send(event);
-    });
-    let queue = driver.queue(0).unwrap();
-    let poison = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| poison.wait());
-        // Each server gets the request, and is gone.
-        let mut gone = 0;
-        while driver.lost().is_none() {
-            if queue.counters().replayed == gone {
-                served.hang_up();
-                gone += 1;
+    for (hangs, ended) in [("hang=device", 0), ("hang=request,op=flush", 1)] {
+        let spec = format!("fault:{hangs},on=memory:size=1M");
+        let served = Served::devices([spec.leak()]);
+        let within = Duration::from_millis(300);
+        let driver = served.connect(&Options::default().reconnect(Reconnect::Within(within)));
+        let (told, events) = std::sync::mpsc::channel();
+        let subscription = driver.events().subscribe(move |event| {
+            let _ = told.send(event);
+        });
+        let queue = driver.queue(0).unwrap();
+        let data = vec![0; BLOCK];
+        let poison = queue.write(0, data, Durability::Stable, CompletionMode::Call);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| poison.wait());
+            // Each server gets the request, ends what it ends of it, and is gone.
+            let mut gone = 0;
+            while driver.lost().is_none() {
+                let counters = queue.counters();
+                if counters.replayed >= gone && counters.requests >= ended * (gone + 1) {
+                    served.hang_up();
+                    gone += 1;
+                }
+                thread::yield_now();
             }
-            thread::yield_now();
-        }
-        assert_eq!(
-            waits.join().unwrap().map_err(Failure::from),
-            Err(Failure::Lost)
+            assert_eq!(
+                waits.join().unwrap().map_err(Failure::from),
+                Err(Failure::Lost)
+            );
+        });
+        let lost = driver.lost();
+        assert!(
+            matches!(lost, Some(Lost::Away { within: told, .. }) if told == within),
+            "{lost:?}"
         );
-    });
-    let lost = driver.lost();
-    assert!(
-        matches!(lost, Some(Lost::Away { within: told, .. }) if told == within),
-        "{lost:?}"
-    );
-    assert!(driver.reconnects() > 2, "it was given a chance");
-    assert_eq!(events.recv(), Ok(Event::Lost));
-    drop(subscription);
+        assert!(driver.reconnects() > 2, "it was given a chance");
+        assert_eq!(events.recv(), Ok(Event::Lost));
+        drop(subscription);
+    }
 }
 
 /// Nothing has made it crash: no request was there.

@@ -103,7 +103,10 @@ impl Region {
             source,
         };
         let there = file.metadata().map_err(failed)?;
-        if there.is_file() && there.len() < offset + len {
+        if !there.is_file() {
+            return Err(MapError::NotMemory);
+        }
+        if there.len() < offset + len {
             let message = format!("the file has only {:#x} bytes", there.len());
             return Err(failed(io::Error::other(message)));
         }

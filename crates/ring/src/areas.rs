@@ -127,6 +127,13 @@ impl Areas {
         available.idx().load(Ordering::Acquire) != used.idx().load(Ordering::Acquire)
     }
 
+    /// Has the driver shown no chain yet?
+    #[must_use]
+    pub fn are_fresh(&self) -> bool {
+        let available = self.available(Suppression::Flags);
+        available.idx().load(Ordering::Acquire) == 0
+    }
+
     /// The lane of heads, driver to device: the available ring, answered at the end of the used ring.
     pub(crate) fn available(&self, suppression: Suppression) -> Lane<Head> {
         let answer = Layout::of(self.size).device - 2;

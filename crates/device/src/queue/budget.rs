@@ -30,14 +30,14 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// As the disk says. A write that is handed over costs an eighth of a copy; what touches no data nothing. A read
-    /// costs a quarter: the kernel copies it, or marks each of its pages. So one system call is made for half a MiB: for
-    /// less it would be felt.
+    /// As the disk says. What is handed over costs an eighth of a copy; what touches no data nothing. What `io_uring`
+    /// reads counts as a quarter, so that one system call is made for half a MiB: for less it would be felt.
     pub const fn of(effort: Effort) -> Self {
         const NOTHING: u32 = u64::BITS - 1;
         let (read, write, range) = match effort {
             Effort::Nothing => (NOTHING, NOTHING, NOTHING),
-            Effort::HandOver | Effort::Cached => (2, 3, NOTHING),
+            Effort::HandOver => (3, 3, NOTHING),
+            Effort::Kernel => (2, 3, NOTHING),
             Effort::Copy => (1, 1, NOTHING),
             Effort::Everything => (0, 0, 0),
         };

@@ -78,10 +78,9 @@ impl Backing {
     /// What is in the page cache is read at once, be it by `io_uring`; most file systems write to it by a thread of
     /// the kernel.
     pub fn effort(&self) -> Effort {
-        match (self.residence, self.settings.cache) {
-            (Residence::Memory, _) => Effort::Copy,
-            (_, Cache::None) => Effort::HandOver,
-            _ => Effort::Cached,
+        match self.residence {
+            Residence::Memory => Effort::Copy,
+            Residence::Storage => Effort::Kernel,
         }
     }
 

@@ -36,7 +36,7 @@ impl Failed {
 /// How requests get on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// So many have ended.
+    /// So much has ended for good. It may be less for a moment, while some of it is done again.
     pub(crate) ended: u64,
     /// Some have not.
     pub(crate) is_waited_for: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Absence {
     until: Instant,
     within: Duration,
     pause: Duration,
-    /// When it was back last, and how many requests had ended by then.
+    /// When it was back last, and the most that had ended by then.
     back: Option<(Instant, u64)>,
 }
 
@@ -65,7 +65,8 @@ impl Absence {
 
     /// It is back.
     pub(crate) fn end(&mut self, now: Instant, ended: u64) {
-        self.back = Some((now, ended));
+        let before = self.back.map_or(0, |(_, before)| before);
+        self.back = Some((now, before.max(ended)));
     }
 
     /// It is gone again. A server that a request makes crash comes back, is handed the request once more, and crashes
@@ -74,7 +75,7 @@ impl Absence {
     /// seldom as they were.
     pub(crate) fn goes_on(mut self, now: Instant, progress: Progress) -> Self {
         let is_the_same = self.back.is_some_and(|(since, before)| {
-            progress.ended == before && now.duration_since(since) < self.within
+            progress.ended <= before && now.duration_since(since) < self.within
         });
         if !is_the_same {
             return Self::begin(now, self.within);

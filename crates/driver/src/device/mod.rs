@@ -187,6 +187,11 @@ impl Device {
         all.fold(Counters::default(), Counters::plus)
     }
 
+    /// How many chains have come back from any queue for good.
+    fn ended(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.ended()).sum()
+    }
+
     /// Every queue hears of `facts` before its next request.
     fn set_facts(&self, facts: Facts) {
         let mut current = lock(&self.facts);

@@ -32,7 +32,7 @@ pub struct QueueRecord {
     pub epoch: u64,
     /// Has its owner taken these rings over from those of before?
     claimed: bool,
-    /// Has it requests that are in rings of before, where not?
+    /// Had it requests when these rings took the place of those of before?
     owes: bool,
     /// For the next server.
     spare: Option<Arc<Rings>>,
@@ -66,11 +66,8 @@ impl QueueRecord {
 
     /// Has it requests that have not ended?
     pub fn has_requests(&self) -> bool {
-        if self.claimed {
-            self.rings.are_in_use()
-        } else {
-            self.owes
-        }
+        // What it owes, its owner shows after it has claimed them.
+        self.rings.are_in_use() || (self.owes && self.rings.are_fresh())
     }
 
     /// The rings for the next server, if there are some.

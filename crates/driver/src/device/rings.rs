@@ -156,6 +156,11 @@ impl Rings {
         self.areas.are_in_use()
     }
 
+    /// Has the owner shown nothing in them yet?
+    pub fn are_fresh(&self) -> bool {
+        self.areas.are_fresh()
+    }
+
     /// Entries of the queue.
     pub fn size(&self) -> u16 {
         self.size

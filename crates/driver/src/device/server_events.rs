@@ -65,7 +65,7 @@ impl Observer for Device {
 
     fn progress(&self) -> Progress {
         Progress {
-            ended: self.counters().requests,
+            ended: self.ended(),
             is_waited_for: lock(&self.running).iter().any(QueueRecord::has_requests),
         }
     }

@@ -67,9 +67,9 @@ const ENTRIES: u32 = 128;
 /// What is in flight at most, so that no end is ever without a place to be told.
 const MOST: u32 = 1024;
 
-/// How many requests threads of the kernel's wait for, where it cannot do so without: all rings that a thread submits to
-/// share them, so those of one disk that is slow would keep those of others waiting.
-const WAITING: u32 = 1 << 16;
+/// How many threads of the kernel wait for requests at most, where it cannot do without: all rings that a thread submits
+/// to share them, so those of a disk that is slow would keep those of others waiting.
+const WAITING: u32 = 2 * MOST;
 
 impl Ring {
     /// A ring on `file`.

@@ -229,8 +229,8 @@ fn a_disk_whose_work_is_done_elsewhere_gets_requests_as_they_are() {
         (Effort::Nothing, large, vec![large]),
         (Effort::HandOver, small, vec![small]),
         (Effort::HandOver, large, vec![MIB]),
-        (Effort::Cached, small, vec![small]),
-        (Effort::Cached, large, vec![MIB]),
+        (Effort::Kernel, small, vec![small]),
+        (Effort::Kernel, large, vec![MIB]),
         (Effort::Copy, small, vec![2 * SLICE]),
         (Effort::Everything, small, vec![SLICE]),
     ] {

@@ -35,6 +35,8 @@ fn a_server_that_comes_back_and_ends_nothing_was_not_back() {
         (2 * SECOND, 7, true, FIRST, SECOND),
         // A request has ended.
         (2 * SECOND, 8, true, Duration::ZERO, 3 * SECOND),
+        // What had ended is done again.
+        (2 * SECOND, 6, true, FIRST, SECOND),
         // It has stayed.
         (4 * SECOND, 7, true, Duration::ZERO, 3 * SECOND),
         // No request waits for it.

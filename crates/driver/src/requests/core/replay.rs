@@ -24,17 +24,17 @@ impl<T> Core<T> {
             return;
         }
         let mut again = self.unstage();
-        self.undo(&mut again);
+        let undone = self.undo(&mut again);
         again.sort_by_key(|job| matches!(job.command, Command::Op(Op::Flush)));
         let count = again.len();
-        self.device.counts(self.index).restarted(count);
+        self.device.counts(self.index).restarted(count, undone);
         if count > 0
             && let Some(Admitted { withheld }) = self.device.handed().admits()
         {
             let queue = self.index;
             tracing::info!(
                 queue,
-                requests = count,
+                chains = count,
                 withheld,
                 "handed to the server that is back"
             );
@@ -51,8 +51,8 @@ impl<T> Core<T> {
     }
 
     /// Adds what has ended of requests that have not to the `jobs` in flight, and takes the flushes that are to follow
-    /// it out, there and of what has waited for room.
-    fn undo(&mut self, jobs: &mut Vec<Job<T>>) {
+    /// it out, there and of what has waited for room. Returns how much had ended.
+    fn undo(&mut self, jobs: &mut Vec<Job<T>>) -> usize {
         let wholes = &mut self.wholes;
         let mut stays = |job: &Job<T>| match (&job.command, &job.whose) {
             (Command::Op(Op::Flush), Whose::Part(key)) => {
@@ -63,6 +63,7 @@ impl<T> Core<T> {
         };
         jobs.retain(&mut stays);
         self.backlog.retain(stays);
+        let before = jobs.len();
         for (key, whole) in &mut self.wholes {
             let command = whole.command;
             jobs.extend(whole.undo().into_iter().map(|part| Job {
@@ -72,6 +73,7 @@ impl<T> Core<T> {
                 bounce: None,
             }));
         }
+        jobs.len() - before
     }
 
     /// Everything that is in flight, as it was before it was staged.
