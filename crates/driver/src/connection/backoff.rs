@@ -48,16 +48,19 @@ pub(crate) struct Absence {
     until: Instant,
     within: Duration,
     pause: Duration,
+    /// Was a request waiting when it went?
+    is_waited_for: bool,
     /// When it was back last, and the most that had ended by then.
     back: Option<(Instant, u64)>,
 }
 
 impl Absence {
     /// From `now` on it may be away for as long as `within`.
-    pub(crate) fn begin(now: Instant, within: Duration) -> Self {
+    pub(crate) fn begin(now: Instant, within: Duration, progress: Progress) -> Self {
         Self {
             until: after(now, within),
             within,
+            is_waited_for: progress.is_waited_for,
             pause: Duration::ZERO,
             back: None,
         }
@@ -71,18 +74,19 @@ impl Absence {
 
     /// It is gone again. A server that a request makes crash comes back, is handed the request once more, and crashes
     /// again, for ever: so being back counts only if a request has ended since, or it has stayed for as long as it may
-    /// be away; else it is the same absence. Where no request waits, that may last as long again, and attempts are as
-    /// seldom as they were.
+    /// be away; else it is the same absence. Where no request has waited for it since before, that may last as long
+    /// again, and attempts are as seldom as they were.
     pub(crate) fn goes_on(mut self, now: Instant, progress: Progress) -> Self {
         let is_the_same = self.back.is_some_and(|(since, before)| {
             progress.ended <= before && now.duration_since(since) < self.within
         });
         if !is_the_same {
-            return Self::begin(now, self.within);
+            return Self::begin(now, self.within, progress);
         }
-        if !progress.is_waited_for {
+        if !self.is_waited_for || !progress.is_waited_for {
             self.until = after(now, self.within);
         }
+        self.is_waited_for = progress.is_waited_for;
         self
     }
 

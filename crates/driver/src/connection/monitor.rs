@@ -162,7 +162,7 @@ impl<T: Observer> Watch<T> {
         let earlier = self.absence.take();
         let mut absence = match earlier {
             Some(earlier) => earlier.goes_on(now, progress),
-            None => Absence::begin(now, within),
+            None => Absence::begin(now, within, progress),
         };
         let told = self.absences.admits();
         if let Some(Admitted { withheld }) = told {
