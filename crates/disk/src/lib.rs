@@ -71,6 +71,11 @@ pub trait Disk: Send + Sync {
         Effort::Everything
     }
 
+    /// May it lose what has completed and was not flushed, while this process goes on? A server can that is replaced.
+    fn may_forget(&self) -> bool {
+        false
+    }
+
     /// Announces memory that requests may point into from now on, until [`Disk::unmap`].
     ///
     /// For disks that register buffers with the kernel, a device or another daemon; to the others it

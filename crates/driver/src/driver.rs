@@ -239,6 +239,10 @@ impl Disk for Driver {
         Effort::HandOver
     }
 
+    fn may_forget(&self) -> bool {
+        true
+    }
+
     /// A queue of its own while two or more are free; the last one is shared by all
     /// that come after.
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {

@@ -18,6 +18,8 @@ pub struct Ongoing {
     spans: Vec<Span>,
     /// Where in the chain's spans that of the next begins: which, and how many bytes of it are done.
     pub next: (usize, usize),
+    /// What each slice of a write is to be.
+    pub durability: Durability,
     /// A flush follows: slices are not stable one by one.
     pub flush: bool,
 }
@@ -30,6 +32,7 @@ impl Default for Ongoing {
             left: Vec::new(),
             spans: Vec::new(),
             next: (0, 0),
+            durability: Durability::Volatile,
             flush: false,
         }
     }
@@ -79,8 +82,7 @@ impl Ongoing {
     }
 
     pub fn op(&self, Range { at, len, unmap }: Range) -> Op {
-        // What is to be stable is flushed in the end.
-        let durability = Durability::Volatile;
+        let durability = self.durability;
         match self.kind {
             Kind::In => Op::Read {
                 at,

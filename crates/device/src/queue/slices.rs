@@ -26,7 +26,8 @@ enum Stage {
 impl Queue {
     /// The request in slot `at` is large: it is done in slices, of which none is begun yet.
     pub(super) fn begin_slices(&mut self, at: u16, ranges: &[Range]) {
-        let durability = self.durability();
+        let is_stable = self.durability() == Durability::Stable;
+        let slices_are = is_stable && self.setup.rules.may_forget;
         let slot = slot_of(&mut self.slots, at);
         // Held until `step` finds all of it done.
         slot.pending = 1;
@@ -36,8 +37,12 @@ impl Queue {
         it.left.clear();
         it.left.extend(ranges.iter().rev());
         it.next = (0, 0);
-        it.flush =
-            durability == Durability::Stable && matches!(slot.kind, Kind::Out | Kind::WriteZeroes);
+        it.durability = if slices_are {
+            Durability::Stable
+        } else {
+            Durability::Volatile
+        };
+        it.flush = is_stable && !slices_are && matches!(slot.kind, Kind::Out | Kind::WriteZeroes);
         self.ongoing.push_back(it);
     }
 

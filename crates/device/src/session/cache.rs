@@ -34,6 +34,8 @@ pub enum Rings {
 #[derive(Debug)]
 pub struct CacheMode {
     known: Option<Cache>,
+    /// Is it known because the driver seemed to begin?
+    guessed: bool,
     /// What queues of a driver that can switch go by: true is write-back.
     writeback: Arc<AtomicBool>,
     /// Was the mode read in this session?
@@ -44,6 +46,7 @@ impl Default for CacheMode {
     fn default() -> Self {
         Self {
             known: None,
+            guessed: false,
             writeback: Arc::new(AtomicBool::new(true)),
             read: false,
         }
@@ -64,7 +67,7 @@ impl CacheMode {
 
     /// The mode is `cache` from now on, which `inflight` keeps for the next session.
     pub fn switch(&mut self, cache: Cache, inflight: Option<&Inflight>) {
-        self.known = Some(cache);
+        (self.known, self.guessed) = (Some(cache), false);
         let writeback = cache == Cache::Writeback;
         self.writeback.store(writeback, Ordering::Relaxed);
         if let Some(inflight) = inflight {
@@ -73,7 +76,13 @@ impl CacheMode {
     }
 
     /// Finds the mode, if it is not known, before a queue runs: by the rules above. True where it is the last of them.
+    ///
+    /// That the driver begins may turn out to be wrong: a frontend may start a queue before it describes the next.
     pub fn settle(&mut self, inflight: Option<&Inflight>, rings: Rings) -> bool {
+        if self.guessed && rings == Rings::GoOn {
+            self.switch(Cache::Writethrough, inflight);
+            return true;
+        }
         let recorded = inflight.and_then(Inflight::cache);
         let blank = inflight.is_none_or(Inflight::is_blank);
         let begins = self.read && blank && rings == Rings::Begin;
@@ -83,7 +92,9 @@ impl CacheMode {
         } else {
             Cache::Writethrough
         };
+        let guessed = self.guessed || known.is_none() && begins;
         self.switch(known.unwrap_or(otherwise), inflight);
+        self.guessed = guessed;
         known.is_none() && !begins
     }
 

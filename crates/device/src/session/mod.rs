@@ -138,7 +138,7 @@ impl Session {
         if self.features & feature::CONFIG_WCE == 0 {
             return;
         }
-        let begin = self.vrings.iter().all(|vring| vring.base == 0);
+        let begin = self.vrings.iter().all(Vring::begins);
         let rings = if begin { Rings::Begin } else { Rings::GoOn };
         if self.cache.settle(self.inflight.as_ref(), rings)
             && let Some(Admitted { withheld }) = self.device.log_quotas().cache.admits()

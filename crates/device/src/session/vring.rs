@@ -83,6 +83,8 @@ pub struct Vring {
     pub error: Option<File>,
     pub enabled: bool,
     running: bool,
+    /// Has it run in this session?
+    has_run: bool,
     /// The session's, for descriptors that block.
     alarm: Arc<Alarm>,
 }
@@ -99,6 +101,7 @@ impl Vring {
             error: None,
             enabled: false,
             running: false,
+            has_run: false,
             alarm: Arc::clone(alarm),
         }
     }
@@ -108,6 +111,11 @@ impl Vring {
         let own = self.kick.as_ref().and_then(Kick::fd);
         own.zip(kick.fd())
             .is_some_and(|(own, other)| own.is_pipe_of(other))
+    }
+
+    /// Does it start where no driver has been before, as far as this session knows?
+    pub fn begins(&self) -> bool {
+        self.base == 0 || self.has_run
     }
 
     pub fn running(&self) -> bool {
@@ -155,7 +163,7 @@ impl Vring {
             session: context.session,
             queue,
         });
-        self.running = true;
+        (self.running, self.has_run) = (true, true);
         Ok(())
     }
 
@@ -187,6 +195,7 @@ impl Vring {
                 seg_max: config::seg_max(device.options().queue_size),
                 max_ranges: config::MAX_RANGES,
                 pace: Pace::of(device.disk().effort()),
+                may_forget: device.disk().may_forget(),
             },
             serial: device.serial(),
             flush: accepted(feature::FLUSH),

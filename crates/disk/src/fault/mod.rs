@@ -118,6 +118,10 @@ impl Disk for Fault {
         self.below.effort()
     }
 
+    fn may_forget(&self) -> bool {
+        self.below.may_forget()
+    }
+
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         let (below, state) = (Arc::clone(&self.below), Arc::clone(&self.state));
         Ok(Box::new(FaultChannel::new(below, state, wait)?))

@@ -132,6 +132,10 @@ impl Disk for Stack {
         legs.fold(Effort::HandOver, Effort::max)
     }
 
+    fn may_forget(&self) -> bool {
+        self.shared.legs.iter().any(|leg| leg.may_forget())
+    }
+
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         Ok(Box::new(StackChannel::new(&self.shared, wait)?))
     }

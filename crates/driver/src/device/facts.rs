@@ -14,7 +14,9 @@ pub struct Facts {
     pub geometry: Geometry,
     /// What one request may hold.
     pub limits: Limits,
-    /// Does a write need a flush to be stable? Not without the feature, nor on a write-through disk.
+    /// Are there flushes? Without them every completed write is stable.
+    pub has_flush: bool,
+    /// Does a write need one to be stable? Not on a write-through disk.
     pub flushes: bool,
     /// Counts the changes.
     pub generation: u64,
@@ -79,6 +81,7 @@ impl Facts {
         Ok(Self {
             geometry,
             limits,
+            has_flush: has(feature::FLUSH),
             flushes: flushes(features, config),
             generation: 0,
         })
@@ -97,6 +100,7 @@ impl Facts {
                 ..self.geometry
             },
             limits: self.limits,
+            has_flush: self.has_flush,
             flushes: flushes(features, config),
             generation: self.generation + 1,
         })

@@ -166,6 +166,7 @@ impl Facts {
                 ..self.geometry
             },
             limits: self.limits,
+            has_flush: self.has_flush,
             flushes: now.flushes,
             generation: self.generation + 1,
         }))

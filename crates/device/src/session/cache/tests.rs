@@ -55,6 +55,34 @@ fn only_a_driver_that_begins_and_was_told_so_is_write_back() {
 }
 
 #[test]
+fn a_driver_that_only_seemed_to_begin_is_write_through() {
+    let kept = Kept::new().see();
+    for inflight in [None, Some(&kept)] {
+        for told in [None, Some(Cache::Writeback)] {
+            let mut mode = CacheMode::default();
+            mode.is_read(0, ALL);
+            let queue = mode.for_queue(feature::CONFIG_WCE);
+            assert!(!mode.settle(inflight, Rings::Begin));
+            assert!(!mode.settle(inflight, Rings::Begin));
+            if let Some(told) = told {
+                mode.switch(told, inflight);
+            }
+            assert_eq!(mode.settle(inflight, Rings::GoOn), told.is_none());
+            let expected = told.unwrap_or(Cache::Writethrough);
+            assert_eq!(mode.shown(), expected);
+            assert_eq!(queue.load(Ordering::Relaxed), told.is_some());
+            assert_eq!(
+                inflight.and_then(Inflight::cache),
+                inflight.map(|_| expected)
+            );
+            if let Some(inflight) = inflight {
+                inflight.set_cache(Cache::Writeback);
+            }
+        }
+    }
+}
+
+#[test]
 fn the_record_tells_the_next_session() {
     for cache in [Cache::Writethrough, Cache::Writeback] {
         let kept = Kept::new();

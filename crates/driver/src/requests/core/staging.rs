@@ -36,8 +36,9 @@ impl<T> Core<T> {
         let nothing = match op {
             Op::Read { into: spans, .. } | Op::Write { from: spans, .. } => spans.bytes() == 0,
             Op::Discard { len, .. } | Op::WriteZeroes { len, .. } => *len == 0,
-            // Without the feature every completed write is stable (5.2.6.2).
-            Op::Flush => !self.facts.flushes,
+            // Without the feature every completed write is stable (5.2.6.2). On a disk that is write-through now, not
+            // those that completed before.
+            Op::Flush => !self.facts.has_flush,
         };
         nothing.then_some(Ok(()))
     }
