@@ -344,6 +344,12 @@ mod tests {
             Region::map(eventfd.into(), 0, 0, 0, 4096),
             Err(MapError::NotMemory)
         ));
+        // The node of a device lies on a tmpfs, and its pages come from elsewhere.
+        let node = File::options().read(true).write(true).open("/dev/zero");
+        assert!(matches!(
+            Region::map(node.unwrap(), 0, 0, 0, 4096),
+            Err(MapError::NotMemory)
+        ));
         assert!(matches!(
             Region::map(
                 File::open("/sys/devices/system/cpu/online").unwrap(),

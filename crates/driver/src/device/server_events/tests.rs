@@ -1,6 +1,8 @@
 use super::*;
+use crate::common::Served;
 use crate::device::facts::tests::{FEATURES, sane};
-use crate::options::Options;
+use crate::options::{Options, Reconnect};
+use crate::{CompletionMode, Driver};
 
 fn facts(features: u64, config: &Config) -> Facts {
     Facts::new(features, config, &Options::default()).unwrap()
@@ -88,4 +90,50 @@ fn a_disk_whose_writes_need_flushes_cannot_follow_one_whose_do_not() {
     let back = back.compared_with(&through).unwrap().unwrap();
     // What completed before may still need one.
     assert!(!back.flushes && back.has_flush);
+}
+
+/// What completed before the disk became write-through is on no stable storage yet.
+#[test]
+fn a_disk_that_has_become_write_through_is_flushed_all_the_same() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let spec = format!("fault:log={},on=memory:size=1M", log.path().display());
+    let served = Served::disk(&spec, 1);
+    let driver: Driver = served.connect(&Options::default());
+    let device = driver.device().unwrap();
+    let before = device.facts();
+    assert!(before.flushes);
+    device.set_facts(Facts {
+        flushes: false,
+        generation: before.generation + 1,
+        ..(*before).clone()
+    });
+    let queue = driver.queue(0).unwrap();
+    queue.flush(CompletionMode::Call).wait().unwrap();
+    let told = std::fs::read_to_string(log.path()).unwrap();
+    assert_eq!(told, "flush 0 0\n");
+    drop((queue, driver));
+    served.join();
+}
+
+#[test]
+fn a_request_waits_until_its_owner_has_shown_it_to_the_next_server() {
+    let served = Served::devices(["fault:hang=device,on=memory:size=1M"]);
+    let driver = served.connect(&Options::default().reconnect(Reconnect::Never));
+    let (busy, idle) = (driver.queue(0).unwrap(), driver.queue(1).unwrap());
+    let read = busy.read(0, vec![0; 512], CompletionMode::Polled);
+    let device = driver.device().unwrap();
+    let wait = || [0, 1].map(|index| device.with(index, |one| one.has_requests()));
+    assert_eq!(wait(), [true, false]);
+    for index in [0, 1] {
+        let _ = device.prepare(index).unwrap();
+    }
+    device.advance();
+    assert_eq!(wait(), [true, false]);
+    // The owner is about to lay it out anew.
+    device.claim(0);
+    device.claim(1);
+    assert_eq!(wait(), [true, false]);
+    served.hang_up();
+    assert!(read.wait().is_err());
+    drop((busy, idle));
 }
