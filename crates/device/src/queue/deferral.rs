@@ -3,7 +3,7 @@
 //! A driver that is awake sends one request after the other, and a call for each completion interrupts it in the middle
 //! of the next. A driver that sleeps wants its call at once. No sign tells the two apart, but the outcome does. There
 //! are two ways: calls are made at once, or they wait. Now and then both are tried in short blocks. Waiting has to make
-//! notably more requests a second ([`PRICE`]).
+//! notably more requests a second ([`GAIN`]).
 //!
 //! ```text
 //!            its time comes               four blocks: other, present, present, other
@@ -16,7 +16,7 @@
 //! short for a block.
 //!
 //! A call that waits is made once nothing has come for a while ([`QUIET`]). It is made sooner if as many requests have
-//! ended as usual, which is the most of any wait in the last [`PERIOD`]: the driver has probably no more. It is made
+//! ended as usual, which is the most of any wait in the last period of eight: the driver has probably no more. It is made
 //! [`LONGEST_WAIT`] after it was due at the latest, when much has been completed, and before the worker sleeps or gives
 //! way.
 
@@ -39,14 +39,12 @@ const BLOCK: Duration = Duration::from_millis(2);
 const PAUSE: (Duration, u64) = (Duration::from_millis(8), 32);
 
 /// Waiting has to make so many times the requests of calls at once.
-const PRICE: f64 = 1.1;
+const GAIN: f64 = 1.1;
 
 /// So many blocks to the next trial, twice as many after each that changed nothing, and no more than the second. After
-/// the first number of blocks in a row that a pause has cut, nothing is known any more.
+/// the first number of blocks in a row that a pause has cut, nothing is known any more. And the last of as many waits
+/// is not ended by the number of requests: the driver may have more by now.
 const TRIALS: [u32; 2] = [8, 128];
-
-/// The last of so many waits is not ended by the number of requests: the driver may have more by now.
-const PERIOD: u32 = TRIALS[0];
 
 /// A call that waits.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +72,7 @@ impl Gathered {
         count: 0,
         usual: u64::MAX,
         most: 0,
-        left: PERIOD,
+        left: TRIALS[0],
     };
 
     /// Is that all that the driver has, as far as is known?
@@ -87,7 +85,7 @@ impl Gathered {
         self.most = self.most.max(self.count);
         self.left -= 1;
         if self.left == 0 {
-            (self.usual, self.most, self.left) = (self.most, 0, PERIOD);
+            (self.usual, self.most, self.left) = (self.most, 0, TRIALS[0]);
         }
     }
 }
@@ -258,7 +256,7 @@ impl Deferral {
         } else {
             (other, present)
         };
-        let waits = waiting > PRICE * at_once;
+        let waits = waiting > GAIN * at_once;
         self.interval = if waits == self.waits {
             (2 * self.interval).min(TRIALS[1])
         } else {

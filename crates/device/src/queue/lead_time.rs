@@ -30,13 +30,11 @@ const WHOLE: u16 = 4;
 /// or 129 made 0.028, 0.029 and 0.031, and as many reads (9 to 13 pairs).
 const LATE: u16 = 10 * WHOLE;
 
-/// Until more is known: a request that is a copy of 4 KiB takes half a microsecond.
-const AT_FIRST: u16 = 32 * WHOLE;
-
 impl Default for LeadTime {
+    /// Until more is known: half a turn. A request that is a copy of 4 KiB takes half a microsecond.
     fn default() -> Self {
         Self {
-            fractions: AT_FIRST,
+            fractions: BUDGET / 2 * WHOLE,
             called: false,
         }
     }

@@ -25,11 +25,9 @@ pub struct Active {
 }
 
 /// After so many empty polls a queue leaves the list: some 0.1 ms. So one with ten thousand requests a second need not
-/// kick a worker that is awake for others.
+/// kick a worker that is awake for others. Eight sleeps without a chain count as many: a queue is armed before each of
+/// those, and then left alone.
 const IDLE_AFTER: u16 = 4096;
-
-/// A sleep without a chain counts as so many empty polls: a queue is armed before eight sleeps, and then left alone.
-const SLEEP: u16 = IDLE_AFTER / 8;
 
 impl Active {
     /// There is a queue in `position`, to be polled from the next turn on.
@@ -119,7 +117,7 @@ impl Active {
     pub fn slept(&mut self) {
         for position in &self.polled {
             let empty = &mut self.empty[usize::from(*position)];
-            *empty = (*empty + SLEEP).min(IDLE_AFTER);
+            *empty = (*empty + IDLE_AFTER / 8).min(IDLE_AFTER);
         }
     }
 

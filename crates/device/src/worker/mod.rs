@@ -53,11 +53,9 @@ const COMMANDS_EVERY: u32 = 32;
 const IDLE_EVERY: u32 = 4;
 
 /// After so much work a worker listens for the kicks of those that are idle, as if it slept: polled one by one, many of
-/// them wait for long behind turns of few large requests. Two turns are as much at most.
+/// them wait for long behind turns of few large requests. Two turns are as much at most, and as many as
+/// [`COMMANDS_EVERY`] that find something at least.
 const HEARS_EVERY: u64 = 2 * WORK;
-
-/// What a turn that finds something counts for itself: it listens in every 32nd at least.
-const TURN: u64 = HEARS_EVERY / 32;
 
 impl Worker {
     pub fn new(commands: Receiver<Command>, tuning: Tuning) -> std::io::Result<Self> {
@@ -136,7 +134,7 @@ impl Worker {
             self.poll_idle();
         }
         if progress.any() {
-            self.busy += TURN + progress.work;
+            self.busy += HEARS_EVERY / u64::from(COMMANDS_EVERY) + progress.work;
         }
         let is_time = self.turns.is_multiple_of(COMMANDS_EVERY);
         if self.busy >= HEARS_EVERY
