@@ -2,6 +2,7 @@
 
 mod beside;
 pub mod findings;
+mod opening;
 mod outcome;
 pub mod plot;
 pub mod table;
@@ -102,8 +103,7 @@ impl Section {
 impl Results {
     /// The file `RESULTS.md`.
     pub fn markdown(&self) -> String {
-        let mut text = self.head();
-        text.push_str("What the columns mean is said at the end.\n");
+        let mut text = format!("# Results\n\n{}{}", opening::text(self), self.head());
         if let Some(why) = &self.no_syscalls {
             writeln!(text, "\nSystem calls were not counted: {why}.")
                 .expect("a string takes everything");
@@ -123,17 +123,21 @@ impl Results {
 
     /// The pictures that stand beside it.
     pub fn plots(&self) -> Vec<Plot> {
+        let studies = self.studies.iter().filter_map(|study| study.plot.clone());
+        self.beside().into_iter().chain(studies).collect()
+    }
+
+    /// That of two servers beside each other.
+    fn beside(&self) -> Option<Plot> {
         let outcomes: Vec<&Outcome> = self
             .sections
             .iter()
             .flat_map(|section| &section.outcomes)
             .collect();
-        let beside = match &self.setting.servers[..] {
+        match &self.setting.servers[..] {
             [(ours, _), (peer, _), ..] => beside::picture(&outcomes, [ours, peer]),
             _ => None,
-        };
-        let studies = self.studies.iter().filter_map(|study| study.plot.clone());
-        beside.into_iter().chain(studies).collect()
+        }
     }
 
     fn head(&self) -> String {
@@ -151,12 +155,11 @@ impl Results {
         };
         let servers: String = roles.zip(&setting.servers).map(server).collect();
         format!(
-            "# Results\n\
-             Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
+            "Written by `pollux-bench`; do not edit. 4 KiB requests at random offsets on one queue by an independent\n\
              client (crate `blkio`), server and client on a processor each; for each cell {pairs} runs of {seconds} s\n\
              a server, each with both started afresh, their files exchanged, and in slices of a tenth of a second, A B A B.\n\n\
              - machine: {}, {}\n- kernel: {}\n- files: tmpfs; `cached` and `direct` on {}\n- commit: {}\n\
-             {servers}- command: `{}`\n\n",
+             {servers}- command: `{}`\n",
             setting.processor,
             setting.virtualization,
             setting.kernel,

@@ -98,6 +98,13 @@ impl Outcome {
         !self.states.is_empty() && self.states.iter().all(won)
     }
 
+    /// The states in which it is not ahead, with the ratio in each.
+    pub fn not_won(&self) -> impl Iterator<Item = String> {
+        let open = self.states.iter();
+        let open = open.filter(|state| state.verdict() != Verdict::Won);
+        open.map(|state| format!("`{}` ({}): {}", self.cell, state.state, state.ratio))
+    }
+
     /// The table of speeds, without rows.
     pub fn speeds([one, other]: [&str; 2]) -> Table {
         Table::new(&[

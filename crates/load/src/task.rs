@@ -1,6 +1,7 @@
 //! What a job does in one of its phases, and when its next request is due.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pollux_driver::CompletionMode;
 
@@ -50,7 +51,7 @@ pub enum Task {
         /// The next.
         block: usize,
     },
-    /// What is measured.
+    /// What is measured, or the same load before that.
     Run(Run),
     /// Reads every block that was written.
     ReadBack {
@@ -62,7 +63,21 @@ pub enum Task {
 impl Task {
     /// What is measured of `plan`.
     pub fn run(plan: &Plan) -> Self {
-        Self::Run(Run::new(plan))
+        Self::Run(Run::new(plan, plan.runtime, true))
+    }
+
+    /// The same load for `time`, before that: it is not measured.
+    pub fn ramp(plan: &Plan, time: Duration) -> Self {
+        Self::Run(Run::new(plan, time, false))
+    }
+
+    /// What is measured of `plan` after this: it goes on with the next blocks.
+    pub fn then_run(self, plan: &Plan) -> Self {
+        let mut run = Run::new(plan, plan.runtime, true);
+        if let Self::Run(before) = self {
+            run.pattern = before.pattern;
+        }
+        Self::Run(run)
     }
 
     /// That of writing everything.
@@ -99,7 +114,7 @@ impl Task {
 
     /// Is it what is measured?
     pub(crate) fn is_measured(&self) -> bool {
-        matches!(self, Self::Run(_))
+        matches!(self, Self::Run(run) if run.is_measured)
     }
 }
 
@@ -138,15 +153,17 @@ pub struct Run {
     end: u64,
     /// The first reading of the clock after that.
     last: Option<u64>,
+    is_measured: bool,
 }
 
 impl Run {
-    fn new(plan: &Plan) -> Self {
+    fn new(plan: &Plan, time: Duration, is_measured: bool) -> Self {
         Self {
             pattern: plan.pattern.clone(),
             arrivals: plan.rate.map(Arrivals::new),
-            end: u64::try_from(plan.runtime.as_nanos()).unwrap_or(u64::MAX),
+            end: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
             last: None,
+            is_measured,
         }
     }
 
@@ -197,7 +214,6 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-    use std::time::Duration;
 
     use super::*;
     use crate::pattern::Order;
@@ -212,6 +228,10 @@ mod tests {
         }
     }
 
+    fn run(plan: &Plan) -> Run {
+        Run::new(plan, plan.runtime, true)
+    }
+
     fn choice(next: Next) -> Choice {
         match next {
             Next::Start(choice) => choice,
@@ -221,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_run_is_over_at_its_end() {
-        let mut run = Run::new(&plan(Order::Sequential));
+        let mut run = run(&plan(Order::Sequential));
         let blocks: Vec<_> = (0..6)
             .map(|now| choice(run.next(now, None)).block)
             .collect();
@@ -230,9 +250,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_measured_goes_on_after_the_ramp() {
+        let plan = plan(Order::Sequential);
+        let mut ramp = Task::ramp(&plan, Duration::from_millis(2));
+        assert!(!ramp.is_measured());
+        for block in 0..3 {
+            assert_eq!(choice(ramp.next(0, &GO, None)).block, block);
+        }
+        assert_eq!(ramp.next(2 * MS, &GO, None), Next::Over);
+        let mut run = ramp.then_run(&plan);
+        assert!(run.is_measured());
+        assert_eq!(choice(run.next(9 * MS, &GO, None)).block, 3);
+        assert_eq!(run.next(10 * MS, &GO, None), Next::Over);
+    }
+
+    #[test]
     fn a_block_in_flight_is_passed_over() {
         let mut model = Model::new(4);
-        let mut run = Run::new(&plan(Order::Sequential));
+        let mut run = run(&plan(Order::Sequential));
         let mut next = |model: &mut Model| choice(run.next(0, Some(model))).block;
         let blocks: Vec<_> = (0..4).map(|_| next(&mut model)).collect();
         assert_eq!(blocks, [0, 1, 2, 3]);
@@ -244,7 +279,7 @@ mod tests {
     fn an_open_loop_starts_what_is_due_and_counts_from_then() {
         let mut plan = plan(Order::Random(1));
         plan.rate = NonZeroU32::new(1000);
-        let mut run = Run::new(&plan);
+        let mut run = run(&plan);
         assert_eq!(choice(run.next(0, None)).since, 0);
         assert_eq!(run.next(0, None), Next::Later(MS));
         // The server stalled for three milliseconds: none of the three is skipped.
@@ -260,7 +295,7 @@ mod tests {
     fn the_line_of_an_open_loop_is_cut_off_at_the_end() {
         let mut plan = plan(Order::Random(1));
         plan.rate = NonZeroU32::new(1000);
-        let mut run = Run::new(&plan);
+        let mut run = run(&plan);
         assert_eq!(choice(run.next(11 * MS, None)).since, 0);
         assert_eq!(choice(run.next(11 * MS, None)).since, MS);
         // Full. By the next poll another one would fit, but this is after the end.
@@ -271,7 +306,7 @@ mod tests {
     #[test]
     fn told_to_stop_it_stops() {
         let stop = AtomicBool::new(true);
-        let mut task = Task::Run(Run::new(&plan(Order::Sequential)));
+        let mut task = Task::run(&plan(Order::Sequential));
         assert_eq!(task.next(0, &stop, None), Next::Over);
     }
 

@@ -4,7 +4,7 @@ use clap::Arg;
 
 use crate::cli::foreign::{Names, option, refused};
 
-const OTHERS: [Names; 31] = [
+const OTHERS: [Names; 30] = [
     (&["--socket-path", "--socket_path"], "write --socket PATH"),
     (
         &["--blk-file", "--blk_file", "--file"],
@@ -87,10 +87,6 @@ const OTHERS: [Names; 31] = [
     (
         &["--eta", "--status_interval", "--status-interval"],
         "a terminal shows how far a run is, and SIGUSR1 asks it; leave it out",
-    ),
-    (
-        &["--ramp_time", "--ramp-time"],
-        "measuring begins at once; leave it out",
     ),
     (&["--fsync"], "no flushes are measured; leave it out"),
     (

@@ -61,6 +61,8 @@ fn options(report: &Report<'_>) -> Value {
     put("iodepth", Some(plan.depth.to_string()));
     put("numjobs", Some(plan.jobs.to_string()));
     put("runtime", Some(format!("{}ms", plan.runtime.as_millis())));
+    let ramp = plan.ramp_time.as_millis();
+    put("ramp_time", (ramp > 0).then(|| format!("{ramp}ms")));
     put("size", args.size.map(|size| size.to_string()));
     put("rate_iops", plan.rate.map(|rate| rate.to_string()));
     put(

@@ -102,6 +102,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = runtime)]
     pub runtime: Duration,
 
+    /// For how long the load runs before it is measured
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
+    pub ramp_time: Duration,
+
     /// For how long to wait for a server that goes away; once it is back, it is handed what was in flight
     /// [default: end with an error]
     #[arg(long, value_name = "TIME", conflicts_with = "disk", value_parser = reconnect)]

@@ -5,6 +5,8 @@
 pub enum Phase {
     /// Every block is written, for jobs that only read and verify.
     Fill,
+    /// The same load before that.
+    Ramp,
     /// What is measured.
     Run,
     /// What was written is read, and verified.

@@ -32,6 +32,8 @@ pub struct Plan {
     pub depth: usize,
     pub jobs: u16,
     pub runtime: Duration,
+    /// For how long the load runs before that.
+    pub ramp_time: Duration,
     pub rate: Option<NonZeroU32>,
     pub mix: Mix,
     pub verify: bool,
@@ -77,6 +79,7 @@ impl Plan {
             depth: args.iodepth.into(),
             jobs: args.numjobs,
             runtime: args.runtime,
+            ramp_time: args.ramp_time,
             rate: args.rate_iops,
             mix: args
                 .hipri_percent

@@ -55,6 +55,7 @@ impl Progress {
         let Some(bar) = &self.bar else { return };
         let style = ProgressStyle::with_template(match phase {
             Phase::Fill => "filling the disk: {msg}",
+            Phase::Ramp => "not measured yet: {msg}",
             Phase::Run => "measuring [{bar:30}] {msg}",
             Phase::ReadBack => "reading back: {msg}",
         });

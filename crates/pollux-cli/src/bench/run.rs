@@ -162,6 +162,8 @@ fn direct(
         }
     };
     until_ended(Phase::Fill);
+    gate.open(Phase::Ramp);
+    until_ended(Phase::Ramp);
     // No job is between two phases while it waits at the gate, so what happens meanwhile is of the one phase alone.
     let (shared_before, before) = (shared(), server());
     gate.open(Phase::Run);
@@ -218,6 +220,10 @@ fn one<C: Hybrid>(
         job.work(&mut Task::fill());
     }
     tell(Phase::Fill);
+    gate.pass(Phase::Ramp);
+    let mut ramp = Task::ramp(&job.plan, plan.ramp_time);
+    job.work(&mut ramp);
+    tell(Phase::Ramp);
     gate.pass(Phase::Run);
     // What a shared queue counts is of all jobs, and no job's own.
     let counters = |job: &mut Job<Mixed<C>>| match queue {
@@ -225,7 +231,7 @@ fn one<C: Hybrid>(
         None => job.client().counters(),
     };
     let (before, client) = (counters(&mut job), Usage::of_this_thread());
-    let mut task = Task::run(&job.plan);
+    let mut task = ramp.then_run(&job.plan);
     let elapsed = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
     let counters = counters(&mut job).since(before);

@@ -93,12 +93,20 @@ fn print_counters(served: &Served, format: Format) {
     if !ways.is_empty() {
         let ways: Vec<_> = ways
             .iter()
-            .map(|(name, count)| format!("{name} {count}"))
+            .map(|(name, count)| format!("{name} {count}{}", meaning(name)))
             .collect();
-        tracing::info!(
-            disk,
-            "ways that requests went: {} (the page \"Measuring\" of the book says what these are)",
-            ways.join(", ")
-        );
+        tracing::info!(disk, "ways that requests went: {}", ways.join(", "));
+    }
+}
+
+/// What a way is, where its name does not say so.
+fn meaning(way: &str) -> &'static str {
+    match way {
+        "inline" => " (done at once by a worker)",
+        "registered" => " (of these, with memory that the kernel knows)",
+        "io_uring_enter" => " (system calls)",
+        "threads" => " (handed to the threads of the disk)",
+        "bounced" => " (of these, copied, since direct I/O cannot use their memory)",
+        _ => "",
     }
 }
