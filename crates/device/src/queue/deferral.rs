@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use pollux_disk::wait::Window;
 
 /// How long nothing must come before a call that waits is made: longer than a driver that is awake takes for its next
-/// request, but not by much (`docs/notes/0001-calls-wait-while-that-pays.md`).
+/// request, but not by much (`docs/notes/0013-how-long-a-call-waits.md`).
 const QUIET: Duration = Duration::from_micros(12);
 
 /// A call waits for so long at most: as long as ten requests of a guest that sends without a pause.
