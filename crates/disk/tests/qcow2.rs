@@ -17,6 +17,8 @@ mod refusals;
 mod rounds;
 #[path = "qcow2/running.rs"]
 mod running;
+#[path = "qcow2/stable.rs"]
+mod stable;
 
 use std::sync::Arc;
 
@@ -86,6 +88,16 @@ fn what_was_flushed_survives_the_power_and_the_image_is_sound() {
     }
     // It makes room for a table in the middle of a discard. Where writes end in another order it takes no harm.
     (0..4).for_each(|_| power::stories(1, 1_000_312));
+}
+
+#[test]
+fn an_image_that_grows_over_what_was_freed_keeps_what_was_flushed() {
+    stable::growth_over_what_was_freed();
+}
+
+#[test]
+fn a_write_through_image_of_two_files_syncs_the_tables_that_another_process_has_left() {
+    stable::tables_of_another_process();
 }
 
 #[test]

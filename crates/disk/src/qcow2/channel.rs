@@ -240,11 +240,14 @@ unsafe impl Channel for ImageChannel {
         }
         match request.op {
             Op::Read { at, into } => self.transfer(request, at, into),
-            // To one file of two: the tables of the other are to be durable as well.
-            Op::Write {
-                durability: Durability::Stable,
-                ..
-            } if self.shared.written > 1 => self.look_up(request),
+            // To one file of two: the tables of the other are to be durable as well, also those that another process has
+            // left.
+            Op::Write { durability, .. }
+                if self.shared.written > 1
+                    && (self.shared.writethrough || durability == Durability::Stable) =>
+            {
+                self.look_up(request)
+            }
             Op::Write { at, from, .. } => self.transfer(request, at, from),
             Op::Discard { len: 0, .. } | Op::WriteZeroes { len: 0, .. } => Queued::Done(Ok(())),
             Op::Discard { .. } | Op::WriteZeroes { .. } => self.look_up(request),

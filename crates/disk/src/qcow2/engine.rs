@@ -318,6 +318,10 @@ impl Engine {
                 "its backing file is longer, and what lies there would show; use `qemu-img resize`",
             ));
         }
+        if self.freed > 0 {
+            // The new table may come to lie there.
+            self.forget_freed()?;
+        }
         self.changed = Changed::Tables;
         self.image.resize_grow(bytes, PreallocateMode::None)?;
         self.commit()?;

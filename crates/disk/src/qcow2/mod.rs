@@ -88,6 +88,7 @@ impl Image {
         let shared = Shared {
             legs: chain.disks.clone(),
             written: chain.written(),
+            writethrough: cache == Cache::Writethrough,
             map,
             cluster_bits: header.cluster_bits,
             as_opened: geometry,

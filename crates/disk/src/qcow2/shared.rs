@@ -14,6 +14,8 @@ pub struct Shared {
     pub legs: Vec<Arc<dyn Disk>>,
     /// How many of the files are written: the first ones.
     pub written: usize,
+    /// Is every write durable before it completes?
+    pub writethrough: bool,
     pub map: Arc<Map>,
     pub cluster_bits: u32,
     pub as_opened: Geometry,

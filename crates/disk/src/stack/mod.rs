@@ -103,8 +103,11 @@ impl Stack {
             let shared = Arc::downgrade(&shared);
             leg.events().subscribe(move |event| heard(&shared, event))
         };
+        let subscriptions = shared.legs.iter().map(subscribe).collect();
+        // One may have changed since it was asked.
+        shared.renew();
         Ok(Self {
-            _subscriptions: shared.legs.iter().map(subscribe).collect(),
+            _subscriptions: subscriptions,
             shared,
         })
     }

@@ -118,6 +118,36 @@ impl Recorder {
         }
     }
 
+    /// How many syncs there were.
+    pub fn syncs(&mut self) -> usize {
+        self.count();
+        let syncs = self.entries.iter().filter(|entry| entry.flags & FLUSH != 0);
+        syncs.count()
+    }
+
+    /// What a disk holds if the power fails while write number `alone` is under way, and of all that was not synced by
+    /// then it alone survives.
+    pub fn with_one_alone(&self, alone: usize) -> Vec<u8> {
+        let mut bytes = self.before.clone();
+        let synced = self.entries[..alone]
+            .iter()
+            .rposition(|entry| entry.flags & FLUSH != 0)
+            .unwrap_or(0);
+        for entry in self.entries[..synced].iter().chain([&self.entries[alone]]) {
+            let (from, to) = (usize::try_from(entry.at).unwrap(), entry.len);
+            if bytes.len() < from + to {
+                bytes.resize(from + to, 0);
+            }
+            let into = &mut bytes[from..][..to];
+            if entry.flags & DISCARD == 0 {
+                self.log.read_exact_at(into, entry.bytes).unwrap();
+            } else {
+                into.fill(0);
+            }
+        }
+        bytes
+    }
+
     /// How long the file is.
     pub fn len(&self) -> usize {
         usize::try_from(fs::metadata(&self.path).unwrap().len()).unwrap()
