@@ -8,12 +8,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use pollux_tests::busy::while_busy;
 use pollux_tests::frontend::{
     Code, DirtyLog, Driver, Frontend, GuestMemory, Logs, PAGE, Plan, Queue, SLOTS, Status, feature,
     page,
 };
+use pollux_tests::process::eventually;
 use pollux_tests::server::Server;
 use pollux_tests::subject::{Disk, Subject};
 
@@ -196,6 +198,68 @@ fn a_read_that_fails_is_logged_as_if_it_had_not() {
         logged.is_superset(&rig.pages(data..data + PAGE)),
         "{logged:x?}"
     );
+}
+
+/// A driver of one queue, whose requests of one kind meet this `fault`, and no log yet.
+fn faulty(socket: &Path, fault: &str) -> (Server, Driver) {
+    let disk = format!("fault:{fault},on=memory:size=16M");
+    let server = Server::pollux(socket, &["--disk", &disk]).unwrap();
+    let driver = Driver::connect(server.socket(), queues(1, 0)).unwrap();
+    (server, driver)
+}
+
+/// A guest can be migrated while its disk does not answer: no message waits for that.
+#[test]
+fn a_log_is_taken_while_a_request_hangs() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (_server, mut driver) = faulty(&folder.path().join("s"), "hang=request,op=read,every=1");
+    // The write ends, so the read is in flight.
+    let queue = &mut driver.queues[0];
+    queue.read(0, 0);
+    queue.write(1, 0, 0xa5);
+    queue.publish_and_kick();
+    eventually(|| driver.queues[0].used() == 1, || "the write".into());
+    let log = DirtyLog::below(END).unwrap();
+    log.pass_to(&driver.frontend).unwrap();
+    driver.set_logging(Logs::Everything).unwrap();
+    let queue = &mut driver.queues[0];
+    queue.write(2, 0, 0xa5);
+    queue.publish_and_kick();
+    eventually(|| driver.queues[0].used() == 2, || "another write".into());
+    driver.set_logging(Logs::Nothing).unwrap();
+    let queue = &driver.queues[0];
+    let logged = log.collect();
+    for written in [queue.header(2) + 16, queue.used_ring()] {
+        let page = page(driver.memory.guest(written));
+        assert!(logged.contains(&page), "{page:#x} of {logged:x?}");
+    }
+}
+
+/// It was in flight as the log came, and writes to memory after that.
+#[test]
+fn what_is_in_flight_is_logged_as_it_ends() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (_server, mut driver) = faulty(&folder.path().join("s"), "delay=1s,op=read,every=1");
+    loop {
+        driver.set_logging(Logs::Nothing).unwrap();
+        let queue = &mut driver.queues[0];
+        let (data, ended) = (queue.data(0), queue.used());
+        queue.read(0, 0);
+        queue.publish_and_kick();
+        let log = DirtyLog::below(END).unwrap();
+        log.pass_to(&driver.frontend).unwrap();
+        driver.set_logging(Logs::Everything).unwrap();
+        let queue = &mut driver.queues[0];
+        let was_in_flight = queue.used() == ended;
+        queue.finish();
+        driver.set_logging(Logs::Nothing).unwrap();
+        // On a busy machine it may have ended before.
+        if was_in_flight {
+            let page = page(driver.memory.guest(data));
+            assert!(log.collect().contains(&page));
+            return;
+        }
+    }
 }
 
 /// What came before is in the log, and nothing more.

@@ -316,6 +316,11 @@ impl Queue {
         self.setup.memory = memory;
     }
 
+    /// Logs there from now on, what is in flight as well: that is logged as it ends.
+    pub fn set_dirty(&mut self, dirty: Option<Dirty>) {
+        self.setup.dirty = dirty;
+    }
+
     /// Takes nothing more.
     pub fn drain(&mut self) {
         self.state = State::Draining;

@@ -51,6 +51,10 @@ impl VhostUserBackendReqHandlerMut for Session {
             features = format_args!("{features:#x}"),
             "features accepted"
         );
+        if (features ^ self.features) == feature::LOG_ALL {
+            self.features = features;
+            return Ok(self.log_anew()?);
+        }
         Ok(self.at_rest(|session| {
             session.features = features;
             Ok(())
@@ -110,12 +114,16 @@ impl VhostUserBackendReqHandlerMut for Session {
                 .then_some(log),
         };
         let (vring, _) = self.vring(index)?;
-        let moved = vring.addresses.replace(addresses) != Some(addresses);
-        if moved && vring.running() {
-            self.stop(index)?;
-            self.start(index)?;
+        let before = vring.addresses.replace(addresses);
+        if !vring.running() || before == Some(addresses) {
+            return Ok(());
         }
-        Ok(())
+        let log = addresses.log;
+        if before.map(|before| Addresses { log, ..before }) == Some(addresses) {
+            return Ok(self.log_anew()?);
+        }
+        self.stop(index)?;
+        Ok(self.start(index)?)
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
@@ -326,9 +334,8 @@ impl VhostUserBackendReqHandlerMut for Session {
     /// Once it is answered, nothing is logged anywhere else: the frontend collects the old log then.
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
         let log = Log::map(log, file, &self.alarm)?;
-        Ok(self.at_rest(|session| {
-            session.log = log;
-            Ok(())
-        })?)
+        // It goes last, here: a worker unmaps nothing.
+        let _old = std::mem::replace(&mut self.log, log);
+        Ok(self.log_anew()?)
     }
 }

@@ -3,7 +3,7 @@
 //! The protocol itself is the crate `vhost`'s. Here is what the messages mean: memory comes and goes,
 //! queues are described, started and stopped. A queue belongs to its worker while it runs; to change
 //! what it stands on (addresses, removed memory) it is stopped, which ends what it has in flight, and
-//! started again.
+//! started again. Its notifiers, more memory and where it logs need no stop.
 
 mod backend_channel;
 mod cache;
@@ -211,6 +211,17 @@ impl Session {
         // One that fails ends the session: nothing is to be started again.
         change(self)?;
         ran.into_iter().try_for_each(|index| self.start(index))
+    }
+
+    /// Has all queues that run log where they are to log now. They need not rest for that: what is in flight is logged
+    /// as it ends, however long that takes.
+    fn log_anew(&self) -> Result<(), Refusal> {
+        let log = self.log.wanted(self.features, &self.memory)?;
+        for (index, vring) in (0..).zip(&self.vrings) {
+            let worker = self.workers.get(self.workers.number_for(self.id, index));
+            vring.set_log(worker, self.id, log)?;
+        }
+        Ok(())
     }
 
     fn add_region(

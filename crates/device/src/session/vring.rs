@@ -258,6 +258,29 @@ impl Vring {
         Ok(())
     }
 
+    /// Logs in `log` from now on. If the queue runs, `worker` logs nowhere else when this returns.
+    pub fn set_log(
+        &self,
+        worker: &Handle,
+        session: SessionId,
+        log: Option<&Arc<DirtyPages>>,
+    ) -> Result<(), Refusal> {
+        if !self.running {
+            return Ok(());
+        }
+        let dirty = log.map(|log| self.dirty(log)).transpose()?;
+        let (done, is_done) = crossbeam_channel::bounded(1);
+        worker.send(Command::SetDirty {
+            session,
+            index: self.index,
+            dirty,
+            done,
+        });
+        // A worker that has panicked logs nowhere.
+        let _ = is_done.recv();
+        Ok(())
+    }
+
     /// A notifier as a running queue takes it.
     fn notifier(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
         file.map(|file| Call::new(file.try_clone()?, &self.alarm))

@@ -8,7 +8,7 @@ use pollux_disk::wait::Watch;
 use pollux_memory::Memory;
 
 use crate::notify::Call;
-use crate::queue::Queue;
+use crate::queue::{Dirty, Queue};
 
 /// Names a session on one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub enum Command {
     SetMemory {
         session: SessionId,
         memory: Arc<Memory>,
+        done: Sender<()>,
+    },
+    /// Log what queue `index` writes there from now on. Answered once it logs nowhere else. What is in flight is logged as
+    /// it ends.
+    SetDirty {
+        session: SessionId,
+        index: u16,
+        dirty: Option<Dirty>,
         done: Sender<()>,
     },
     /// A kick of this session's may have been read that was not only for the queue that has stopped: poll all.

@@ -207,6 +207,15 @@ impl Worker {
                 self.session(session).set_memory(&memory);
                 let _ = done.send(());
             }
+            Command::SetDirty {
+                session,
+                index,
+                dirty,
+                done,
+            } => {
+                self.session(session).set_dirty(index, dirty);
+                let _ = done.send(());
+            }
             Command::Look { session } => self.session(session).look(),
             Command::Close { session, closed } => {
                 let at = self

@@ -11,7 +11,7 @@ use pollux_memory::Memory;
 use super::active::Active;
 use super::command::{Notifier, SessionId};
 use crate::poll::{Polling, Progress};
-use crate::queue::{Budget, Queue};
+use crate::queue::{Budget, Dirty, Queue};
 use crate::tuning::{Kicks, Signal, Tuning};
 
 /// A session's queues on one worker.
@@ -361,6 +361,13 @@ impl SessionQueues {
                 Notifier::Call(call) => queue.set_call(call),
                 Notifier::Error(error) => queue.set_error(error),
             }
+        }
+    }
+
+    pub fn set_dirty(&mut self, index: u16, dirty: Option<Dirty>) {
+        let mut queues = self.queues.iter_mut().flatten();
+        if let Some(queue) = queues.find(|queue| queue.index() == index) {
+            queue.set_dirty(dirty);
         }
     }
 

@@ -142,13 +142,15 @@ pub(crate) fn negotiate(
         frontend.set_features(features)
     })?;
 
+    // First, so that what changes after this is read is told.
+    let notices = notices(wire, frontend, protocol)?;
     let config = read_config(wire, frontend)?;
     let agreed = Agreed {
         features,
         protocol,
         queues: queues(wire, frontend, protocol, features, &config, options)?,
         memory: memory(wire, frontend, protocol)?,
-        notices: notices(wire, frontend, protocol)?,
+        notices,
     };
     Ok((agreed, config))
 }
