@@ -6,7 +6,8 @@
 
 use std::path::PathBuf;
 
-use super::{KIND_NAMES, Spec, SpecError, nested, parse};
+use super::parse::{KIND_NAMES, nested, parse};
+use super::{Spec, SpecError};
 
 /// Splits `text` where `ends` says so, but for what is in brackets.
 pub fn split(text: &str, ends: impl Fn(char) -> bool) -> Result<Vec<&str>, SpecError> {

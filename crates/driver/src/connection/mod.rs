@@ -14,6 +14,7 @@ pub mod dial;
 pub mod fd;
 pub mod monitor;
 pub mod negotiate;
+pub mod queues;
 pub mod regions;
 pub mod session;
 pub mod wire;
@@ -27,8 +28,6 @@ use std::time::Duration;
 
 use pollux_blk::{Config, feature};
 use pollux_memory::Region;
-use vhost::vhost_user::VhostUserFrontend as _;
-use vhost::{VhostBackend as _, VringConfigData};
 
 use crate::Options;
 use crate::connection::regions::Regions;
@@ -36,19 +35,7 @@ use crate::connection::session::{Opened, Session};
 use crate::connection::wire::Line;
 use crate::error::{ConnectError, Lost, Refusal};
 use crate::memory::known_regions::KnownRegions;
-use crate::memory::memfd::Addresses;
-use crate::notify::call::Call;
-use crate::notify::shared_fd::SharedFd;
 use crate::options::Reconnect;
-
-/// What a queue and its device wake each other by: two eventfds.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueFds {
-    /// Driver to device.
-    pub(crate) kick: Arc<SharedFd>,
-    /// Device to driver.
-    pub(crate) call: Arc<Call<SharedFd>>,
-}
 
 /// A connection to a server. Dropping it ends the session.
 pub(crate) struct Connection {
@@ -255,73 +242,6 @@ impl Connection {
     /// in flight meanwhile, unless it is known to stop its queues over it.
     pub(crate) fn replaces_memory(&self) -> bool {
         self.lock().regions.are_sent_whole()
-    }
-
-    /// Starts a queue of `size` entries, from its beginning. The memory that it lies in was added before.
-    ///
-    /// # Errors
-    ///
-    /// When the device is gone or refuses.
-    pub(crate) fn start_queue(
-        &self,
-        index: u16,
-        fds: &QueueFds,
-        at: &Addresses,
-        size: u16,
-    ) -> Result<(), Refusal> {
-        let message = "to start a queue";
-        let copy = |fd: &SharedFd| {
-            let copy = fd.copy().map(fd::event_fd);
-            copy.map_err(|source| Refusal::System { message, source })
-        };
-        let (kick, call) = (copy(&fds.kick)?, copy(fds.call.fd())?);
-        let addresses = VringConfigData {
-            queue_max_size: size,
-            queue_size: size,
-            flags: 0,
-            desc_table_addr: at.descriptor,
-            used_ring_addr: at.device,
-            avail_ring_addr: at.driver,
-            log_addr: None,
-        };
-        let index = usize::from(index);
-        let mut exchange = self.lock();
-        let Exchange { session, line, .. } = &mut *exchange;
-        let frontend = &mut line.frontend;
-        session
-            .wire
-            .exchange("the size of a queue, `Options::queue_size`", || {
-                frontend.set_vring_num(index, size)
-            })?;
-        session.wire.exchange(message, || {
-            let frontend = &mut line.frontend;
-            frontend.set_vring_base(index, 0)?;
-            frontend.set_vring_addr(index, &addresses)?;
-            // Before the kick, upon which the ring starts.
-            frontend.set_vring_call(index, &call)?;
-            frontend.set_vring_kick(index, &kick)?;
-            frontend.set_vring_enable(index, true)?;
-            line.settle()
-        })
-    }
-
-    /// Stops a queue. The server answers once no request of it is in flight; whether it has drained
-    /// them is for the used ring to tell. Returns where in the available ring it stopped.
-    ///
-    /// # Errors
-    ///
-    /// When the device is gone or refuses.
-    pub(crate) fn stop_queue(&self, index: u16) -> Result<u16, Refusal> {
-        let message = "to stop a queue";
-        let exchange = self.lock();
-        let wire = &exchange.session.wire;
-        let stopped = wire.exchange(message, || {
-            exchange.line.frontend.get_vring_base(usize::from(index))
-        })?;
-        u16::try_from(stopped).map_err(|_| {
-            let fault = format!("it stopped at {stopped}, beyond every index");
-            wire.lose(Lost::Protocol { message, fault }).into()
-        })
     }
 
     /// Makes `region` known to the device, at the address that it has here. It stays mapped until it has

@@ -14,10 +14,13 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 use super::*;
 use crate::connection::backoff::{Failed, Progress};
 use crate::connection::monitor::{Monitor, Observer};
+use crate::connection::queues::QueueFds;
 use crate::device::rings::Rings;
 use crate::memory::known_regions::RegionView;
 use crate::memory::memfd::memfd_region;
 use crate::memory::pool::Pool;
+use crate::notify::call::Call;
+use crate::notify::shared_fd::SharedFd;
 use crate::options::Experiment;
 
 const QUEUES: u16 = 3;

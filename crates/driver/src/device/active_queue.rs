@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use pollux_disk::WaitPoint;
 use pollux_disk::wait::watchdog;
 
-use crate::connection::QueueFds;
+use crate::connection::queues::QueueFds;
 use crate::counters::Counts;
 use crate::device::Device;
 use crate::device::holders::Holder;

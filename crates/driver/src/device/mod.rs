@@ -18,8 +18,9 @@ use pollux_memory::Region;
 use pollux_ring::Suppression;
 use pollux_threads::lock;
 
+use crate::connection::Connection;
 use crate::connection::monitor::Monitor;
-use crate::connection::{Connection, QueueFds};
+use crate::connection::queues::QueueFds;
 use crate::counters::{Counters, Counts};
 use crate::device::facts::Facts;
 use crate::device::holders::{Holder, Holders};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pollux_disk::WaitPoint;
 
-use crate::connection::QueueFds;
+use crate::connection::queues::QueueFds;
 use crate::device::rings::Rings;
 
 /// A server that closes the connection so often over a queue that has never run does not take it.

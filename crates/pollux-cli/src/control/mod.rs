@@ -9,6 +9,7 @@
 mod bare;
 mod client;
 mod command;
+mod connections;
 mod folders;
 mod keeper;
 mod kept;

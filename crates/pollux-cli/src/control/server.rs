@@ -5,14 +5,13 @@
 //! same holds for those that listen, and for those that are told something large. What clients may make us keep is
 //! thereby bounded.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use pollux_threads::{Kind, lock, spawn};
+use pollux_threads::{Kind, spawn};
 use rustix::fs::Mode;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -31,8 +30,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 
+use super::connections::{Connection, Connections, Sort};
 use super::noted::Noted;
 use super::passing::{Passing, Received};
 use super::routes::{self, Answer, Change, Reach};
@@ -43,12 +42,6 @@ type Error = Box<dyn std::error::Error>;
 
 /// How long a connection lives.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many there are at once.
-const MOST_CONNECTIONS: usize = 32;
-/// How many of them may stay, to listen to events.
-const MOST_LISTENERS: usize = 8;
-/// How many of them may be told something large, as a trace of up to 40 MB.
-const MOST_LARGE: usize = 2;
 /// What is more than this is large, in bytes.
 const LARGE: u64 = 1 << 20;
 /// The longest head of a request, in bytes.
@@ -202,57 +195,9 @@ fn serve(
     })
 }
 
-/// What is known of a connection once it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
-    /// Its answer is large: a trace.
-    Large,
-    /// It stays, as the client listens to events.
-    Stays,
-}
-
-/// A connection that is open.
-struct Open {
-    task: AbortHandle,
-    sort: Arc<OnceLock<Sort>>,
-}
-
-/// The connections that are open, the oldest first.
-#[derive(Clone, Default)]
-struct AllOpen(Arc<Mutex<VecDeque<Open>>>);
-
-impl AllOpen {
-    fn add(&self, connection: Open) {
-        let mut all = lock(&self.0);
-        all.retain(|connection| !connection.task.is_finished());
-        all.push_back(connection);
-        close_oldest(&mut all, None, MOST_CONNECTIONS);
-    }
-
-    /// The connection of this sort, which is one of them, is `sort`.
-    fn sort(&self, connection: &OnceLock<Sort>, sort: Sort) {
-        // It has one answer.
-        let _ = connection.set(sort);
-        let mut all = lock(&self.0);
-        all.retain(|connection| !connection.task.is_finished());
-        // It is the newest of its sort, whenever it connected.
-        let own = all
-            .iter()
-            .position(|open| std::ptr::eq(Arc::as_ptr(&open.sort), connection));
-        if let Some(own) = own.and_then(|at| all.remove(at)) {
-            all.push_back(own);
-        }
-        let most = match sort {
-            Sort::Large => MOST_LARGE,
-            Sort::Stays => MOST_LISTENERS,
-        };
-        close_oldest(&mut all, Some(sort), most);
-    }
-}
-
 impl Door {
     /// Takes the next client, and answers it in a task of its own.
-    async fn next(&self, state: Arc<State>, open: AllOpen) -> io::Result<Open> {
+    async fn next(&self, state: Arc<State>, open: Connections) -> io::Result<Connection> {
         let sort = Arc::new(OnceLock::new());
         let (received, its_sort) = (Received::default(), Arc::clone(&sort));
         let answered = match self {
@@ -282,12 +227,12 @@ impl Door {
             }
         };
         let task = answered.abort_handle();
-        Ok(Open { task, sort })
+        Ok(Connection { task, sort })
     }
 }
 
 async fn accept(door: Door, state: Arc<State>) {
-    let open = AllOpen::default();
+    let open = Connections::default();
     loop {
         match door.next(Arc::clone(&state), open.clone()).await {
             // Its task has not begun.
@@ -297,17 +242,6 @@ async fn accept(door: Door, state: Arc<State>) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-    }
-}
-
-/// Of those of this sort, leaves `most` open.
-fn close_oldest(open: &mut VecDeque<Open>, sort: Option<Sort>, most: usize) {
-    let kind = |connection: &Open| connection.sort.get().copied() == sort;
-    if open.iter().filter(|connection| kind(connection)).count() > most
-        && let Some(oldest) = open.iter().position(kind)
-        && let Some(oldest) = open.remove(oldest)
-    {
-        oldest.task.abort();
     }
 }
 
@@ -328,7 +262,7 @@ struct Asking<P> {
     reach: Reach,
     received: Received,
     sort: Arc<OnceLock<Sort>>,
-    open: AllOpen,
+    open: Connections,
     state: Arc<State>,
 }
 
