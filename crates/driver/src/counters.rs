@@ -55,7 +55,7 @@ pub struct Counters {
 impl Counts {
     /// The one owner of a queue has polled it, and has found so many chains.
     #[inline]
-    pub fn looked(&self, chains: u16) {
+    pub fn polled(&self, chains: u16) {
         self.polls.add(1);
         if chains == 0 {
             self.empty_polls.add(1);

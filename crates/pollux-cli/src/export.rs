@@ -9,7 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use pollux::device::{Device, Limits, Options};
 use pollux::disk::file::Settings;
-use pollux::disk::spec::{Elsewhere, SpecError};
+use pollux::disk::spec::{DiskOpener, SpecError};
 use pollux::disk::{OpenError, PollScope, Spec};
 use serde::Deserialize;
 
@@ -337,18 +337,14 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Opens the disk, by `elsewhere` where that knows how, and has it share the limits of its group in `groups`.
+    /// Opens the disk, by `opener` where that knows how, and has it share the limits of its group in `groups`.
     ///
     /// # Errors
     ///
     /// When it cannot be opened.
-    pub fn open(
-        self,
-        groups: &mut Groups,
-        elsewhere: &dyn Elsewhere,
-    ) -> Result<Arc<Device>, Error> {
+    pub fn open(self, groups: &mut Groups, opener: &dyn DiskOpener) -> Result<Arc<Device>, Error> {
         let limiter = groups.limiter(self.limit_group.as_deref(), self.limits)?;
-        let disk = self.disk.open_with(&self.how, elsewhere);
+        let disk = self.disk.open_with(&self.how, opener);
         let disk = disk.map_err(|error| match error {
             // Those of files name them.
             OpenError::PartialBlock { .. } | OpenError::NoMemory { .. } => {

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use hyper::{Method, Request, Uri};
 
-use crate::control::{Bare, Reach, Said};
+use crate::control::{Reach, Said, TestDaemon};
 
 /// A daemon that is asked.
-pub struct Daemon(Bare);
+pub struct Daemon(TestDaemon);
 
 impl Default for Daemon {
     fn default() -> Self {
-        Self(Bare::new())
+        Self(TestDaemon::new())
     }
 }
 

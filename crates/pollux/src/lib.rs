@@ -22,10 +22,10 @@
 //! ```
 
 #[cfg(feature = "driver")]
-mod elsewhere;
+mod drivers;
 
 #[cfg(feature = "driver")]
-pub use elsewhere::Drivers;
+pub use drivers::Drivers;
 pub use pollux_blk as blk;
 #[cfg(feature = "device")]
 pub use pollux_device as device;

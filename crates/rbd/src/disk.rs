@@ -10,12 +10,12 @@ use pollux_disk::{
     ResizeError, WaitPoint,
 };
 
+use crate::blocking_thread::BlockingThread;
 use crate::channel::RbdChannel;
 use crate::error::RbdError;
 use crate::image::{Opened, Watch};
 use crate::library;
 use crate::shared::{Counts, Shared, ask};
-use crate::warden::Warden;
 
 /// What one request may discard or zero: some dozen of the objects, usually of 4 MiB, that librbd sends a request each
 /// for.
@@ -50,13 +50,13 @@ impl Image {
 fn open(spec: &Rbd, blocks: Geometry, read_only: bool) -> Result<Arc<Shared>, RbdError> {
     // Here, where files may still be opened.
     library::load()?;
-    let warden = Warden::start().map_err(|source| RbdError::Machine {
+    let thread = BlockingThread::start().map_err(|source| RbdError::Machine {
         doing: "start a thread",
         source,
     })?;
     let listener = Arc::new(OnceLock::<Weak<Shared>>::new());
     let watch = Watch {
-        tasks: warden.tasks(),
+        tasks: thread.tasks(),
         task: {
             let listener = Arc::clone(&listener);
             Arc::new(move || {
@@ -76,9 +76,9 @@ fn open(spec: &Rbd, blocks: Geometry, read_only: bool) -> Result<Arc<Shared>, Rb
         image.watch(watch)?;
         Ok(image)
     };
-    let opened = ask(&warden, spec, find)?;
+    let opened = ask(&thread, spec, find)?;
     let geometry = geometry(blocks, &opened, read_only);
-    let shared = Shared::new(opened, warden, spec, geometry)?;
+    let shared = Shared::new(opened, thread, spec, geometry)?;
     // From here on it is told of changes; one that came before is part of that size, or is told late.
     let _ = listener.set(Arc::downgrade(&shared));
     shared.look_again()?;

@@ -12,10 +12,10 @@ use std::sync::mpsc::Sender;
 use pollux_disk::spec::Rbd;
 use rustix::io::Errno;
 
+use crate::blocking_thread::Task;
 use crate::cluster::{Pool, check, failed, name};
 use crate::error::{RbdError, errno};
 use crate::library::{Ceph, Handle};
-use crate::warden::Task;
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`
 const EXCLUSIVE: i32 = 0;

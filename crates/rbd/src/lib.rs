@@ -7,19 +7,20 @@
 //!   worker: queue() ── rbd_aio_readv(guest memory) ──> threads of librbd ──> cluster
 //!           reap() <── inbox <── wake-up, if it sleeps <── callback <────────────┘
 //!
-//!   warden (one thread a disk): open, lock, size, close: everything that blocks
+//!   blocking thread (one a disk): open, lock, size, close: everything that blocks
 //! ```
 //!
 //! - `library`: what of librbd and librados is called; the only place that knows their symbols.
 //! - `cluster`, `image`: a connection, shared by disks of one configuration and user; an image that is open.
 //! - `aio`: requests in flight, from the call to the callback.
 //! - `disk`, `channel`, `shared`: the disk, its channels, and what they have together.
-//! - `warden`: the thread on which everything happens that blocks. Threads that librbd starts are its children, so
-//!   they are confined as it is.
+//! - `blocking_thread`: the thread on which everything happens that blocks. Threads that librbd starts are its
+//!   children, so they are confined as it is.
 //! - `lock`: which client may write.
 #![deny(unsafe_code)]
 
 mod aio;
+mod blocking_thread;
 mod channel;
 mod cluster;
 mod disk;
@@ -28,7 +29,6 @@ mod image;
 mod library;
 mod lock;
 mod shared;
-mod warden;
 
 use std::sync::Arc;
 

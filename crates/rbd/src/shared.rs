@@ -9,10 +9,10 @@ use pollux_disk::spec::{Rbd, RbdCache};
 use pollux_disk::{Access, Admitted, Event, Events, Failure, Geometry, Quota};
 use pollux_threads::Kind;
 
+use crate::blocking_thread::{BlockingThread, NoAnswer};
 use crate::error::RbdError;
 use crate::image::Opened;
 use crate::lock;
-use crate::warden::{NoAnswer, Warden};
 
 /// How much longer than the cluster's own timeouts an answer may take.
 const GRACE: Duration = Duration::from_secs(5);
@@ -21,16 +21,16 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// What the disk and its channels have together.
 pub struct Shared {
-    /// Given to the warden in the end.
+    /// Given to the blocking thread in the end.
     opened: Option<Arc<Opened>>,
-    warden: Warden,
+    thread: BlockingThread,
     /// But for the size.
     geometry: Geometry,
     pub bytes: AtomicU64,
     pub spec: Rbd,
     pub events: Events,
     pub counts: Counts,
-    complaints: Quota,
+    log_quota: Quota,
     /// Another client has shut this one out.
     lost: OnceLock<()>,
 }
@@ -44,13 +44,13 @@ pub struct Counts {
     pub updates: AtomicU64,
 }
 
-/// Has the warden do something for which the cluster may take as long as `spec` says.
+/// Has the blocking thread do something for which the cluster may take as long as `spec` says.
 pub fn ask<T: Send + 'static>(
-    warden: &Warden,
+    thread: &BlockingThread,
     spec: &Rbd,
     work: impl FnOnce() -> Result<T, RbdError> + Send + 'static,
 ) -> Result<T, RbdError> {
-    warden
+    thread
         .ask(spec.patience() + GRACE, work)
         .unwrap_or_else(|none| {
             Err(match none {
@@ -66,19 +66,19 @@ impl Shared {
     /// Of an image that is open, which is locked unless it is only read, or locked later.
     pub fn new(
         opened: Opened,
-        warden: Warden,
+        thread: BlockingThread,
         spec: &Rbd,
         geometry: Geometry,
     ) -> Result<Arc<Self>, RbdError> {
         let shared = Arc::new(Self {
             opened: Some(Arc::new(opened)),
-            warden,
+            thread,
             geometry,
             bytes: AtomicU64::new(0),
             spec: spec.clone(),
             events: Events::default(),
             counts: Counts::default(),
-            complaints: Quota::default(),
+            log_quota: Quota::default(),
             lost: OnceLock::new(),
         });
         if geometry.access == Access::ReadWrite && spec.lock == Locked::Always {
@@ -93,13 +93,13 @@ impl Shared {
         self.opened.as_deref().expect("it is taken by the drop")
     }
 
-    /// Has the warden do something with the image.
+    /// Has the blocking thread do something with the image.
     pub fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Opened) -> Result<T, RbdError> + Send + 'static,
     ) -> Result<T, RbdError> {
         let opened = Arc::clone(self.opened.as_ref().expect("it is taken by the drop"));
-        ask(&self.warden, &self.spec, move || {
+        ask(&self.thread, &self.spec, move || {
             let done = work(&opened);
             drop(opened);
             done
@@ -133,7 +133,7 @@ impl Shared {
         bytes - bytes % u64::from(self.geometry.block)
     }
 
-    /// The warden was told that something about the image has changed.
+    /// The blocking thread was told that something about the image has changed.
     pub fn has_changed(&self) {
         self.counts.updates.fetch_add(1, Ordering::Relaxed);
         match self.opened().size() {
@@ -157,8 +157,8 @@ impl Shared {
     pub fn grows(&self, found: u64) -> Result<(), u64> {
         let now = self.bytes.fetch_max(found, Ordering::Relaxed);
         if found < now {
-            let (image, complaints) = (self.spec.name(), self.complaints.admits());
-            if let Some(Admitted { withheld }) = complaints {
+            let (image, admitted) = (self.spec.name(), self.log_quota.admits());
+            if let Some(Admitted { withheld }) = admitted {
                 tracing::error!(
                     image,
                     found,
@@ -190,11 +190,11 @@ impl Shared {
     pub fn count_end(&self, result: Result<(), Failure>) {
         self.counts.ended.fetch_add(1, Ordering::Relaxed);
         if let Err(failure) = result {
-            self.complain(failure);
+            self.count_failure(failure);
         }
     }
 
-    fn complain(&self, failure: Failure) {
+    fn count_failure(&self, failure: Failure) {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         let image = self.spec.name();
         if failure == Failure::Lost {
@@ -205,7 +205,7 @@ impl Shared {
             }
             return;
         }
-        if let Some(Admitted { withheld }) = self.complaints.admits() {
+        if let Some(Admitted { withheld }) = self.log_quota.admits() {
             tracing::error!(image, %failure, withheld, "the cluster has failed a request");
         }
     }
@@ -222,14 +222,15 @@ fn chain(error: &RbdError) -> String {
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
-/// Closing gives back the lock, for which the cluster has to answer: the warden does it, and is not waited for long.
+/// Closing gives back the lock, for which the cluster has to answer: the blocking thread does it, and is not waited for
+/// long.
 impl Drop for Shared {
     fn drop(&mut self) {
         let opened = self.opened.take();
         if pollux_threads::kind() == Kind::Cluster {
-            return; // the warden has heard of a change until now
+            return; // the blocking thread has heard of a change until now
         }
-        let closed = self.warden.ask(CLOSING, move || drop(opened));
+        let closed = self.thread.ask(CLOSING, move || drop(opened));
         if closed == Err(NoAnswer::Late) {
             let image = self.spec.name();
             tracing::warn!(

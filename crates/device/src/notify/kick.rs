@@ -4,7 +4,7 @@
 //! frontend may give one to several queues, which may be served by several workers; one that read it would take the
 //! others' kicks away before these have seen them. (2^64 kicks are never made.) It is read when its queue stops, as the
 //! frontend may use it itself from then on; the other queues that it may have kicked are told to poll
-//! (`Command::Look`). A pipe must be emptied, or its writer waits, so it belongs to one queue.
+//! (`Command::PollAll`). A pipe must be emptied, or its writer waits, so it belongs to one queue.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -177,7 +177,9 @@ impl Session {
         vring.stop(worker, id, &device.options().name);
         if self.vrings.iter().any(Vring::running) {
             for (number, _) in self.channels.iter().enumerate().filter(|(_, open)| **open) {
-                self.workers.get(number).send(Command::Look { session: id });
+                self.workers
+                    .get(number)
+                    .send(Command::PollAll { session: id });
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ pub enum Command {
         done: Sender<()>,
     },
     /// A kick of this session's may have been read that was not only for the queue that has stopped: poll all.
-    Look { session: SessionId },
+    PollAll { session: SessionId },
     /// All queues of this session have stopped: give back its channel. To drop it may take long, where another server
     /// is asked for an answer.
     Close {

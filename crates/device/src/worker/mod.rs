@@ -216,7 +216,7 @@ impl Worker {
                 self.session(session).set_dirty(index, dirty);
                 let _ = done.send(());
             }
-            Command::Look { session } => self.session(session).look(),
+            Command::PollAll { session } => self.session(session).poll_all(),
             Command::Close { session, closed } => {
                 let at = self
                     .sessions

@@ -253,7 +253,7 @@ impl SessionQueues {
     }
 
     /// Polls all queues in the next turn, as if each had kicked.
-    pub fn look(&mut self) {
+    pub fn poll_all(&mut self) {
         for (position, _) in (0u16..)
             .zip(&self.queues)
             .filter(|(_, queue)| queue.is_some())

@@ -46,7 +46,7 @@ pub struct Backing {
     /// How many threads punch holes into a file in memory: copies to it wait for their lock.
     pub punching: AtomicU32,
     /// How much is said of what fails: a guest that goes on writing to a full disk must not fill the log's disk as well.
-    pub complaints: Quota,
+    pub log_quota: Quota,
     pub hold: Hold,
 }
 
@@ -94,7 +94,7 @@ impl Backing {
         result: Result<(), Errno>,
     ) -> Result<(), Failure> {
         result.map_err(|error| {
-            if let Some(Admitted { withheld }) = self.complaints.admits() {
+            if let Some(Admitted { withheld }) = self.log_quota.admits() {
                 let path = self.path.display();
                 let error = explained(error);
                 error!(%path, at, len, %error, withheld, "cannot {doing}");

@@ -145,7 +145,7 @@ fn backing(
         sync: Syncer::default(),
         nowait: NoWait::default(),
         punching: AtomicU32::new(0),
-        complaints: Quota::default(),
+        log_quota: Quota::default(),
         hold,
     })
 }

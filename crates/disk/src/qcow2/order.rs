@@ -19,8 +19,8 @@
 
 mod bytes;
 mod counts;
+mod inspect;
 mod link;
-mod look;
 mod write;
 
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ impl Order {
             len: whole,
             barrier,
         };
-        Ok(state.look()?.map(|()| Self(Mutex::new(state))))
+        Ok(state.inspect()?.map(|()| Self(Mutex::new(state))))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -292,7 +292,7 @@ impl State {
         self.header.l1_at = field64(&first, 40).unwrap_or(0);
         self.header.reftable_at = field64(&first, 48).unwrap_or(0);
         self.header.reftable_clusters = field32(&first, 56).unwrap_or(0);
-        self.look_up()?.map_err(io::Error::other)?;
+        self.read_tables()?.map_err(io::Error::other)?;
         // Of those whose entries wait, the file does not know.
         let waiting = self.pending.iter().filter(|(_, bytes)| bytes.len() == 8);
         let waiting: Vec<u64> = waiting

@@ -7,10 +7,10 @@
 //!                       [,buffers=plain|registered][,lock=always|running][,format=probe|raw]
 //!        qcow2:path=PATH[,cache=writeback|none|writethrough][,engine=...][,inline=...][,buffers=...]
 //!                       [,lock=always|running][,backing=named|none|PATH]
-//!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`Elsewhere`]
+//!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`DiskOpener`]
 //!        rbd:pool=POOL,image=IMAGE[,snapshot=NAME][,namespace=NAME][,id=USER][,conf=PATH]
 //!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=SECONDS]
-//!                                            an image in a Ceph cluster: see [`Elsewhere`]
+//!                                            an image in a Ceph cluster: see [`DiskOpener`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]
 //!        striped:chunk=SIZE:LEG[,LEG]...     in chunks, by turns
@@ -124,7 +124,7 @@ pub struct VhostUser {
 }
 
 /// Opens the disks that this crate knows by name only.
-pub trait Elsewhere {
+pub trait DiskOpener {
     /// Opens the disk of another daemon.
     ///
     /// # Errors
@@ -148,9 +148,9 @@ pub trait Elsewhere {
 }
 
 /// A program without drivers.
-struct Nowhere;
+struct NoDrivers;
 
-impl Elsewhere for Nowhere {
+impl DiskOpener for NoDrivers {
     fn vhost_user(&self, disk: &VhostUser, _: &Options) -> Result<Arc<dyn Disk>, OpenError> {
         let path = disk.path.clone();
         Err(OpenError::NoDriver { path })
@@ -169,10 +169,10 @@ impl Spec {
     ///
     /// See [`OpenError`].
     pub fn open(&self, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
-        self.open_with(options, &Nowhere)
+        self.open_with(options, &NoDrivers)
     }
 
-    /// Opens the disk; those of other daemons by `elsewhere`.
+    /// Opens the disk; those of other daemons by `opener`.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Spec {
     pub fn open_with(
         &self,
         options: &Options,
-        elsewhere: &dyn Elsewhere,
+        opener: &dyn DiskOpener,
     ) -> Result<Arc<dyn Disk>, OpenError> {
         Ok(match self {
             Self::Null { size } => Arc::new(Null::new(options.geometry(size.0)?)),
@@ -190,28 +190,28 @@ impl Spec {
                     .map_err(|source| OpenError::NoMemory { bytes, source })?;
                 Arc::new(memory)
             }
-            Self::File { path, settings } => Arc::new(match elsewhere.opened(path) {
+            Self::File { path, settings } => Arc::new(match opener.opened(path) {
                 Some(file) => File::adopt(file, path, *settings, options)?,
                 None => File::open(path, *settings, options)?,
             }),
             Self::Qcow2 { path, settings } => {
                 Arc::new(Image::open(path, settings.clone(), options)?)
             }
-            Self::VhostUser(disk) => elsewhere.vhost_user(disk, options)?,
-            Self::Rbd(disk) => elsewhere.rbd(disk, options)?,
+            Self::VhostUser(disk) => opener.vhost_user(disk, options)?,
+            Self::Rbd(disk) => opener.rbd(disk, options)?,
             Self::Fault { faults, on } => {
-                Arc::new(Fault::new(on.open_with(options, elsewhere)?, faults)?)
+                Arc::new(Fault::new(on.open_with(options, opener)?, faults)?)
             }
             Self::Linear { legs } => {
-                let legs = open_all(legs, options, elsewhere)?;
+                let legs = open_all(legs, options, opener)?;
                 self.stacked(crate::stack::linear(legs, options.poll_scope))?
             }
             Self::Striped { chunk, legs } => {
-                let legs = open_all(legs, options, elsewhere)?;
+                let legs = open_all(legs, options, opener)?;
                 self.stacked(crate::stack::striped(chunk.0, legs, options.poll_scope))?
             }
             Self::Table(Table { targets, legs }) => {
-                let (legs, targets) = (open_all(legs, options, elsewhere)?, targets.clone());
+                let (legs, targets) = (open_all(legs, options, opener)?, targets.clone());
                 self.stacked(crate::stack::table(targets, legs, options.poll_scope))?
             }
         })
@@ -259,7 +259,7 @@ impl FromStr for Spec {
 fn open_all(
     legs: &[Spec],
     options: &Options,
-    elsewhere: &dyn Elsewhere,
+    opener: &dyn DiskOpener,
 ) -> Result<Vec<Arc<dyn Disk>>, OpenError> {
     let mut paths = HashSet::new();
     for leg in legs {
@@ -271,7 +271,7 @@ fn open_all(
             return Err(OpenError::LegTwice { path });
         }
     }
-    let open = |leg: &Spec| leg.open_with(options, elsewhere);
+    let open = |leg: &Spec| leg.open_with(options, opener);
     legs.iter().map(open).collect()
 }
 

@@ -30,7 +30,7 @@ pub struct Shared {
     pub events: Events,
     pub tally: Tally,
     /// For lines about legs that change, as often as their servers like.
-    complaints: Quota,
+    log_quota: Quota,
 }
 
 impl Shared {
@@ -43,7 +43,7 @@ impl Shared {
             generation: AtomicU64::new(0),
             events: Events::default(),
             tally: Tally::default(),
-            complaints: Quota::default(),
+            log_quota: Quota::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Shared {
         match self.plan.whole(&geometries) {
             Ok(next) if next.geometry.bytes >= whole.geometry.bytes => *whole = Arc::new(next),
             Ok(_) => {
-                if let Some(Admitted { withheld }) = self.complaints.admits() {
+                if let Some(Admitted { withheld }) = self.log_quota.admits() {
                     tracing::warn!(
                         withheld,
                         "a leg of a stacked disk has shrunk: requests beyond its end fail"
@@ -74,7 +74,7 @@ impl Shared {
                 }
             }
             Err(error) => {
-                if let Some(Admitted { withheld }) = self.complaints.admits() {
+                if let Some(Admitted { withheld }) = self.log_quota.admits() {
                     tracing::warn!(
                         %error,
                         withheld,

@@ -131,7 +131,7 @@ unsafe impl pollux_disk::Channel for Channel {
             policy.end(completion);
             done(Completion { ticket, result });
         });
-        self.queue.counts().looked(chains);
+        self.queue.counts().polled(chains);
     }
 
     fn arm(&mut self) -> Armed {

@@ -57,7 +57,7 @@ pub struct Heard<'a, F: EventFd> {
 
 impl<F: EventFd> Heard<'_, F> {
     /// All that was in the ring after these calls were read was reaped, for everybody.
-    pub fn looked_after(mut self) {
+    pub fn reaped(mut self) {
         let calls = std::mem::take(&mut self.calls);
         self.call.counts.calls.add_shared(calls);
     }
@@ -68,7 +68,7 @@ impl<F: EventFd> Heard<'_, F> {
         if pending() {
             return self.calls;
         }
-        self.looked_after();
+        self.reaped();
         0
     }
 }

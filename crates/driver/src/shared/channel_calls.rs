@@ -55,7 +55,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     ) {
         self.attend(|_, policy| attend(policy));
         if let Some(heard) = heard {
-            heard.looked_after();
+            heard.reaped();
         }
     }
 

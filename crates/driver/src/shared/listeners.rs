@@ -31,7 +31,7 @@ pub trait Point: Clone {
 pub struct Listeners<P> {
     inside: Mutex<Inside<P>>,
     /// For lines about calls that cannot be waited for: a server can keep its eventfd from being watched.
-    complaints: Quota,
+    log_quota: Quota,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<P: Point> Listeners<P> {
                 holder: None,
                 next: 0,
             }),
-            complaints: Quota::default(),
+            log_quota: Quota::default(),
         }
     }
 
@@ -93,11 +93,11 @@ impl<P: Point> Listeners<P> {
                 inside.asleep.pop_back();
             })
         };
-        settled.inspect_err(|error| self.complain(error))
+        settled.inspect_err(|error| self.warn(error))
     }
 
-    fn complain(&self, error: &io::Error) {
-        if let Some(Admitted { withheld }) = self.complaints.admits() {
+    fn warn(&self, error: &io::Error) {
+        if let Some(Admitted { withheld }) = self.log_quota.admits() {
             tracing::warn!(%error, withheld, "calls cannot be waited for: a thread polls instead");
         }
     }
@@ -111,7 +111,7 @@ impl<P: Point> Listeners<P> {
                 Ok(heard) => return heard,
                 // It polls for itself then, and tries to listen again before it sleeps.
                 Err(error) => {
-                    self.complain(&error);
+                    self.warn(&error);
                     if let Some(deaf) = inside.asleep.pop_front() {
                         deaf.point.wake();
                     }

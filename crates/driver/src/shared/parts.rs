@@ -87,7 +87,7 @@ pub trait Transport: Send + Sync {
     fn timer(&self) -> bool;
 
     /// A poll has found so many chains.
-    fn looked(&self, chains: u16);
+    fn polled(&self, chains: u16);
 
     /// Somebody goes to sleep.
     fn slept(&self);

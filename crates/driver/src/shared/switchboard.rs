@@ -237,7 +237,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         let failed = state.ends.has_failed();
         if state.settle(&self.transport) == Armed::Pending || failed {
             let chains = state.reap(&self.transport, &mut deferred);
-            self.transport.looked(chains);
+            self.transport.polled(chains);
         }
         self.release(state, deferred);
     }
@@ -251,14 +251,14 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     pub fn poll(&self) -> u16 {
         let next = RingIndex(self.next.load(Ordering::Relaxed));
         if !self.transport.sees_more_than(next) {
-            self.transport.looked(0);
+            self.transport.polled(0);
             return 0;
         }
         let mut state = self.lock.lock();
         state.policy.polled();
         let mut deferred = Deferred::nothing();
         let chains = state.reap(&self.transport, &mut deferred);
-        self.transport.looked(chains);
+        self.transport.polled(chains);
         self.release(state, deferred);
         chains
     }
@@ -280,7 +280,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         let Locked { ends, policy, .. } = &mut *state;
         let answer = attend(ends, policy);
         let chains = state.reap(&self.transport, &mut deferred);
-        self.transport.looked(chains);
+        self.transport.polled(chains);
         self.release(state, deferred);
         answer
     }

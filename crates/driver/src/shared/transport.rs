@@ -158,7 +158,7 @@ impl Transport for FdTransport {
     }
 
     #[inline]
-    fn looked(&self, chains: u16) {
+    fn polled(&self, chains: u16) {
         let counts = self.queue.counts();
         counts.polls.add_shared(1);
         if chains == 0 {

@@ -22,7 +22,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         let mut state = self.lock.lock();
         let mut deferred = Deferred::nothing();
         let chains = state.reap(&self.transport, &mut deferred);
-        self.transport.looked(chains);
+        self.transport.polled(chains);
         let position = state.for_room.position(*turn);
         let was_woken = turn.is_some() && position.is_none();
         if was_woken || state.ends.has_room() {
@@ -37,7 +37,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
         }
         // It sleeps now: calls have to be on. What that finds may be the room.
         let chains = state.reap(&self.transport, &mut deferred);
-        self.transport.looked(chains);
+        self.transport.polled(chains);
         self.release(state, deferred);
         Poll::Pending
     }
@@ -52,7 +52,7 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
             state.wake_for_room(&mut deferred);
         }
         let chains = state.reap(&self.transport, &mut deferred);
-        self.transport.looked(chains);
+        self.transport.polled(chains);
         self.release(state, deferred);
         drop(left);
     }

@@ -189,7 +189,7 @@ impl Transport for ModelTransport {
         std::mem::take(&mut *self.timer.fired.lock().unwrap())
     }
 
-    fn looked(&self, _chains: u16) {}
+    fn polled(&self, _chains: u16) {}
 
     fn slept(&self) {}
 }

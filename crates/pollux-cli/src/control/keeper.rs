@@ -62,7 +62,7 @@ impl Keeper {
 
 fn serve(asked: &Receiver<Answer>, kept: &Kept, disks: &Disks) {
     for answer in asked {
-        let added = disks.look().added();
+        let added = disks.list().added();
         let written = kept.write(added).map_err(|error| {
             let detail = format!("cannot write {}: {error}", kept.path().display());
             // Whoever asked may not have waited.

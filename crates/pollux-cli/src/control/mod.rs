@@ -5,8 +5,6 @@
 //! that is to be added, a second thread does: see `opener`; and a third keeps the list of what was added: see `keeper`.
 //! A disk is resized in a thread that lives as long as that takes: see `routes/resize.rs`.
 
-#[cfg(any(test, feature = "fuzzing"))]
-mod bare;
 mod client;
 mod command;
 mod connections;
@@ -22,10 +20,10 @@ mod server;
 mod sockets;
 mod state;
 mod table;
+#[cfg(any(test, feature = "fuzzing"))]
+mod test_daemon;
 mod top;
 
-#[cfg(feature = "fuzzing")]
-pub use bare::{Bare, Said};
 pub use command::{DiskArgs, run};
 pub use folders::Folders;
 pub use kept::Kept;
@@ -34,6 +32,8 @@ pub use opener::Starting;
 pub use routes::Reach;
 pub use server::Control;
 pub use state::State;
+#[cfg(feature = "fuzzing")]
+pub use test_daemon::{Said, TestDaemon};
 pub use top::{TopArgs, run as top};
 
 /// The most bytes of an answer that the program reads of a daemon.

@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use pollux::stats::WorkerSnapshot;
 
 use super::opener::Opener;
-use crate::disks::{Disks, Look, One};
+use crate::disks::{DiskList, Disks, One};
 use crate::model::{Health, Status, Worker};
 
 /// The process.
@@ -42,8 +42,8 @@ impl State {
     }
 
     /// The disks at this moment.
-    pub fn disks(&self) -> Look<'_> {
-        self.disks.look()
+    pub fn disks(&self) -> DiskList<'_> {
+        self.disks.list()
     }
 
     pub fn disk(&self, name: &str) -> Option<One<'_>> {

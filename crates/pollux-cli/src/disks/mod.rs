@@ -65,11 +65,11 @@ struct Announced {
 }
 
 /// The disks at one moment, in the order in which they came. None comes or goes while this lives.
-pub struct Look<'a>(MutexGuard<'a, List>);
+pub struct DiskList<'a>(MutexGuard<'a, List>);
 
 /// One of them.
 pub struct One<'a> {
-    all: Look<'a>,
+    all: DiskList<'a>,
     place: usize,
 }
 
@@ -99,7 +99,7 @@ pub enum NotRemoved {
     Last,
 }
 
-impl Deref for Look<'_> {
+impl Deref for DiskList<'_> {
     type Target = [Served];
 
     fn deref(&self) -> &[Served] {
@@ -107,7 +107,7 @@ impl Deref for Look<'_> {
     }
 }
 
-impl Look<'_> {
+impl DiskList<'_> {
     /// The names of those that were added, and are not served.
     pub fn missing(&self) -> Vec<String> {
         self.0.missing.keys().cloned().collect()
@@ -218,13 +218,13 @@ impl Disks {
     }
 
     /// All of them.
-    pub fn look(&self) -> Look<'_> {
-        Look(self.lock())
+    pub fn list(&self) -> DiskList<'_> {
+        DiskList(self.lock())
     }
 
     /// The disk called `name`.
     pub fn find(&self, name: &str) -> Option<One<'_>> {
-        let all = self.look();
+        let all = self.list();
         let place = all.iter().position(|disk| disk.name == name)?;
         Some(One { all, place })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pollux::device::Device;
-use pollux::disk::spec::Elsewhere;
+use pollux::disk::spec::DiskOpener;
 use pollux::disk::{Spec, Subscription};
 use tokio::sync::watch;
 
@@ -37,12 +37,12 @@ impl Wanted {
         self,
         inherited: &mut Inherited,
         groups: &mut Groups,
-        elsewhere: &dyn Elsewhere,
+        opener: &dyn DiskOpener,
     ) -> Result<Export, NotServed> {
         let endpoint = self.endpoint;
         let (limit_group, limits) = (self.offer.limit_group.clone(), self.offer.limits);
         let spec = self.offer.disk.clone();
-        let device = self.offer.open(groups, elsewhere);
+        let device = self.offer.open(groups, opener);
         let device = device.map_err(NotServed::Disk)?;
         let socket = endpoint.open(inherited).map_err(NotServed::Socket)?;
         let stop = Stop::new().map_err(|error| NotServed::Disk(error.into()))?;

@@ -48,7 +48,7 @@ pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => disks
-                .look()
+                .list()
                 .iter()
                 .for_each(|disk| print_counters(disk, format)),
             // A file was to grow beyond RLIMIT_FSIZE. The call that was to do it fails with EFBIG, which is told.

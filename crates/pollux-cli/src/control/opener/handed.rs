@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pollux::Drivers;
-use pollux::disk::spec::{Elsewhere, Rbd, VhostUser};
+use pollux::disk::spec::{DiskOpener, Rbd, VhostUser};
 use pollux::disk::{Disk, OpenError, Options, Spec};
 
 use crate::model::{Problem, Refused};
@@ -48,7 +48,7 @@ impl Handed {
     }
 }
 
-impl Elsewhere for Handed {
+impl DiskOpener for Handed {
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
         Drivers.vhost_user(disk, options)
     }

@@ -36,7 +36,7 @@ fn user(path: &Path, disks: &Disks) -> Option<String> {
     let wanted = identity(path)?;
     let of = |disk: &Served| (disk.name.clone(), disk.spec.clone());
     // Without the lock: to look at a file may take a while.
-    let served: Vec<_> = disks.look().iter().map(of).collect();
+    let served: Vec<_> = disks.list().iter().map(of).collect();
     let mut served = served.into_iter();
     let has = |spec: &Spec| reached(spec).any(|path| identity(path) == Some(wanted));
     served.find(|(_, spec)| has(spec)).map(|(name, _)| name)

@@ -80,7 +80,7 @@ impl Working {
         image: Option<OwnedFd>,
         workers: &Arc<Workers>,
     ) -> Result<Outcome, Refused> {
-        if self.disks.look().ending() {
+        if self.disks.list().ending() {
             let detail = "the daemon is ending, and takes no disks any more";
             let remedy = "ask the next one";
             return Err(Problem::unavailable(detail, remedy).into());
@@ -102,14 +102,14 @@ impl Working {
         let limiter = Arc::clone(export.device.limiter());
         let before = before.filter(|before| *before != limiter.limits());
         if before.is_some() {
-            self.disks.look().tell_limited(&limiter);
+            self.disks.list().tell_limited(&limiter);
         }
         self.disks.announce(name, &disk, &limiter);
         if let Err(problem) = self.keeper.keep_now() {
             self.disks.withdraw(name);
             if let Some(before) = before {
                 limiter.set(before);
-                self.disks.look().tell_limited(&limiter);
+                self.disks.list().tell_limited(&limiter);
                 workers.wake();
             }
             return Err(problem);

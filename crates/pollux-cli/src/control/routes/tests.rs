@@ -3,13 +3,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
-use crate::control::bare::Bare;
+use crate::control::test_daemon::TestDaemon;
 
 mod adding;
 mod changing;
 
 fn change_within(
-    daemon: &Bare,
+    daemon: &TestDaemon,
     reach: Reach,
     method: &Method,
     uri: &str,
@@ -20,7 +20,7 @@ fn change_within(
     Some((status, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-fn change(daemon: &Bare, method: &Method, uri: &str, body: &str) -> (u16, Value) {
+fn change(daemon: &TestDaemon, method: &Method, uri: &str, body: &str) -> (u16, Value) {
     change_within(daemon, Reach::Everything, method, uri, body).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn ask(method: &Method, path: &str) -> (StatusCode, String, Value) {
 fn ask_within(reach: Reach, method: &Method, path: &str) -> (StatusCode, String, String) {
     let request = Request::builder().method(method).uri(path);
     let request = request.header(ACCEPT, metrics::OPEN_METRICS);
-    let (status, content, body) = Bare::new().answer(reach, &request.body(()).unwrap());
+    let (status, content, body) = TestDaemon::new().answer(reach, &request.body(()).unwrap());
     let status = StatusCode::from_u16(status).unwrap();
     (status, content, String::from_utf8(body).unwrap())
 }
@@ -178,7 +178,7 @@ fn an_address_for_metrics_tells_nothing_else() {
 
 #[test]
 fn the_older_format_names_counters_by_their_samples() {
-    let (content, text) = metrics::scrape(Bare::new().state(), "*/*");
+    let (content, text) = metrics::scrape(TestDaemon::new().state(), "*/*");
     assert_eq!(content, metrics::TEXT);
     for line in [
         "# TYPE pollux_worker_cpu_seconds_total counter\n",

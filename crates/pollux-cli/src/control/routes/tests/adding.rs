@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_disk_is_added_and_removed_as_http_says() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let all = described();
     let about = &all["paths"]["/v1/disks/{name}"];
     let put =
@@ -50,7 +50,7 @@ fn a_disk_is_added_and_removed_as_http_says() {
 /// A client that removes a disk waits for that one, and for none that has its name since.
 #[test]
 fn a_disk_has_ended_though_another_one_has_its_name() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let add = || {
         let body = r#"{"disk": "memory:size=1M"}"#;
         change(&daemon, &Method::PUT, "/v1/disks/new", body).0
@@ -71,7 +71,7 @@ fn a_disk_has_ended_though_another_one_has_its_name() {
 
 #[test]
 fn a_disk_that_is_not_added_is_refused_with_the_field() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let all = described();
     let put =
         |name: &str, body: &str| change(&daemon, &Method::PUT, &format!("/v1/disks/{name}"), body);
@@ -133,7 +133,7 @@ fn a_disk_that_is_not_added_is_refused_with_the_field() {
 
 #[test]
 fn an_image_that_another_disk_has_is_refused_with_its_name() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let image = daemon.folder().join("x.img");
     std::fs::write(&image, [0; 4096]).unwrap();
     let body = serde_json::json!({ "disk": format!("file:path={}", image.display()) }).to_string();
@@ -147,7 +147,7 @@ fn an_image_that_another_disk_has_is_refused_with_its_name() {
 
 #[test]
 fn a_daemon_without_folders_takes_no_disk_and_keeps_its_last() {
-    let daemon = Bare::with_folders(false);
+    let daemon = TestDaemon::with_folders(false);
     let (status, problem) = change(
         &daemon,
         &Method::PUT,

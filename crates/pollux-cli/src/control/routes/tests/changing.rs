@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_disk_that_keeps_its_size_says_so() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let path = "/v1/disks/root/resize";
     for (path, body, status) in [
         (path, "", 409),
@@ -25,7 +25,7 @@ fn a_disk_that_keeps_its_size_says_so() {
 
 #[test]
 fn a_trace_is_started_told_and_thrown_away() {
-    let (daemon, all) = (Bare::new(), described());
+    let (daemon, all) = (TestDaemon::new(), described());
     let path = "/v1/disks/root/trace";
     let about = &all["paths"]["/v1/disks/{name}/trace"]["put"]["responses"]["200"];
     let told = |path: &str| {
@@ -74,7 +74,7 @@ fn a_trace_is_started_told_and_thrown_away() {
 
 #[test]
 fn times_of_requests_are_counted_while_that_is_wanted() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let is_timed = || daemon.state().disks()[0].device.observation().is_timed();
     for (body, timed) in [
         (r#"{"latencies": true}"#, true),
@@ -106,7 +106,7 @@ fn times_of_requests_are_counted_while_that_is_wanted() {
 
 #[test]
 fn limits_are_changed_by_merging() {
-    let daemon = Bare::new();
+    let daemon = TestDaemon::new();
     let all = described();
     let patch = |body: &str| change(&daemon, &Method::PATCH, "/v1/disks/root", body);
     let about = &all["paths"]["/v1/disks/{name}"]["patch"]["responses"];

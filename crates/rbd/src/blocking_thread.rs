@@ -18,7 +18,7 @@ pub enum Task {
 }
 
 /// Where tasks are sent to.
-pub struct Warden(Sender<Task>);
+pub struct BlockingThread(Sender<Task>);
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum NoAnswer {
     Gone,
 }
 
-impl Warden {
+impl BlockingThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Warden {
     /// When the machine has no room for it.
     pub fn start() -> io::Result<Self> {
         let (sender, tasks) = channel();
-        spawn(Kind::Cluster, "rbd-warden", move || work(&tasks))?;
+        spawn(Kind::Cluster, "rbd-blocking", move || work(&tasks))?;
         Ok(Self(sender))
     }
 
@@ -70,7 +70,7 @@ impl Warden {
     }
 }
 
-impl Drop for Warden {
+impl Drop for BlockingThread {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.send(Task::End);
@@ -91,18 +91,18 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_done_in_turn_and_what_comes_late_is_not_waited_for() {
-        let warden = Warden::start().unwrap();
+        let thread = BlockingThread::start().unwrap();
         let (go, wait) = channel::<()>();
-        let late = warden.ask(Duration::from_millis(1), move || wait.recv());
+        let late = thread.ask(Duration::from_millis(1), move || wait.recv());
         assert_eq!(late, Err(NoAnswer::Late));
         go.send(()).unwrap();
-        assert_eq!(warden.ask(PATIENCE, || 7), Ok(7));
+        assert_eq!(thread.ask(PATIENCE, || 7), Ok(7));
     }
 
     #[test]
     fn after_its_end_nothing_is_answered() {
-        let warden = Warden::start().unwrap();
-        warden.tasks().send(Task::End).unwrap();
-        assert_eq!(warden.ask(PATIENCE, || 7), Err(NoAnswer::Gone));
+        let thread = BlockingThread::start().unwrap();
+        thread.tasks().send(Task::End).unwrap();
+        assert_eq!(thread.ask(PATIENCE, || 7), Err(NoAnswer::Gone));
     }
 }

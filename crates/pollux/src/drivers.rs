@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pollux_disk::spec::{Elsewhere, Rbd, VhostUser};
+use pollux_disk::spec::{DiskOpener, Rbd, VhostUser};
 use pollux_disk::{Disk, OpenError, Options};
 use pollux_driver::Driver;
 
@@ -17,7 +17,7 @@ use pollux_driver::Driver;
 #[derive(Clone, Copy, Debug)]
 pub struct Drivers;
 
-impl Elsewhere for Drivers {
+impl DiskOpener for Drivers {
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
         let path = &disk.path;
         let driver = Driver::builder(path)

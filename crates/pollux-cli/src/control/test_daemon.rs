@@ -16,7 +16,7 @@ use crate::limits::Groups;
 use crate::socket::{Endpoint, Inherited, Rights};
 
 /// It has a disk of 1 MiB, `root`, and takes others in a folder.
-pub struct Bare {
+pub struct TestDaemon {
     folder: tempfile::TempDir,
     state: Arc<State>,
     runtime: tokio::runtime::Runtime,
@@ -25,7 +25,7 @@ pub struct Bare {
 /// Status, content type and body of an answer.
 pub type Said = (u16, String, Vec<u8>);
 
-impl Bare {
+impl TestDaemon {
     /// Starts it.
     pub fn new() -> Self {
         Self::with_folders(true)
@@ -102,7 +102,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for TestDaemon {
     fn drop(&mut self) {
         self.state.all().end();
         self.state.all().wait();

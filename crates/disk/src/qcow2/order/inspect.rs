@@ -9,14 +9,14 @@ use crate::qcow2::refcounts;
 
 impl State {
     /// Finds out where the tables are, and whether that can be.
-    pub(super) fn look(&mut self) -> io::Result<Result<(), Refusal>> {
-        match self.look_up()? {
-            Ok(()) => self.look_at_counts(),
+    pub(super) fn inspect(&mut self) -> io::Result<Result<(), Refusal>> {
+        match self.read_tables()? {
+            Ok(()) => self.check_counts(),
             refused => Ok(refused),
         }
     }
 
-    pub(super) fn look_up(&mut self) -> io::Result<Result<(), Refusal>> {
+    pub(super) fn read_tables(&mut self) -> io::Result<Result<(), Refusal>> {
         let header = &self.header;
         let l1 = entries(&self.file, header.l1_at, u64::from(header.l1_entries) * 8)?;
         let reftable = u64::from(header.reftable_clusters) << header.cluster_bits;
@@ -50,7 +50,7 @@ impl State {
     }
 
     /// A table that is not counted would be given to data: the next allocation overwrites it.
-    fn look_at_counts(&self) -> io::Result<Result<(), Refusal>> {
+    fn check_counts(&self) -> io::Result<Result<(), Refusal>> {
         let header = &self.header;
         let reftable = u64::from(header.reftable_clusters) << header.cluster_bits;
         let blocks = entries(&self.file, header.reftable_at, reftable)?;
