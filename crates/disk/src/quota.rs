@@ -12,11 +12,11 @@ const EACH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Quota {
     burst: u32,
-    state: Mutex<State>,
+    state: Mutex<QuotaState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QuotaState {
     /// Lines of the burst that are used up, and since when one of them comes back each second.
     used: u32,
     since: Option<Instant>,
@@ -41,7 +41,7 @@ impl Quota {
     /// So many lines may come at once.
     #[must_use]
     pub const fn new(burst: u32) -> Self {
-        let state = State {
+        let state = QuotaState {
             used: 0,
             since: None,
             withheld: 0,

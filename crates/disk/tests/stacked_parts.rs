@@ -19,19 +19,19 @@ use rustix::io::Errno;
 /// A leg that ends requests when it is told to, and has events to tell.
 #[derive(Default)]
 struct Manual {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ManualState>>,
     events: Events,
 }
 
 #[derive(Default)]
-struct State {
+struct ManualState {
     bytes: u64,
     asked: Vec<Ticket>,
     ends: Vec<Completion>,
     looks: usize,
 }
 
-struct ManualChannel(Arc<Mutex<State>>);
+struct ManualChannel(Arc<Mutex<ManualState>>);
 
 impl Manual {
     fn new(bytes: u64) -> Arc<Self> {

@@ -238,12 +238,12 @@ impl Vring {
             None
         };
         let notifier = kind(call);
-        let place = match notifier {
+        let slot = match notifier {
             Notifier::Call(_) => &mut self.call,
             Notifier::Error(_) => &mut self.error,
         };
         // It goes last, here: the last close of a socket frees what is in it, which may be much for a worker.
-        let _old = std::mem::replace(place, file);
+        let _old = std::mem::replace(slot, file);
         if self.running {
             let (done, is_done) = crossbeam_channel::bounded(1);
             worker.send(Command::SetNotifier {

@@ -169,7 +169,7 @@ impl SessionQueues {
         let is_limited = &mut self.is_limited;
         let is_due = self.active.turn(&mut left, |position, left| {
             let queue = queues[usize::from(position)].as_mut();
-            let queue = queue.expect("the place of an active queue is taken");
+            let queue = queue.expect("the position of an active queue is taken");
             let slices = left.slices;
             let taken = queue.take(position, left, channel);
             chains += taken;

@@ -13,7 +13,7 @@ use tracing::warn;
 use super::held::Held;
 use super::log::described;
 use super::rule::{Asked, Then};
-use super::state::{Fate, Plan, State};
+use super::state::{Fate, Plan, RuleState};
 use super::timer::Timer;
 use crate::{Armed, Channel, Completion, Disk, Failure, Op, Queued, Request, Ticket, WaitPoint};
 
@@ -46,14 +46,14 @@ pub struct FaultChannel {
 
 /// Completions on their way to the owner.
 struct Answers {
-    state: Arc<State>,
+    state: Arc<RuleState>,
     held: Held,
     /// Only where something can be held back.
     timer: Option<Timer>,
 }
 
 impl FaultChannel {
-    pub fn new(disk: Arc<dyn Disk>, state: Arc<State>, wait: &WaitPoint) -> io::Result<Self> {
+    pub fn new(disk: Arc<dyn Disk>, state: Arc<RuleState>, wait: &WaitPoint) -> io::Result<Self> {
         let channel = disk.open_channel(wait)?;
         let timer = state.delays().then(|| Timer::new(wait)).transpose()?;
         Ok(Self {

@@ -61,14 +61,14 @@ pub use delay::Delay;
 use log::Log;
 use rule::Asked;
 pub use rule::{Action, Chance, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
-use state::{Fate, Plan, State};
+use state::{Fate, Plan, RuleState};
 
 use crate::{Channel, Disk, Effort, Events, Geometry, OpenError, ResizeError, WaitPoint};
 
 /// A disk that misbehaves. See [the module](self).
 pub struct Fault {
     below: Arc<dyn Disk>,
-    state: Arc<State>,
+    state: Arc<RuleState>,
 }
 
 impl Fault {
@@ -96,7 +96,7 @@ impl Fault {
                 source,
             })
         });
-        let state = Arc::new(State::new(faults, block, log.transpose()?));
+        let state = Arc::new(RuleState::new(faults, block, log.transpose()?));
         Ok(Self { below, state })
     }
 }

@@ -38,7 +38,7 @@ pub enum Fate {
 
 /// The rules at work.
 #[derive(Debug)]
-pub struct State {
+pub struct RuleState {
     rules: Mutex<Vec<Counted>>,
     /// A torn write keeps whole blocks.
     block: u64,
@@ -57,7 +57,7 @@ struct Counted {
     struck: u64,
 }
 
-impl State {
+impl RuleState {
     pub fn new(faults: &Faults, block: u32, log: Option<Log>) -> Self {
         let mut seeds = Rng::with_seed(faults.seed);
         let counted = |rule: &Rule| Counted {

@@ -17,12 +17,12 @@ pub enum Hold {
     /// As long as it is open.
     Always(#[expect(dead_code, reason = "held for its drop")] Lock),
     /// While it is used.
-    Running(Mutex<State>),
+    Running(Mutex<LockState>),
 }
 
 /// Of an image that is locked while it is used.
 #[derive(Debug)]
-pub enum State {
+pub enum LockState {
     /// Somebody else may use the image.
     Free,
     /// As before, and it was in use when it was asked for last. Inside the sandbox it cannot be seen whether a
@@ -41,7 +41,7 @@ impl Hold {
     pub fn open(when: Locked, file: &File, path: &Path, access: Access) -> Result<Self, OpenError> {
         Ok(match when {
             Locked::Always => Self::Always(Lock::take(file, path, access, LINGERS)?),
-            Locked::Running => Self::Running(Mutex::new(State::Free)),
+            Locked::Running => Self::Running(Mutex::new(LockState::Free)),
         })
     }
 
@@ -63,15 +63,15 @@ impl Hold {
         };
         let mut state = lock(state);
         let patience = match *state {
-            State::Free => LINGERS,
-            State::Refused => Duration::ZERO,
-            State::Locked(_) => return Ok(()),
+            LockState::Free => LINGERS,
+            LockState::Refused => Duration::ZERO,
+            LockState::Locked(_) => return Ok(()),
         };
-        *state = State::Refused;
+        *state = LockState::Refused;
         let lock = Lock::take(file, path, access, patience)?;
-        *state = State::Free;
+        *state = LockState::Free;
         inspect()?;
-        *state = State::Locked(lock);
+        *state = LockState::Locked(lock);
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Hold {
             return Some(body());
         };
         let state = lock(state);
-        matches!(*state, State::Locked(_)).then(body)
+        matches!(*state, LockState::Locked(_)).then(body)
     }
 
     /// The image is not used any more. Somebody else may have it once `settle` has succeeded, unless it is
@@ -95,9 +95,9 @@ impl Hold {
             return Ok(());
         };
         let mut state = lock(state);
-        if matches!(*state, State::Locked(_)) {
+        if matches!(*state, LockState::Locked(_)) {
             settle()?;
-            *state = State::Free;
+            *state = LockState::Free;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ mod tests {
         let Hold::Running(state) = &hold else {
             unreachable!("it was asked for");
         };
-        let refused = || matches!(*state.lock().unwrap(), State::Refused);
+        let refused = || matches!(*state.lock().unwrap(), LockState::Refused);
         let other = open(path, Locked::Always).unwrap();
         acquired().unwrap_err();
         assert!(refused());

@@ -20,13 +20,13 @@ pub struct Pool<J: Send + 'static> {
 }
 
 struct Shared<J> {
-    state: Mutex<State<J>>,
+    state: Mutex<PoolState<J>>,
     /// Notified once for each idle thread that is to take a job.
     arrived: Condvar,
     work: Box<dyn Fn(J) + Send + Sync>,
 }
 
-struct State<J> {
+struct PoolState<J> {
     jobs: VecDeque<J>,
     /// Threads that wait at `arrived`, or were notified and have not run yet.
     idle: usize,
@@ -37,7 +37,7 @@ struct State<J> {
 impl<J: Send + 'static> Pool<J> {
     /// A pool without threads, which gets at most `limit`, each of which does `work`.
     pub fn new(limit: usize, work: impl Fn(J) + Send + Sync + 'static) -> Self {
-        let state = State {
+        let state = PoolState {
             jobs: VecDeque::new(),
             idle: 0,
             threads: Vec::new(),

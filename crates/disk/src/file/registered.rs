@@ -1,7 +1,7 @@
 //! Guest memory that is registered with the rings of all channels of a disk: `buffers=registered`.
 //!
-//! The same memory has the same place in every ring. Memory comes and goes on the thread of the session, while
-//! workers transfer: they find a place in a copy of the table, made anew when its generation changes.
+//! The same memory has the same index in every ring. Memory comes and goes on the thread of the session, while
+//! workers transfer: they find an index in a copy of the table, made anew when its generation changes.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +22,11 @@ struct NotPinned {
     source: io::Error,
 }
 
-/// Memory and its place.
+/// Memory and its index among the registered buffers.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     span: Span,
-    place: u16,
+    index: u16,
 }
 
 impl Piece {
@@ -44,11 +44,11 @@ impl Piece {
 #[derive(Debug, Default)]
 pub struct Registered {
     generation: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Table {
     /// What the pieces are pieces of. Kept, whatever its owner does: the kernel's pages are those of this mapping, so
     /// no other may have its addresses.
     regions: Vec<Arc<Region>>,
@@ -94,11 +94,11 @@ impl Registered {
         Ok(())
     }
 
-    /// Takes [`Registered::map`] back. Its places are not asked for any more.
+    /// Takes [`Registered::map`] back. Its indices are not asked for any more.
     pub fn unmap(&self, region: &Arc<Region>) {
         let whole = region.addresses();
         let mut state = lock(&self.state);
-        let State {
+        let Table {
             regions,
             pieces,
             rings,
@@ -107,8 +107,8 @@ impl Registered {
             let gone = whole.contains(&piece.start());
             if gone {
                 for ring in &*rings {
-                    // There is such a place: it was set before.
-                    let _ = ring.set(piece.place, None);
+                    // There is such an index: it was set before.
+                    let _ = ring.set(piece.index, None);
                 }
             }
             !gone
@@ -118,19 +118,19 @@ impl Registered {
     }
 }
 
-impl State {
+impl Table {
     fn add(&mut self, span: Span) -> io::Result<()> {
-        let taken = |place: &u16| self.pieces.iter().any(|piece| piece.place == *place);
-        let place = (0..Buffers::PLACES).find(|place| !taken(place));
-        let place = place.ok_or(io::ErrorKind::QuotaExceeded)?;
-        let piece = Piece { span, place };
+        let taken = |index: &u16| self.pieces.iter().any(|piece| piece.index == *index);
+        let index = (0..Buffers::SLOTS).find(|index| !taken(index));
+        let index = index.ok_or(io::ErrorKind::QuotaExceeded)?;
+        let piece = Piece { span, index };
         let at = self
             .pieces
             .partition_point(|other| other.start() < piece.start());
         // First, so that `unmap` finds it, in whichever rings it is.
         self.pieces.insert(at, piece);
         for ring in &self.rings {
-            ring.set(place, Some(span))?;
+            ring.set(index, Some(span))?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl View {
         let buffers = ring.buffers()?;
         let mut state = lock(&registered.state);
         for piece in &state.pieces {
-            buffers.set(piece.place, Some(piece.span))?;
+            buffers.set(piece.index, Some(piece.span))?;
         }
         state.rings.push(buffers.clone());
         drop(state);
@@ -154,7 +154,7 @@ impl View {
         })
     }
 
-    /// The place of the memory that `span` lies in.
+    /// The index of the memory that `span` lies in.
     #[inline]
     pub fn find(&mut self, span: Span) -> Option<u16> {
         let generation = self.registered.generation.load(Ordering::Acquire);
@@ -165,7 +165,7 @@ impl View {
         let at = span.as_ptr().addr();
         let after = self.pieces.partition_point(|piece| piece.start() <= at);
         let piece = self.pieces[..after].last()?;
-        piece.holds(span).then_some(piece.place)
+        piece.holds(span).then_some(piece.index)
     }
 }
 
@@ -175,7 +175,7 @@ impl Drop for View {
         state.rings.retain(|ring| !ring.is(&self.buffers));
         for piece in &state.pieces {
             // The pages are let go of now, not when the kernel has taken the ring apart.
-            let _ = self.buffers.set(piece.place, None);
+            let _ = self.buffers.set(piece.index, None);
         }
     }
 }

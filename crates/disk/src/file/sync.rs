@@ -30,11 +30,11 @@ pub enum Settle {
 /// Syncs one file, one at a time.
 #[derive(Debug, Default)]
 pub struct Syncer {
-    state: Mutex<State>,
+    state: Mutex<SyncState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SyncState {
     /// Does a thread lead?
     led: bool,
     /// Those for which the sync that is running, if any, comes too early.

@@ -57,7 +57,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// With `registered`, memory that it holds is used by its place. Is the I/O `direct`, past the page cache?
+    /// With `registered`, memory that it holds is used by its index. Is the I/O `direct`, past the page cache?
     pub fn new(
         file: impl AsFd,
         registered: Option<&Arc<Registered>>,
@@ -121,7 +121,7 @@ impl Transfers {
         let mut ended = std::mem::take(&mut self.ended);
         self.ring.collect(&mut ended);
         for Ended { token, result } in ended.drain(..) {
-            let at = usize::try_from(token).expect("tokens are places in a slab");
+            let at = usize::try_from(token).expect("tokens are indices into a slab");
             match self.judge(at, result) {
                 Some(result) => done(self.pending.remove(at), result),
                 None => self.start(at),

@@ -47,10 +47,10 @@ const NEVER_FRESH: u64 = u64::MAX;
 
 /// What is written, and when.
 #[derive(Debug)]
-pub struct Order(Mutex<State>);
+pub struct Order(Mutex<ImageState>);
 
 #[derive(Debug)]
-struct State {
+struct ImageState {
     file: Arc<fs::File>,
     header: Header,
     /// Where the L2 tables are, in order.
@@ -119,7 +119,7 @@ impl Order {
         } else {
             len - len % header.cluster()
         };
-        let mut state = State {
+        let mut state = ImageState {
             file,
             header,
             tables: Vec::new(),
@@ -139,7 +139,7 @@ impl Order {
         Ok(state.inspect()?.map(|()| Self(Mutex::new(state))))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ImageState> {
         lock(&self.0)
     }
 
@@ -282,7 +282,7 @@ impl Order {
     }
 }
 
-impl State {
+impl ImageState {
     /// A field of the header has changed.
     fn renew(&mut self) -> io::Result<()> {
         let mut first = [0; 104];

@@ -76,7 +76,7 @@ impl WaitPoint {
     pub(crate) fn rouse(&self) -> bool {
         let sleeps = self.0.flag.take();
         if sleeps {
-            self.alarm();
+            self.wake_always();
         }
         sleeps
     }
@@ -91,7 +91,7 @@ impl WaitPoint {
     /// Ends the owner's sleep, or else the next one, armed or not: for what seldom happens, and must be heard whatever
     /// became of other descriptors.
     #[doc(hidden)] // as above
-    pub fn alarm(&self) {
+    pub fn wake_always(&self) {
         // It can fail only by `EAGAIN`, when 2^64 wake-ups are unread: the sleeper wakes anyway.
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
@@ -307,12 +307,12 @@ mod tests {
     #[test]
     fn an_alarm_ends_the_next_sleep_of_one_that_is_awake() {
         let mut sleeper = Sleeper::new().unwrap();
-        sleeper.point().alarm();
+        sleeper.point().wake_always();
         sleeper.arm();
         assert!(sleep(&mut sleeper).is_empty());
         sleeper.point().wake();
         sleeper.arm();
-        sleeper.point().alarm();
+        sleeper.point().wake_always();
         assert!(sleep(&mut sleeper).is_empty());
     }
 

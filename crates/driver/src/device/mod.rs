@@ -234,8 +234,10 @@ impl Device {
     }
 
     /// Wakes all that sleep over a queue, after the epoch has changed: each reads it.
-    fn alarm(&self) {
-        lock(&self.running).iter().for_each(QueueRecord::alarm);
+    fn wake_sleepers(&self) {
+        lock(&self.running)
+            .iter()
+            .for_each(QueueRecord::wake_sleepers);
     }
 
     /// Fresh memory for a queue.

@@ -105,7 +105,7 @@ impl QueueRecord {
         (self.epoch, self.claimed) = (epoch, false);
     }
 
-    /// Calls end the sleep at `point` from now on, and alarms do.
+    /// Calls end the sleep at `point` from now on, as does [`QueueRecord::wake_sleepers`].
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl QueueRecord {
         for point in &self.points {
             fd.unwatched_by(point);
             // A call of the last server may have been on its way there.
-            point.alarm();
+            point.wake_always();
         }
         let old = [self.fds.kick.renew(kick), fd.renew(call)];
         let watched = self
@@ -142,7 +142,7 @@ impl QueueRecord {
     }
 
     /// Wakes what sleeps over it. Not by what the server calls by, which the server can read before a sleeper does.
-    pub fn alarm(&self) {
-        self.points.iter().for_each(WaitPoint::alarm);
+    pub fn wake_sleepers(&self) {
+        self.points.iter().for_each(WaitPoint::wake_always);
     }
 }

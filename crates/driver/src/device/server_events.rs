@@ -31,7 +31,7 @@ impl Observer for Device {
 
     fn lost(&self, why: Lost) {
         self.lose(why);
-        self.alarm();
+        self.wake_sleepers();
         self.events().tell(Event::Lost);
     }
 
@@ -56,7 +56,7 @@ impl Observer for Device {
         }
         self.advance();
         drop(turnover);
-        self.alarm();
+        self.wake_sleepers();
         if next.is_some() {
             self.events().tell(Event::Changed);
         }

@@ -79,7 +79,7 @@ impl CallPolicy {
         self.overdue = false;
     }
 
-    /// Does an owner wait for a call that is suspended? An alarm has to bound that.
+    /// Does an owner wait for a call that is suspended? A timer has to bound that.
     pub fn suspended(&self) -> bool {
         matches!(self.mixed, Mixed::SuspendedFor(_)) && self.waited_for() && !self.wanted()
     }

@@ -64,7 +64,7 @@ pub trait Transport: Send + Sync {
     /// What the device calls.
     fn call(&self) -> &Call<Self::EventFd>;
 
-    /// Calls, and alarms, end the sleep at `point` from now on.
+    /// Calls end the sleep at `point` from now on, as does the loss or return of the device.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ pub trait Transport: Send + Sync {
     /// Requests wait for a call that is suspended: a sleeper is to be woken in a while.
     fn start_timer(&self);
 
-    /// Has the alarm gone off?
+    /// Has the timer expired?
     fn timer(&self) -> bool;
 
     /// A poll has found so many chains.

@@ -43,7 +43,7 @@ pub(super) struct Locked<E: Ends, S: CallSleeper> {
     pub(super) sleeper: Option<S>,
     pub(super) parked: VecDeque<Arc<Parker<S>>>,
     pub(super) for_room: RoomQueue,
-    /// An alarm is set, and has not gone off.
+    /// A timer is set, and has not expired.
     timer_runs: bool,
 }
 

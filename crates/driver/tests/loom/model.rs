@@ -268,7 +268,7 @@ impl Device {
     /// hear of it now.
     pub fn restart(self) -> Self {
         self.epoch.store(1, Ordering::SeqCst);
-        self.call.fd().alarm();
+        self.call.fd().wake_always();
         Self {
             rings: Arc::clone(&self.fresh),
             ..self

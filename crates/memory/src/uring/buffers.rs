@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::Ring;
 use crate::Span;
 
-/// The registered buffers of a [`Ring`]: numbered places, empty at first.
+/// The registered buffers of a [`Ring`]: numbered slots, empty at first.
 ///
 /// A registered span is in memory to the last page, whether it was ever touched or not, and cannot be
 /// swapped out until it is taken out again.
@@ -17,10 +17,10 @@ use crate::Span;
 pub struct Buffers(Arc<IoUring>);
 
 impl Buffers {
-    /// How many places there are.
-    pub const PLACES: u16 = 1024;
+    /// How many slots there are.
+    pub const SLOTS: u16 = 1024;
 
-    /// The longest span one place takes, in bytes: a limit of the kernel.
+    /// The longest span one slot takes, in bytes: a limit of the kernel.
     pub const LONGEST: usize = 1 << 30;
 
     /// Are these the buffers of the same ring?
@@ -29,14 +29,14 @@ impl Buffers {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Puts `span` into `place`, or with `None` takes out what is there. Transfers that the ring is
-    /// started with from now on may name the place; those that name what was there have ended.
+    /// Puts `span` into slot `index`, or with `None` takes out what is there. Transfers that the ring is
+    /// started with from now on may name the slot; those that name what was there have ended.
     ///
     /// # Errors
     ///
     /// `ENOMEM` where the limit on locked memory (`RLIMIT_MEMLOCK`) or the memory itself does not suffice;
-    /// `EINVAL` where there is no such place, or the span is too long.
-    pub fn set(&self, place: u16, span: Option<Span>) -> Result<(), Errno> {
+    /// `EINVAL` where there is no such slot, or the span is too long.
+    pub fn set(&self, index: u16, span: Option<Span>) -> Result<(), Errno> {
         let (base, len) = span.map_or((std::ptr::null_mut(), 0), |span| {
             (span.as_ptr(), span.len())
         });
@@ -49,7 +49,7 @@ impl Buffers {
         let set = unsafe {
             self.0
                 .submitter()
-                .register_buffers_update(place.into(), &list, None)
+                .register_buffers_update(index.into(), &list, None)
         };
         set.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
@@ -62,8 +62,8 @@ impl Ring {
     ///
     /// `ENOMEM`; `EBUSY` the second time.
     pub fn buffers(&self) -> io::Result<Buffers> {
-        let places = Buffers::PLACES.into();
-        self.uring.submitter().register_buffers_sparse(places)?;
+        let slots = Buffers::SLOTS.into();
+        self.uring.submitter().register_buffers_sparse(slots)?;
         Ok(Buffers(Arc::clone(&self.uring)))
     }
 }

@@ -32,7 +32,7 @@ pub struct Transfer {
     pub skip: u64,
     /// Where in the file the rest belongs.
     pub at: u64,
-    /// The place in [`Buffers`] in which all of `spans` lies, if it is one span.
+    /// The slot of [`Buffers`] in which all of `spans` lies, if it is one span.
     pub buffer: Option<u16>,
 }
 

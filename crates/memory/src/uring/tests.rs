@@ -97,11 +97,11 @@ fn a_registered_buffer_carries_and_one_that_was_taken_out_does_not() {
     let Some(mut ring) = ring(&file) else { return };
     let buffers = ring.buffers().unwrap();
     let lent = Lent::holding(vec![7; 8192], 1);
-    let place = Buffers::PLACES - 1;
-    buffers.set(place, Some(lent.spans[0])).unwrap();
+    let last = Buffers::SLOTS - 1;
+    buffers.set(last, Some(lent.spans[0])).unwrap();
     let mut write = |skip| {
         let transfer = Transfer {
-            buffer: Some(place),
+            buffer: Some(last),
             ..lent.transfer(Flow::ToFile, skip, 0)
         };
         ring.queue(0, &transfer);
@@ -109,9 +109,9 @@ fn a_registered_buffer_carries_and_one_that_was_taken_out_does_not() {
     };
     assert_eq!(write(0), Ok(8192));
     assert_eq!(write(512), Ok(8192 - 512));
-    buffers.set(place, None).unwrap();
+    buffers.set(last, None).unwrap();
     assert_eq!(write(0), Err(Errno::FAULT));
-    assert_eq!(buffers.set(Buffers::PLACES, None), Err(Errno::INVAL));
+    assert_eq!(buffers.set(Buffers::SLOTS, None), Err(Errno::INVAL));
 }
 
 /// The list of what is left of one that goes on is the ring's own, and stays until the kernel has copied it.

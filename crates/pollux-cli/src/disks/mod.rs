@@ -70,7 +70,7 @@ pub struct DiskList<'a>(MutexGuard<'a, List>);
 /// One of them.
 pub struct One<'a> {
     all: DiskList<'a>,
-    place: usize,
+    index: usize,
 }
 
 /// A disk that was removed, and may not have ended yet.
@@ -169,13 +169,13 @@ impl Deref for One<'_> {
     type Target = Served;
 
     fn deref(&self) -> &Served {
-        &self.all[self.place]
+        &self.all[self.index]
     }
 }
 
 impl DerefMut for One<'_> {
     fn deref_mut(&mut self) -> &mut Served {
-        &mut self.all.0.served[self.place]
+        &mut self.all.0.served[self.index]
     }
 }
 
@@ -225,8 +225,8 @@ impl Disks {
     /// The disk called `name`.
     pub fn find(&self, name: &str) -> Option<One<'_>> {
         let all = self.list();
-        let place = all.iter().position(|disk| disk.name == name)?;
-        Some(One { all, place })
+        let index = all.iter().position(|disk| disk.name == name)?;
+        Some(One { all, index })
     }
 
     /// Is a disk called `name`, or one that is being closed?
@@ -295,9 +295,9 @@ impl Disks {
     fn close(&self, name: &str) {
         let (served, ended) = {
             let mut list = self.lock();
-            let place = list.served.iter().position(|disk| disk.name == name);
+            let index = list.served.iter().position(|disk| disk.name == name);
             list.leaving.push(name.to_owned());
-            let served = place.map(|place| list.served.remove(place));
+            let served = index.map(|index| list.served.remove(index));
             let stays = served.as_ref().filter(|disk| !disk.removed);
             if let Some(disk) = stays.and_then(Served::added) {
                 list.missing.insert(name.to_owned(), disk);

@@ -1,17 +1,17 @@
 use super::*;
 use crate::queue::{BUDGET, SLICE, WORK};
 
-fn of(places: u16) -> Active {
+fn of(positions: u16) -> Active {
     let mut active = Active::default();
-    (0..places).for_each(|place| active.add(place));
+    (0..positions).for_each(|position| active.add(position));
     active
 }
 
-/// Turns in which each place of `busy` has one; those that are due leave.
+/// Turns in which each position of `busy` has one; those that are due leave.
 fn turns(active: &mut Active, busy: &[u16], turns: u16) {
     for _ in 0..turns {
-        if active.turn(&mut Budget::default(), |place, _| {
-            busy.contains(&place).into()
+        if active.turn(&mut Budget::default(), |position, _| {
+            busy.contains(&position).into()
         }) {
             active.leave(|_| true);
         }
@@ -31,7 +31,7 @@ fn those_that_bring_nothing_leave_and_come_back() {
     assert_eq!(polled(&active).len(), 128);
     turns(&mut active, &[5], 1);
     assert_eq!(polled(&active), [5]);
-    (0..127).for_each(|_| active.poll_idle(|place| place == 9));
+    (0..127).for_each(|_| active.poll_idle(|position| position == 9));
     assert_eq!(polled(&active), [5, 9], "each is polled in as many polls");
     active.kicked(7);
     active.kicked(7);
@@ -99,15 +99,15 @@ fn served(queues: &[(u16, u64)], turns: u32) -> Vec<f64> {
     let mut active = of(u16::try_from(queues.len()).unwrap());
     let mut served = vec![0.0; queues.len()];
     for _ in 0..turns {
-        active.turn(&mut Budget::default(), |place, budget| {
-            let (depth, work) = queues[usize::from(place)];
+        active.turn(&mut Budget::default(), |position, budget| {
+            let (depth, work) = queues[usize::from(position)];
             let mut found = 0;
             while found < depth && !budget.is_spent() {
                 budget.chains -= 1;
                 budget.spend(work);
                 found += 1;
             }
-            served[usize::from(place)] += turns_of((found, work));
+            served[usize::from(position)] += turns_of((found, work));
             found
         });
     }
@@ -152,7 +152,7 @@ fn a_queue_cut_short_begins_the_next_turn_and_not_the_one_after() {
 }
 
 #[test]
-fn places_come_and_go() {
+fn positions_come_and_go() {
     let mut active = of(2);
     active.remove(0);
     assert_eq!(polled(&active), [1]);

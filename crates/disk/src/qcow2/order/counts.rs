@@ -4,13 +4,13 @@ use std::collections::hash_map::Entry;
 use std::io;
 
 use super::bytes::{entries, place, read_or_zero, write_changed};
-use super::{BLOCK_AT, State};
+use super::{BLOCK_AT, ImageState};
 use crate::qcow2::refcounts::{self, Block};
 
 /// As many refcount blocks are kept whose decreases are held back.
 const MAX_BLOCKS: usize = 64;
 
-impl State {
+impl ImageState {
     /// A refcount block, which `imago` writes as a whole.
     pub(super) fn write_counts(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let order = self.header.refcount_order;

@@ -3,11 +3,11 @@
 use std::io;
 
 use super::bytes::{entries, places, read_or_zero};
-use super::{BLOCK_AT, State, TABLE_AT};
+use super::{BLOCK_AT, ImageState, TABLE_AT};
 use crate::qcow2::header::Refusal;
 use crate::qcow2::refcounts;
 
-impl State {
+impl ImageState {
     /// Finds out where the tables are, and whether that can be.
     pub(super) fn inspect(&mut self) -> io::Result<Result<(), Refusal>> {
         match self.read_tables()? {

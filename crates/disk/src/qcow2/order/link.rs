@@ -4,7 +4,7 @@
 use std::io;
 
 use super::bytes::{read_or_zero, write_all};
-use super::{Kind, Order, State, TABLE_AT};
+use super::{ImageState, Kind, Order, TABLE_AT};
 use crate::qcow2::header::field64;
 
 /// What refers to it has a table, or a cluster, to itself.
@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-impl State {
+impl ImageState {
     /// Where the file has the L2 entry of a cluster of the disk, in a table that is not shared with a snapshot.
     fn entry(&self, cluster: u64) -> io::Result<Option<u64>> {
         let per_table = self.header.cluster() / 8;

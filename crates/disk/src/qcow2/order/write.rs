@@ -5,13 +5,13 @@ use std::io;
 use rustix::io::Errno;
 
 use super::bytes::{joined, place, read_or_zero, write_all, write_changed, zero};
-use super::{BLOCK_AT, Kind, Stage, State, TABLE_AT};
+use super::{BLOCK_AT, ImageState, Kind, Stage, TABLE_AT};
 use crate::qcow2::header::{field32, field64};
 
 /// The part of the header that changes while an image is open: that of version 2.
 const FIELDS: usize = 72;
 
-impl State {
+impl ImageState {
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
         let cluster = self.header.cluster();

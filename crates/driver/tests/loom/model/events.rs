@@ -71,7 +71,7 @@ impl CallFd {
     }
 
     /// The device is lost, or another is there: each sleep ends at its own wait point.
-    pub fn alarm(&self) {
+    pub fn wake_always(&self) {
         let inside = self.inside.lock().unwrap();
         inside.points.iter().for_each(|point| point.event.signal());
     }
