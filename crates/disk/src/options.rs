@@ -221,9 +221,9 @@ fn in_use(path: &Path, access: Access, conflict: Conflict, holder: Option<&Holde
             path.maybe_quote()
         )
     };
-    let who = holder.map_or_else(unknown, ToString::to_string);
+    let user = holder.map_or_else(unknown, ToString::to_string);
     let (told, remedy) = (conflict.told(access), conflict.remedy(access));
-    format!("{who} {told}; {remedy}")
+    format!("{user} {told}; {remedy}")
 }
 
 /// The next number of bytes that blocks of `block` fill; of the last ones, the one before.

@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// What the function says to a user who is not root: nothing is closed to that one.
+    /// What the function says to a user other than root: nothing is closed to root.
     fn told(path: &Path) -> Option<PathBuf> {
         let asked = || {
             if geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Who sleeps over a `fault:` disk is woken for what is late, and never for what never ends.
+//! A thread that sleeps over a `fault:` disk is woken for what is late, and never for what never ends.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;

@@ -134,7 +134,7 @@ fn a_block_device_is_a_disk_and_written_by_one_only() {
         }
         drop(first);
         let _reader = again(true).unwrap();
-        assert!(again(true).is_ok(), "those who only read share it");
+        assert!(again(true).is_ok(), "readers share it");
         let in_use = again(false).unwrap_err();
         assert!(matches!(in_use, OpenError::InUse { .. }), "{in_use}");
     });
@@ -217,7 +217,7 @@ fn a_mounted_block_device_is_busy() {
     let Some(device) = Loop::in_folder(&folder) else {
         return;
     };
-    // As mounted as the kernel knows: opened by one who wants it for himself alone.
+    // As mounted as the kernel knows: opened for exclusive use.
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
     let mounted = rustix::fs::open(&*device.0, flags, rustix::fs::Mode::empty()).unwrap();
     let open = || File::open(&device.0, Cache::Writeback, &Options::default());

@@ -65,7 +65,10 @@ fn of_two_wakers_at_most_one_wakes() {
             waker.join().unwrap();
         }
         let woken = shared.woken.load(Ordering::Relaxed);
-        assert!(woken <= 1, "an event was written for somebody awake");
+        assert!(
+            woken <= 1,
+            "an event was written for an owner that is awake"
+        );
         assert!(!sleeps || woken == 1, "a lost wake-up");
     });
 }
@@ -169,7 +172,7 @@ unsafe impl Channel for LegChannel {
 }
 
 /// A request with a part on each leg ends once, after the last of its parts, with what any of them failed by; and
-/// whoever slept over it is woken.
+/// the owner that slept over it is woken.
 #[test]
 fn a_parent_ends_once_with_the_last_of_its_parts() {
     const FAILED: Result<(), Failure> = Err(Failure::Lost);

@@ -94,7 +94,7 @@ fn what_a_guest_may_use_is_never_taken_away() {
     let refused = disk.resize(None).unwrap_err().to_string();
     assert!(refused.contains("truncate --size=1048576"), "{refused}");
     assert_eq!(disk.geometry().bytes, SIZE);
-    // What somebody else has added is not cut off again, though not all of it was asked for.
+    // What another process has added is not cut off again, though not all of it was asked for.
     image.truncate(3 * SIZE + 100);
     disk.resize(Some(2 * SIZE)).unwrap();
     assert_eq!(image.len(), 3 * SIZE + 100);

@@ -164,7 +164,7 @@ fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_writ
     queue.flush(CompletionMode::Call).wait().unwrap();
     assert_eq!(driver.retired(), 0);
     drop(queue);
-    // Whoever lets go of a queue waits for what is in flight, but not for ever.
+    // To drop a queue waits for what is in flight, but not for ever.
     let lost = driver.lost();
     assert!(matches!(lost, Some(Lost::Silent { .. })), "{lost:?}");
     assert!(driver.retired() > 4096, "the request's, and the ring's");

@@ -1,4 +1,4 @@
-//! The server closes the connection again and again, under everybody who waits in every way: all notice
+//! The server closes the connection again and again, under threads that wait in every way: all notice
 //! nothing but a delay.
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

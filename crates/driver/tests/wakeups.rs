@@ -99,7 +99,7 @@ fn a_channel_that_opens_takes_no_wake_up_from_another() {
 }
 
 #[test]
-fn counting_takes_no_wake_up_from_an_owner_who_has_armed() {
+fn counting_takes_no_wake_up_from_an_owner_that_has_armed() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = one_queue(&served);
     let mut sleeper = Sleeper::new().unwrap();

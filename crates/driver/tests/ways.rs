@@ -66,7 +66,7 @@ fn a_channel_reads_what_it_wrote_however_it_waits() {
     served.join();
 }
 
-/// Whoever has lent a list may do with it as it likes, once it was told of the end.
+/// The lender of a list may do with it as it likes, once it was told of the end.
 #[test]
 fn what_a_request_was_lent_is_not_looked_at_once_it_has_ended() {
     let served = Served::disk("memory:size=1M", 1);
@@ -92,7 +92,7 @@ fn what_a_request_was_lent_is_not_looked_at_once_it_has_ended() {
 }
 
 #[test]
-fn a_shared_queue_serves_whoever_waits_in_whichever_way() {
+fn a_shared_queue_serves_every_way_to_wait() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options::default());
     let queue = driver.queue(0).unwrap();
@@ -152,7 +152,7 @@ fn a_driver_is_a_disk_with_the_geometry_of_the_other_end() {
 }
 
 #[test]
-fn whoever_comes_as_the_last_handle_goes_waits_for_the_queue() {
+fn one_that_comes_as_the_last_handle_goes_waits_for_the_queue() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options::default().queues(1));
     std::thread::scope(|scope| {

@@ -149,7 +149,7 @@ fn read<E: Fresh>(reader: &mut Reader<E>, total: u16, habit: Habit, event: &Even
     }
 }
 
-/// Publishes `batches` of entries, numbered from 0, and wakes whoever wants it.
+/// Publishes `batches` of entries, numbered from 0, and wakes the reader where it wants that.
 fn write<E: Fresh>(writer: &mut Writer<E>, batches: &[u16], event: &Event) {
     let mut number = 0;
     for batch in batches {

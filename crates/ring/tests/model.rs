@@ -60,7 +60,7 @@ impl<T> LaneModel<T> {
         self.published.append(&mut self.staged);
         let needed = wanted && new > 0;
         if new > 0 {
-            assert!(needed || !self.asleep, "whoever sleeps is woken");
+            assert!(needed || !self.asleep, "an end that sleeps is woken");
             self.asleep = false;
         }
         if needed {

@@ -254,7 +254,7 @@ fn an_end_writes_only_the_flags_that_its_mode_has() {
     driver.disarm();
     device.disarm();
     assert_eq!(flags(), (1, 1));
-    // Whoever had the ring before may have left them set.
+    // Earlier ends of the ring may have left them set.
     let _ends = (
         rig.driver(Suppression::EventIdx),
         rig.device(Suppression::EventIdx),

@@ -1,4 +1,4 @@
-//! Both ends, driven at random, in memory over which somebody scribbles.
+//! Both ends, driven at random, in memory that is scribbled over meanwhile.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
@@ -58,7 +58,7 @@ fn scribble() -> impl Strategy<Value = Scribble> {
     ]
 }
 
-/// Two ends that share memory with somebody who scribbles: what they must still keep to.
+/// Two ends that share memory with a scribbler: what they must still keep to.
 struct Siege {
     rig: Rig,
     setup: Setup,
@@ -93,7 +93,7 @@ impl Siege {
         }
     }
 
-    /// Faults are no reason to stop: whoever goes on all the same must not fare worse.
+    /// Faults are no reason to stop: an end that goes on all the same must not fare worse.
     fn run(&mut self, op: &Op) -> Result<(), PeerFault> {
         match op {
             Op::Stage { readable, writable } => {

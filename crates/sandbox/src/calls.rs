@@ -70,7 +70,7 @@ pub fn allowed(of: Kind, needs: Needs) -> BTreeSet<Rule> {
         Need::Cluster => needs.cluster,
     };
     for row in TABLE {
-        if row.who.contains(&of) && needed(row.need) {
+        if row.threads.contains(&of) && needed(row.need) {
             rules.extend(row.rules);
         }
     }

@@ -32,7 +32,7 @@ impl Usage {
 #[must_use]
 pub fn usage() -> Usage {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
-        // A sandbox of somebody else's forbids it: others are not known of.
+        // The sandbox of another program forbids it: other threads are not known of.
         return Usage::NONE;
     };
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();

@@ -187,7 +187,7 @@ fn those_that_wait_are_let_through_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_request_that_has_waited_is_let_through_whoever_asked_meanwhile() {
+fn a_request_that_has_waited_is_let_through_whatever_was_asked_meanwhile() {
     let limiter = Arc::new(Limiter::default());
     limiter.set(limits(&[("iops-total", 10, Some(1))]));
     let mut throttle = Throttle::new(Arc::clone(&limiter));

@@ -26,7 +26,7 @@ use crate::inflight::Inflight;
 pub enum Rings {
     /// All of them at 0.
     Begin,
-    /// Somebody has used some of them before.
+    /// Some of them have been used before.
     GoOn,
 }
 

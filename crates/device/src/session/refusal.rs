@@ -73,7 +73,7 @@ pub enum Refusal {
         /// One past the last address that needs one.
         end: u64,
     },
-    /// Somebody else uses the disk.
+    /// The disk is in use elsewhere.
     #[error("the disk cannot be used now")]
     InUse(#[source] std::io::Error),
     /// A message began and did not go on.

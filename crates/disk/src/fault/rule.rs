@@ -66,7 +66,7 @@ pub enum Then {
     Hang,
 }
 
-/// Who does not answer.
+/// What does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hang {
     /// This request is never answered.

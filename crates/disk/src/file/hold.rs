@@ -23,7 +23,7 @@ pub enum Hold {
 /// Of an image that is locked while it is used.
 #[derive(Debug)]
 pub enum LockState {
-    /// Somebody else may use the image.
+    /// Others may use the image.
     Free,
     /// As before, and it was in use when it was asked for last. Inside the sandbox it cannot be seen whether a
     /// process holds a lock, or a process was killed whose files the kernel has yet to close: the latter
@@ -84,7 +84,7 @@ impl Hold {
         matches!(*state, LockState::Locked(_)).then(body)
     }
 
-    /// The image is not used any more. Somebody else may have it once `settle` has succeeded, unless it is
+    /// The image is not used any more. Others may have it once `settle` has succeeded, unless it is
     /// locked as long as it is open.
     ///
     /// # Errors

@@ -323,7 +323,7 @@ impl Direct {
     }
 }
 
-/// So far behind its end nobody writes a file, not even one who has locked it and makes it longer at this moment.
+/// So far behind its end no process writes a file, not even one that has locked it and makes it longer at this moment.
 const FAR: u64 = 1 << 40;
 
 /// A file does what its file system does: it is asked behind the end whether it takes holes.

@@ -13,7 +13,7 @@ pub enum Cache {
     Writethrough,
 }
 
-/// Who moves data that has to be waited for.
+/// How data is moved that has to be waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// `io_uring`; where it is forbidden or missing, as in many containers, the threads, and the log
@@ -26,7 +26,7 @@ pub enum Engine {
     Threads,
 }
 
-/// Who moves data that need not be waited for: what the page cache holds, and files in memory.
+/// How data is moved that need not be waited for: what the page cache holds, and files in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Inline {
     /// The caller of [`Channel::queue`](crate::Channel::queue), there and then.
@@ -76,9 +76,9 @@ pub enum Format {
 pub struct Settings {
     /// What lies between a write and the storage.
     pub cache: Cache,
-    /// Who moves data that has to be waited for.
+    /// How data is moved that has to be waited for.
     pub engine: Engine,
-    /// Who moves data that need not be waited for.
+    /// How data is moved that need not be waited for.
     pub inline: Inline,
     /// How `io_uring` is told where a guest's memory is.
     pub buffers: Buffers,

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_come_during_a_sync_share_the_next_one() {
+    fn requests_that_come_during_a_sync_share_the_next_one() {
         let (syncer, mut client) = (Syncer::default(), Client::new());
         assert_eq!(syncer.join(client.waiter(0)), Joined::Leader);
         let mut runs = 0;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_during_a_sync_that_failed_hears_of_it() {
+    fn a_request_that_came_during_a_sync_that_failed_hears_of_it() {
         let (syncer, mut client) = (Syncer::default(), Client::new());
         assert_eq!(syncer.join(client.waiter(0)), Joined::Leader);
         let mut runs = 0;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_told_once_whoever_leads() {
+    fn all_are_told_once_whichever_thread_leads() {
         const THREADS: u64 = 4;
         const EACH: u64 = 2000;
         let (syncer, mut client) = (Syncer::default(), Client::new());

@@ -107,7 +107,7 @@ pub enum Spec {
     Striped {
         /// Bytes of a chunk.
         chunk: Size,
-        /// Who takes turns.
+        /// The disks that take turns.
         legs: Vec<Spec>,
     },
     /// [`table`](crate::stack::table): as device-mapper would lay it out.

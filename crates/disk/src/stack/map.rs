@@ -30,7 +30,7 @@ pub enum Layout {
     Striped {
         /// Bytes of a chunk: a power of two.
         chunk: u64,
-        /// Who takes turns, in that order.
+        /// The stretches that take turns, in that order.
         stripes: Vec<Stretch>,
     },
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{skip, sparse};
 
 /// A block device over a file. One test at a time on the whole machine has some: `losetup` claims a device for a moment
-/// even when somebody else has just taken it, and then nobody else can open it.
+/// even when another process has just taken it, and then no other can open it.
 pub struct Loop(
     pub String,
     #[expect(dead_code, reason = "locked until the device is gone")] Arc<fs::File>,

@@ -33,7 +33,7 @@ impl Owner {
         ended
     }
 
-    /// Until somebody wakes it; a timeout would wake it for what is late, whether it was told or not.
+    /// Until another thread wakes it; a timeout would wake it for what is late, whether it was told or not.
     fn sleep(&mut self) {
         let minute = Timespec {
             tv_sec: 60,

@@ -30,7 +30,7 @@ pub(crate) fn dial(path: &Path, patience: Duration) -> Result<UnixStream, Connec
         None,
     )
     .map_err(system)?;
-    // Whoever has more patience than the kernel can count waits without end.
+    // Patience beyond what the kernel can count is a wait without end.
     let waits_for_ever = || set_socket_timeout(&socket, Timeout::Send, None);
     set_socket_timeout(&socket, Timeout::Send, Some(patience))
         .or_else(|_| waits_for_ever())

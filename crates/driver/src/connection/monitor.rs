@@ -184,7 +184,7 @@ impl<T: Observer> Watch<T> {
     fn attempts(&mut self, absence: &mut Absence, within: Duration) -> Search {
         let mut reason = "it had been back, and was gone again at once".to_owned();
         while let Some(pause) = absence.pause(Instant::now()) {
-            // Somebody may have found out that the ring was broken, before all that or meanwhile.
+            // A queue may have found its ring broken, before all that or meanwhile.
             if let Some(lost) = self.connection.lost() {
                 return Search::Lost(lost);
             }

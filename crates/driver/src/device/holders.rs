@@ -1,10 +1,10 @@
-//! Who has which queue of a device.
+//! What holds each queue of a device.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use pollux_threads::lock;
 
-/// Who has a queue.
+/// What holds a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// It may be taken.
@@ -17,7 +17,7 @@ pub enum Holder {
     Stuck,
 }
 
-/// Who has which queue.
+/// What holds each queue.
 #[derive(Debug)]
 pub struct Holders {
     by_queue: Mutex<Box<[Holder]>>,
@@ -55,7 +55,7 @@ impl Holders {
     ///
     /// # Errors
     ///
-    /// Who has it otherwise.
+    /// What holds it otherwise.
     pub fn take_shared(&self, index: u16) -> Result<(), Holder> {
         let index = usize::from(index);
         let stops = |holders: &mut Box<[Holder]>| holders[index] == Holder::Everybody;

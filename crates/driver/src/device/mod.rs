@@ -56,7 +56,7 @@ pub struct Device {
     handed: Quota,
     /// By queue, for as long as the device is there.
     counts: Box<[Arc<Counts>]>,
-    /// Who has which queue.
+    /// What holds each queue.
     holders: Holders,
     /// The thread that notices what the server does unasked. It ends with the device.
     monitor: OnceLock<Monitor>,
@@ -122,7 +122,7 @@ impl Device {
         &self.handed
     }
 
-    /// Who has which queue.
+    /// What holds each queue.
     pub fn holders(&self) -> &Holders {
         &self.holders
     }
@@ -148,7 +148,7 @@ impl Device {
         self.connection.known()
     }
 
-    /// Who is told when the disk changes.
+    /// The listeners that are told when the disk changes.
     pub fn events(&self) -> &Events {
         &self.events
     }

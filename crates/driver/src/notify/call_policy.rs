@@ -18,7 +18,7 @@ pub struct CallPolicy {
     /// Those that sleep without a request of theirs being counted as call-driven: they wait for room, or
     /// for anything at all.
     sleepers: usize,
-    /// Somebody has waited for as long as calls may be suspended, and no poller has come by since.
+    /// An owner has waited for as long as calls may be suspended, and no poller has come by since.
     overdue: bool,
 }
 
@@ -58,7 +58,7 @@ impl CallPolicy {
         self.call_driven += 1;
     }
 
-    /// Somebody goes to sleep, for room or for anything.
+    /// An owner goes to sleep, for room or for anything.
     pub fn sleep(&mut self) {
         self.sleepers += 1;
     }
@@ -68,7 +68,7 @@ impl CallPolicy {
         self.sleepers -= 1;
     }
 
-    /// Somebody has waited for a call for as long as it may be suspended.
+    /// An owner has waited for a call for as long as it may be suspended.
     pub fn overdue(&mut self) {
         self.overdue = true;
     }

@@ -20,7 +20,7 @@ use super::call::EventFd;
 /// Nobody calls more often before they are read.
 const MOST: u64 = u32::MAX as u64;
 
-/// Who is told that the server has had a thread wait.
+/// Is told that the server has had a thread wait.
 pub trait OnBlocked: Debug + Send + Sync {
     /// By an eventfd of queue `index`.
     fn blocked(&self, index: u16);

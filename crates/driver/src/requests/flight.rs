@@ -8,7 +8,7 @@ use crate::device::limits::Part;
 use crate::requests::bounce::Bounce;
 use crate::requests::command::{Command, changes};
 
-/// Who is told when a chain has come back.
+/// What is told when a chain has come back.
 #[derive(Debug)]
 pub enum Whose<T> {
     /// The owner of the request, which it was all of.

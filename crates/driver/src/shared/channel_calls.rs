@@ -29,21 +29,27 @@ impl<E: Ends, S: CallSleeper, O: Transport> Switchboard<E, S, O> {
     /// # Errors
     ///
     /// Where it cannot be called, and so may not sleep.
-    pub fn sleeps(&self, who: &Listener<O::Point>) -> io::Result<()> {
-        let heard = self.listeners.sleep(who, |from, to| self.hand(from, to))?;
+    pub fn sleeps(&self, listener: &Listener<O::Point>) -> io::Result<()> {
+        let heard = self
+            .listeners
+            .sleep(listener, |from, to| self.hand(from, to))?;
         self.look_after(heard, CallPolicy::sleep);
         Ok(())
     }
 
     /// Its owner is awake: another is called.
-    pub fn wakes(&self, who: &Listener<O::Point>) {
-        let heard = self.listeners.wake(who, |from, to| self.hand(from, to));
+    pub fn wakes(&self, listener: &Listener<O::Point>) {
+        let heard = self
+            .listeners
+            .wake(listener, |from, to| self.hand(from, to));
         self.look_after(heard, CallPolicy::wake);
     }
 
     /// It goes, and its owner is awake.
-    pub fn leaves(&self, who: &Listener<O::Point>) {
-        let heard = self.listeners.remove(who, |from, to| self.hand(from, to));
+    pub fn leaves(&self, listener: &Listener<O::Point>) {
+        let heard = self
+            .listeners
+            .remove(listener, |from, to| self.hand(from, to));
         self.look_after(heard, |_| ());
     }
 

@@ -40,7 +40,7 @@ struct Inside<P> {
     asleep: VecDeque<Listener<P>>,
     /// It sleeps, unless none does.
     holder: Option<Listener<P>>,
-    /// Who comes next is called that.
+    /// The name of the next one.
     next: u64,
 }
 
@@ -85,10 +85,10 @@ impl<P: Point> Listeners<P> {
     /// # Errors
     ///
     /// Where it ought to hold the descriptor and cannot: it may not sleep.
-    pub fn sleep<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
+    pub fn sleep<H>(&self, listener: &Listener<P>, hand: impl Hand<P, H>) -> io::Result<Option<H>> {
         let settled = {
             let mut inside = lock(&self.inside);
-            inside.asleep.push_back(who.clone());
+            inside.asleep.push_back(listener.clone());
             inside.settle(hand).inspect_err(|_| {
                 inside.asleep.pop_back();
             })
@@ -103,9 +103,9 @@ impl<P: Point> Listeners<P> {
     }
 
     /// It sleeps no more, and the caller handles what is heard over it, as for [`Listeners::sleep`].
-    pub fn wake<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
+    pub fn wake<H>(&self, listener: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
         let mut inside = lock(&self.inside);
-        inside.asleep.retain(|other| other.name != who.name);
+        inside.asleep.retain(|other| other.name != listener.name);
         loop {
             match inside.settle(&hand) {
                 Ok(heard) => return heard,
@@ -121,11 +121,11 @@ impl<P: Point> Listeners<P> {
     }
 
     /// It will sleep no more: [`Listeners::wake`], and nothing of it stays behind.
-    pub fn remove<H>(&self, who: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
-        let heard = self.wake(who, &hand);
+    pub fn remove<H>(&self, listener: &Listener<P>, hand: impl Hand<P, H>) -> Option<H> {
+        let heard = self.wake(listener, &hand);
         let mut inside = lock(&self.inside);
-        if inside.holds(who.name) {
-            let unheld = hand(Some(&who.point), None);
+        if inside.holds(listener.name) {
+            let unheld = hand(Some(&listener.point), None);
             debug_assert!(unheld.is_ok());
             inside.holder = None;
         }

@@ -1,4 +1,4 @@
-//! Who waits for a request on a shared queue, and how it is told.
+//! What waits for a request on a shared queue, and how it is told.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::shared::parts::{Ends, Owner};
 use crate::shared::used_index::UsedIndex;
 use crate::shared::wakeups::Wakeups;
 
-/// Who waits for a request.
+/// What waits for a request.
 #[derive(Debug)]
 pub enum Waits {
-    /// Whoever has its [`Pending`](crate::Pending).
+    /// The holder of its [`Pending`](crate::Pending).
     Handle(Arc<dyn Held>),
     /// A channel.
     Channel(Address, Ticket, CompletionMode),

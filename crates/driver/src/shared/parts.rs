@@ -11,7 +11,7 @@ use super::wakeups::Wakeups;
 use crate::notify::call::{Call, EventFd};
 use crate::options::CompletionMode;
 
-/// Who waits for a request.
+/// What waits for a request.
 pub trait Owner: Send {
     /// What the request is now, polled or call-driven.
     fn completion(&self) -> CompletionMode;
@@ -22,7 +22,7 @@ pub trait Owner: Send {
 
 /// What is behind the lock: a queue's ends.
 pub trait Ends: Send {
-    /// Who waits for a request.
+    /// What waits for a request.
     type Owner: Owner;
 
     /// Hands every request that has ended to `done`; returns how many chains have come back. A device
@@ -89,6 +89,6 @@ pub trait Transport: Send + Sync {
     /// A poll has found so many chains.
     fn polled(&self, chains: u16);
 
-    /// Somebody goes to sleep.
+    /// An owner goes to sleep.
     fn slept(&self);
 }

@@ -10,7 +10,7 @@ use pollux_disk::inbox::Address;
 
 use crate::sync::model_has_ended;
 
-/// Who is to be woken, and told what.
+/// What is to be woken, and what each is told.
 #[derive(Debug, Default)]
 pub struct Wakeups {
     wakers: VecDeque<Waker>,

@@ -102,13 +102,13 @@ fn a_sleeper_that_waits_for_a_slot() {
 }
 
 #[test]
-fn who_was_woken_for_room_and_comes_too_late_gets_in_all_the_same() {
+fn a_waiter_woken_for_room_that_comes_too_late_gets_in_all_the_same() {
     serving(Some(4), 1, 3, |board| {
         let first = flying(board, Call);
         let mut turn = None;
         let _ = board.poll_room(&mut turn, Waker::noop());
         wait(board, &first);
-        // Somebody who is awake is faster.
+        // A thread that is awake is faster.
         let _unwatched = flying(board, Polled);
         let late = Request::new(Polled);
         if turn.is_none() {
@@ -160,7 +160,7 @@ fn the_sleeper_that_holds_the_call_leaves() {
 
 #[test]
 fn a_waiter_for_room_that_leaves_passes_the_room_on() {
-    // One interruption is enough: of who leaves, after it has lined up. The others block by themselves.
+    // One interruption is enough: of the one that leaves, after it has lined up. The others block by themselves.
     serving(Some(1), 1, 2, |board| {
         let first = flying(board, Call);
         let other = Arc::clone(board);
@@ -185,7 +185,7 @@ fn a_waiter_for_room_that_leaves_passes_the_room_on() {
 }
 
 #[test]
-fn a_call_driven_request_calls_whoever_hears_calls() {
+fn a_call_driven_request_calls_the_thread_that_hears_calls() {
     explore(None, |suppression| {
         let (board, device) = usual(1, suppression);
         let sleeper = Arc::clone(device.sleeper());

@@ -264,7 +264,7 @@ impl Device {
         &self.sleeper
     }
 
-    /// It is gone. Another one is there instead, which has been told of everything; those who use the queue
+    /// It is gone. Another one is there instead, which has been told of everything; the users of the queue
     /// hear of it now.
     pub fn restart(self) -> Self {
         self.epoch.store(1, Ordering::SeqCst);

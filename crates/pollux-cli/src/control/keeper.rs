@@ -65,7 +65,7 @@ fn serve(asked: &Receiver<Answer>, kept: &Kept, disks: &Disks) {
         let added = disks.list().added();
         let written = kept.write(added).map_err(|error| {
             let detail = format!("cannot write {}: {error}", kept.path().display());
-            // Whoever asked may not have waited.
+            // The client that asked may not have waited.
             tracing::error!("the list of disks is not that of now: {detail}");
             let remedy = "see to the file and its file system, then ask again";
             Problem::failed(detail, remedy).into()

@@ -1,4 +1,4 @@
-//! What the log tells of changes: who has asked, for what, and how it ended.
+//! What the log tells of changes: which client has asked, for what, and how it ended.
 
 use std::fmt::Display;
 

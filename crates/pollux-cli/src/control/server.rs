@@ -59,7 +59,7 @@ enum Door {
     Metrics(TcpListener),
 }
 
-/// Who is to be answered, and on what.
+/// Where clients are answered: the control socket, the address for metrics, or both.
 pub struct Control {
     socket: Option<Listener>,
     metrics: Option<std::net::TcpListener>,

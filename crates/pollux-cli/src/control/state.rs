@@ -15,7 +15,7 @@ pub struct State {
     disks: Arc<Disks>,
     /// Opens those that are added, if any may be.
     opener: Option<Opener>,
-    /// Who serves the disks.
+    /// They serve the disks.
     workers: Arc<pollux::device::Workers>,
     /// Their threads.
     threads: Vec<u32>,

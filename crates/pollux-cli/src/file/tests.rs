@@ -93,7 +93,7 @@ fn a_share_of_the_time_is_a_percentage() {
 }
 
 #[test]
-fn who_never_sleeps_has_no_bounds() {
+fn a_worker_that_never_sleeps_has_no_bounds() {
     for (key, value) in [("poll-max-us", "10"), ("poll-cpu", "\"25%\"")] {
         let text = format!("disk = []\n[process]\npoll = \"always\"\n{key} = {value}\n");
         let file: File = toml::from_str(&text).unwrap();

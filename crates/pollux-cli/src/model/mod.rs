@@ -49,7 +49,7 @@ pub struct Disk {
     pub read_only: bool,
     /// How many queues are offered.
     pub queues: u16,
-    /// Who is connected, if anyone is.
+    /// The frontend that is connected, if one is.
     pub frontend: Option<Frontend>,
     /// How many requests and bytes a second it may have.
     #[serde(default)]

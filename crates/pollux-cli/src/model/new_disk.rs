@@ -53,7 +53,7 @@ pub struct NewDisk {
     /// Permissions of the socket, in octal: "0660".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<String>,
-    /// The number of the user to whom the socket belongs.
+    /// The number of the user that owns the socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_uid: Option<u32>,
     /// The number of the group to which the socket belongs.

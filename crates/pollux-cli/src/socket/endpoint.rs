@@ -15,7 +15,7 @@ pub enum Endpoint {
     Path {
         /// Where it is made.
         path: PathBuf,
-        /// Who may connect.
+        /// Which users may connect.
         rights: Rights,
     },
     /// A socket we inherited.

@@ -17,7 +17,7 @@ pub enum SocketError {
          out, or name the socket by --fd-name instead"
     )]
     Passed(PathBuf),
-    /// Somebody serves there already.
+    /// A process serves there already.
     #[error("{0}: a process listens on this socket already; end it, or choose another path")]
     Live(PathBuf),
     /// The path is taken by something that we must not remove.

@@ -1,4 +1,4 @@
-//! Who may connect to a socket of our own.
+//! Which users may connect to a socket of our own.
 
 use nix::unistd::{Group, User};
 use rustix::fs::{Gid, Mode, Uid};

@@ -50,13 +50,17 @@ pub enum Need {
 
 /// What these kinds of threads do, where the disks are such.
 pub struct Row {
-    pub who: &'static [Kind],
+    pub threads: &'static [Kind],
     pub need: Need,
     pub rules: &'static [Rule],
 }
 
-pub const fn row(who: &'static [Kind], need: Need, rules: &'static [Rule]) -> Row {
-    Row { who, need, rules }
+pub const fn row(threads: &'static [Kind], need: Need, rules: &'static [Rule]) -> Row {
+    Row {
+        threads,
+        need,
+        rules,
+    }
 }
 
 pub const fn errno(error: i32) -> u32 {

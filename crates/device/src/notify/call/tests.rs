@@ -54,7 +54,7 @@ fn a_saturated_eventfd_that_blocks_again_ends_the_session_and_holds_nobody() {
     let (alarm, _peer) = alarm();
     let call = Call::new(File::from(theirs.try_clone().unwrap()), &alarm).unwrap();
     thread::scope(|scope| {
-        // Several of the frontend's threads clear the flag, and fill what somebody has drained.
+        // Several of the frontend's threads clear the flag, and fill what another thread has drained.
         for _ in 0..2 {
             scope.spawn(|| {
                 while alarm.rung().is_none() {

@@ -26,7 +26,7 @@ fn what_was_slept_through_is_not_held_against_the_budget() {
         };
         let mut worker = Worker::new(bounds);
         worker.load(1000, us(10), us(0));
-        // An hour of silence, and then somebody wakes it for nothing.
+        // An hour of silence, and then a wake-up for nothing.
         while worker.after_turn(Progress::NONE) != Block {
             worker.now += TURN;
         }

@@ -22,7 +22,7 @@ fn one_who_comes_between_the_yields_of_a_busy_worker_does_not_stop_its_polls() {
     }
 }
 
-/// Somebody computes on the processor of a worker that yields seldom, and has every other turn.
+/// Another thread computes on the processor of a worker that yields seldom, and has every other turn.
 #[test]
 fn a_busy_worker_beside_one_who_computes_stops_polling() {
     let mut worker = Worker::new(Bounds::default());
@@ -56,7 +56,7 @@ fn slept_beside_a_moment(worker: &mut Worker, requests: u32, every: Duration) ->
     slept
 }
 
-/// The kernel owes the worker time when it has slept, so somebody who computes there does not run at each yield.
+/// The kernel owes the worker time when it has slept, so a thread that computes there does not run at each yield.
 #[test]
 fn one_who_comes_for_a_moment_hides_nobody_who_computes() {
     let mut worker = Worker::new(Bounds::default());
@@ -68,7 +68,7 @@ fn one_who_comes_for_a_moment_hides_nobody_who_computes() {
     assert!(share < 0.05, "{share}");
 }
 
-/// Somebody computed there for a while. A thread of the kernel that still comes for a moment does not keep the polls
+/// A thread computed there for a while. A thread of the kernel that still comes for a moment does not keep the polls
 /// off.
 #[test]
 fn polls_come_back_though_somebody_still_comes_for_a_moment() {
@@ -86,7 +86,7 @@ fn polls_come_back_though_somebody_still_comes_for_a_moment() {
     }
 }
 
-/// Somebody took a few long turns, a program that starts perhaps. A thread that still comes for a moment does not make
+/// A program took a few long turns, as it started perhaps. A thread that still comes for a moment does not make
 /// the pauses longer than those turns were.
 #[test]
 fn a_few_long_turns_stop_the_polls_for_a_while() {

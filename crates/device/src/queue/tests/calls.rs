@@ -113,7 +113,11 @@ fn a_small_batch_is_shown_and_called_for_as_soon_as_it_has_ended() {
     for sectors in [1, 32] {
         let mut batch = Batch::new(sectors);
         assert_eq!(batch.take(), RING / 2);
-        assert_eq!(batch.rig.driver.look(), Ok(RING / 2), "who looks sees them");
+        assert_eq!(
+            batch.rig.driver.look(),
+            Ok(RING / 2),
+            "a driver that polls sees them"
+        );
         assert_eq!(batch.calls(), 1);
         batch.rig.queue.publish();
         assert_eq!(batch.calls(), 0, "there is nothing else");

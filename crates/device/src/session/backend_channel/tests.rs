@@ -15,7 +15,7 @@ fn passed(channel: &BackendChannel) -> UnixStream {
 }
 
 #[test]
-fn only_who_knows_the_configuration_space_is_told() {
+fn only_a_frontend_that_knows_the_configuration_space_is_told() {
     let channel = BackendChannel::default();
     change(&channel);
     let mut ours = passed(&channel);

@@ -27,7 +27,7 @@ fn told(path: &Path, access: Access) -> String {
     open(path, access).unwrap_err().to_string()
 }
 
-/// The image as another user has it open, who has locked such bytes.
+/// The image as another process has it open, which has locked such bytes.
 fn other(path: &Path, bytes: &[u32]) -> File {
     let file = File::open(path).unwrap();
     for &byte in bytes {
@@ -59,22 +59,22 @@ fn one_writer_or_any_number_of_readers() {
 
 #[test]
 fn what_others_do_and_forbid_is_respected() {
-    // Who, as QEMU locks it, and whether we may read or write beside it.
+    // The other process, as QEMU locks the image, and whether we may read or write beside it.
     let table: [(&str, &[u32], bool, bool); 8] = [
-        ("nobody", &[], true, true),
+        ("none", &[], true, true),
         ("qemu-img info", &[100], true, true),
         ("a machine that reads", &[100, 201], true, false),
         ("a machine that writes", &[100, 101, 201], false, false),
         ("qemu-storage-daemon that writes", &[100, 101], false, false),
         ("qemu-img resize", &[100, 101, 103], false, false),
-        ("somebody who changes the size only", &[103], false, false),
-        ("somebody who lets nobody read", &[200], false, false),
+        ("one that changes the size only", &[103], false, false),
+        ("one that lets no other read", &[200], false, false),
     ];
-    for (who, bytes, reads, writes) in table {
+    for (name, bytes, reads, writes) in table {
         let image = image();
         let other = other(image.path(), bytes);
-        assert_eq!(open(image.path(), WE_READ).is_ok(), reads, "{who}");
-        assert_eq!(open(image.path(), WE_WRITE).is_ok(), writes, "{who}");
+        assert_eq!(open(image.path(), WE_READ).is_ok(), reads, "{name}");
+        assert_eq!(open(image.path(), WE_WRITE).is_ok(), writes, "{name}");
         drop(other);
         open(image.path(), WE_WRITE).unwrap();
     }
@@ -167,7 +167,7 @@ fn a_lock_ends_when_it_is_dropped_although_the_open_file_lives_on() {
 }
 
 #[test]
-fn what_belongs_to_nobody_is_waited_for_and_what_belongs_to_somebody_is_not() {
+fn a_lock_without_a_holder_is_waited_for_and_one_with_a_holder_is_not() {
     let claimed = |holder| Claimed {
         conflict: Conflict::Writes,
         holder,
@@ -178,12 +178,12 @@ fn what_belongs_to_nobody_is_waited_for_and_what_belongs_to_somebody_is_not() {
         Ok((looks < 3).then(|| claimed(None)))
     });
     assert_eq!((ended, looks), (Ok(None), 3));
-    let (mut looks, somebody) = (0, claimed(Some(Holder::of(1))));
+    let (mut looks, held) = (0, claimed(Some(Holder::of(1))));
     let told = until_told(LINGERS, || {
         looks += 1;
-        Ok(Some(somebody.clone()))
+        Ok(Some(held.clone()))
     });
-    assert_eq!((told, looks), (Ok(Some(somebody)), 1));
+    assert_eq!((told, looks), (Ok(Some(held)), 1));
     let (mut looks, nobody) = (0, claimed(None));
     let told = until_told(Duration::ZERO, || {
         looks += 1;

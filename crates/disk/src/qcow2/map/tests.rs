@@ -102,7 +102,7 @@ fn a_chunk_gives_way_to_another_unless_it_is_in_use() {
 }
 
 #[test]
-fn who_closes_waits_for_those_inside_and_for_nobody_else() {
+fn closing_waits_for_those_inside_and_for_no_others() {
     let map = Map::new(2 * CLUSTERS);
     assert!(map.keep(0) && map.keep(CLUSTERS));
     let inside = map.enter(0..=0).expect("it is there");

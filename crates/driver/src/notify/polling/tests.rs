@@ -50,7 +50,7 @@ fn waits_that_are_given_up_in_vain_are_slept_through() {
     let (mut polls, mut now) = (Polling::new(), us(0));
     let mut polled = us(0);
     for _ in 0..10_000 {
-        // Somebody looks in for 40 µs at a time, and nothing comes.
+        // A thread polls for 40 µs at a time, and nothing comes.
         let end = now + us(40);
         while now < end && polls.empty(now) != Next::Sleep {
             now += us(1);

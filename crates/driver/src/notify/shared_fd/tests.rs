@@ -5,7 +5,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::*;
 
-/// The queues by which somebody was held.
+/// The queues whose eventfds had a thread wait.
 #[derive(Debug, Default)]
 struct Told(Mutex<Vec<u16>>);
 

@@ -102,7 +102,7 @@ fn the_owner_of_a_channel_is_told_and_so_are_those_of_other_queues() {
 }
 
 #[test]
-fn who_sleeps_or_waits_for_room_on_a_shared_queue_is_told() {
+fn sleepers_and_waiters_for_room_on_a_shared_queue_are_told() {
     for (forge, name) in forgeries() {
         let served = silent();
         let driver = connect(&served.socket());

@@ -32,22 +32,22 @@ impl Fixture {
         }
     }
 
-    fn sleep(&self, who: usize) {
-        let _ = self.all.sleep(&self.three[who], self.hand()).unwrap();
+    fn sleep(&self, index: usize) {
+        let _ = self.all.sleep(&self.three[index], self.hand()).unwrap();
     }
 
-    fn wake(&self, who: usize) {
-        let _ = self.all.wake(&self.three[who], self.hand());
+    fn wake(&self, index: usize) {
+        let _ = self.all.wake(&self.three[index], self.hand());
     }
 
     fn holder(&self) -> Option<usize> {
         let inside = lock(&self.all.inside);
-        (0..3).find(|who| inside.holds(self.three[*who].name))
+        (0..3).find(|index| inside.holds(self.three[*index].name))
     }
 }
 
 #[test]
-fn who_sleeps_alone_keeps_it() {
+fn a_lone_sleeper_keeps_it() {
     let fixture = Fixture::new();
     for _ in 0..3 {
         fixture.sleep(0);
@@ -57,7 +57,7 @@ fn who_sleeps_alone_keeps_it() {
 }
 
 #[test]
-fn who_leaves_hands_it_on_and_nobody_awake_keeps_it_from_a_sleeper() {
+fn one_that_leaves_hands_it_on_and_none_awake_keeps_it_from_a_sleeper() {
     let fixture = Fixture::new();
     fixture.sleep(0);
     fixture.sleep(1);
@@ -76,7 +76,7 @@ fn who_leaves_hands_it_on_and_nobody_awake_keeps_it_from_a_sleeper() {
 }
 
 #[test]
-fn who_cannot_be_called_does_not_sleep() {
+fn one_that_cannot_be_called_does_not_sleep() {
     let fixture = Fixture::new();
     let refuse = |_: Option<&WaitPoint>, to: Option<&WaitPoint>| match to {
         Some(_) => Err(io::ErrorKind::OutOfMemory.into()),

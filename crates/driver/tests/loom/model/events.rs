@@ -27,7 +27,7 @@ impl Event {
         self.changed.notify_one();
     }
 
-    /// The call descriptor is readable, or somebody has read it: `epoll` looks again before it ends a sleep.
+    /// The call descriptor is readable, or another thread has read it: `epoll` looks again before it ends a sleep.
     fn called(&self, readable: bool) {
         self.signals.lock().unwrap().called = readable;
         if readable {

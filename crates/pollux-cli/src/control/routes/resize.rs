@@ -72,7 +72,7 @@ fn start(
     let disk = name.to_owned();
     let (answer, answered) = oneshot::channel();
     spawn(Kind::Resizer, "resizer", move || {
-        // Whoever asked may not have waited.
+        // The client that asked may not have waited.
         if let Err(Err(error)) = answer.send(resizing.resize(bytes)) {
             tracing::error!(disk, error = chain(&error), "the disk was not resized");
         }

@@ -20,7 +20,7 @@ fn queue(requests: u64) -> QueueTime {
 const ASLEEP: f64 = 0.05;
 
 #[test]
-fn whoever_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
+fn what_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
     let limits = [("iops-total".to_owned(), 5000)];
     let with = |change: fn(&mut QueueTime)| {
         let mut queue = queue(1000);
