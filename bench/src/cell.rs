@@ -73,7 +73,7 @@ impl Contest {
             Self::Clients(server, waiting) => {
                 let blkio = match waiting {
                     driver::Waiting::Polled => Waiting::Polling,
-                    driver::Waiting::Call | driver::Waiting::Adaptive => Waiting::Blocking,
+                    _ => Waiting::Blocking,
                 };
                 let clients = [Client::Driver(waiting), Client::Blkio(blkio)];
                 clients.map(|client| side(server, client))
@@ -90,7 +90,7 @@ impl Contest {
             Self::Clients(_, waiting) => match waiting {
                 driver::Waiting::Polled => "polling".to_owned(),
                 driver::Waiting::Call => "blocking".to_owned(),
-                driver::Waiting::Adaptive => "adaptive".to_owned(),
+                _ => "adaptive".to_owned(),
             },
             Self::Waits(_, waits) => {
                 let [one, other] = waits.map(Client::waiting);

@@ -32,7 +32,7 @@ impl Client {
             Self::Blkio(libblkio::Waiting::Polling) => "polling",
             Self::Driver(Waiting::Polled) => "polled",
             Self::Driver(Waiting::Call) => "call",
-            Self::Driver(Waiting::Adaptive) => "adaptive",
+            Self::Driver(_) => "adaptive",
         }
     }
 }

@@ -104,7 +104,7 @@ most guests do (`called`; its own timer and wake-ups are in the latencies). Proc
                 let rate = rate * u32::from(trial.servers);
                 let awake = match waiting {
                     Waiting::Call => Duration::ZERO,
-                    Waiting::Polled | Waiting::Adaptive => AWAKE,
+                    _ => AWAKE,
                 };
                 let mut client = at_rate(client, job, DISK, rate, awake)?;
                 curve::measure(&mut client, site)?

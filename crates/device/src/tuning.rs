@@ -4,6 +4,7 @@ use crate::poll::{Bounds, Polling};
 
 /// When are completions shown to the driver?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Signal {
     /// Before new chains are taken: the driver handles them meanwhile.
     #[default]
@@ -14,6 +15,7 @@ pub enum Signal {
 
 /// When may the driver kick?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kicks {
     /// Only while the worker sleeps, and on queues that are idle.
     #[default]
@@ -24,6 +26,7 @@ pub enum Kicks {
 
 /// When is a driver called that has asked for it?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Calls {
     /// Once it sends nothing more, where that makes more requests a second; else at once.
     #[default]

@@ -215,12 +215,13 @@ impl ProcessArgs {
             Some(Poll::Never) => Polling::Never,
             Some(Poll::Always) => Polling::Always,
         };
-        let poll_bounds = Bounds {
-            max: self
-                .poll_max_us
-                .map_or(Bounds::default().max, |us| Duration::from_micros(us.into())),
-            cpu: self.poll_cpu.map_or(100, |percent| percent.0),
-        };
+        let mut poll_bounds = Bounds::default();
+        if let Some(us) = self.poll_max_us {
+            poll_bounds.max = Duration::from_micros(us.into());
+        }
+        if let Some(percent) = self.poll_cpu {
+            poll_bounds.cpu = percent.0;
+        }
         let signal = match self.signal {
             None | Some(SignalWhen::CompletionsFirst) => Signal::CompletionsFirst,
             Some(SignalWhen::AfterSubmissions) => Signal::AfterSubmissions,

@@ -9,6 +9,7 @@ pub const ALIGNMENT: u64 = 64;
 
 /// Why an in-flight record is refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RecordError {
     /// It is for a device that this one is not.

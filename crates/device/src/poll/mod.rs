@@ -24,6 +24,7 @@ use timer::{CLOCK_EVERY, Timer};
 
 /// When does a worker poll?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Polling {
     /// For as long as that has paid lately.
     #[default]
@@ -36,6 +37,7 @@ pub enum Polling {
 
 /// How much a worker may poll where that is [`Polling::Adaptive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bounds {
     /// The longest time at once.
     pub max: Duration,

@@ -10,6 +10,7 @@ use crate::notify::polling::{Next, Polling};
 
 /// How an owner waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Waiting {
     /// It polls until something is there, and never sleeps.
     Polled,
