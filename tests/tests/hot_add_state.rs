@@ -81,6 +81,35 @@ fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
     hot.ends_well();
 }
 
+/// It would be turned out when that one is back, and the guest would find another image at its socket.
+#[test]
+fn a_missing_disk_keeps_its_image_and_its_socket() {
+    let mut hot = Hot::start().unwrap();
+    let image = hot.image("a.img", MIB).unwrap();
+    let other = hot.image("other.img", MIB).unwrap();
+    let spec = |path: &std::path::Path| format!("file:path={}", path.display());
+    assert_eq!(hot.add("a", &spec(&image)).unwrap().0, 201);
+    let away = hot.above().join("a.img");
+    fs::rename(&image, &away).unwrap();
+    hot.restart().unwrap();
+    assert_eq!(hot.get("/v1/health").unwrap()["missing"], json!(["a"]));
+    let at_its_socket = json!({ "disk": spec(&other), "socket_path": hot.socket("a") });
+    let (status, why) = hot.put("z", &at_its_socket).unwrap();
+    assert_eq!(
+        (status, &why["field"]),
+        (409, &"socket_path".into()),
+        "{why}"
+    );
+    fs::rename(&away, &image).unwrap();
+    let (status, why) = hot.add("z", &spec(&image)).unwrap();
+    assert_eq!((status, &why["field"]), (409, &"disk".into()), "{why}");
+    assert!(why["detail"].as_str().unwrap().contains("`a`"), "{why}");
+    assert_eq!(hot.add("other", &spec(&other)).unwrap().0, 201);
+    assert_eq!(hot.remove("a", "").unwrap().0, 204);
+    assert_eq!(hot.add("z", &spec(&image)).unwrap().0, 201);
+    hot.ends_well();
+}
+
 /// Those that are closed already are kept all the same.
 #[test]
 fn a_change_while_the_daemon_ends_forgets_no_disk() {

@@ -72,6 +72,7 @@ impl Task {
     }
 
     /// What is measured of `plan` after this: it goes on with the next blocks.
+    #[must_use]
     pub fn then_run(self, plan: &Plan) -> Self {
         let mut run = Run::new(plan, plan.runtime, true);
         if let Self::Run(before) = self {

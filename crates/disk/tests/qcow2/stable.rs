@@ -21,8 +21,8 @@ pub fn growth_over_what_was_freed() {
     let image = open(&path);
     let mut client = Client::new(&image);
     let (old, other) = (
-        Buffer::holding(&[7; CLUSTER]),
-        Buffer::holding(&[9; CLUSTER]),
+        Buffer::holding(&vec![7; CLUSTER]),
+        Buffer::holding(&vec![9; CLUSTER]),
     );
     client.run(write(0, &old)).unwrap();
     client.run(write(CLUSTER as u64, &other)).unwrap();
@@ -62,10 +62,10 @@ pub fn tables_of_another_process() {
     let Some(mut recorder) = Recorder::over(&lab, &path) else {
         return;
     };
-    let some = Buffer::holding(&[7; CLUSTER]);
+    let some = Buffer::holding(&vec![7; CLUSTER]);
     let image = Image::open(&path, Cache::Writethrough, &Options::default()).unwrap();
     let mut client = Client::new(&image);
-    let into = Buffer::holding(&[0; CLUSTER]);
+    let into = Buffer::holding(&vec![0; CLUSTER]);
     client.run(pollux_disk_conformance::read(0, &into)).unwrap();
     let before = recorder.syncs();
     client.run(write(0, &some)).unwrap();

@@ -133,7 +133,7 @@ fn leads_nowhere(path: &Path) -> bool {
 }
 
 /// Where `path` leads; of what is not there yet, where its folder is.
-fn real(path: &Path) -> PathBuf {
+pub fn real(path: &Path) -> PathBuf {
     if let Ok(real) = fs::canonicalize(path) {
         return real;
     }

@@ -26,6 +26,7 @@ use working::Working;
 
 mod handed;
 mod refusals;
+mod reserved;
 mod working;
 
 pub use working::Outcome;

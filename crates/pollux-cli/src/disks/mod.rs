@@ -113,6 +113,11 @@ impl DiskList<'_> {
         self.0.missing.keys().cloned().collect()
     }
 
+    /// Those, as they are to be opened again.
+    pub fn missing_disks(&self) -> BTreeMap<String, NewDisk> {
+        self.0.missing.clone()
+    }
+
     /// Was the process told to end?
     pub fn ending(&self) -> bool {
         self.0.ending
@@ -236,13 +241,19 @@ impl Disks {
         names.any(|known| known == name) || list.leaving.iter().any(|known| known == name)
     }
 
-    /// This disk is to be served: from now on it is among those that were added.
-    pub fn announce(&self, name: &str, disk: &NewDisk, limiter: &Arc<Limiter>) {
-        self.lock().announced = Some(Announced {
-            name: name.to_owned(),
-            disk: disk.clone(),
-            limiter: Arc::clone(limiter),
-        });
+    /// This disk is to be served: from now on it is among those that were added. Not if the process is to end: then it
+    /// may have an image only because its disk was closed.
+    #[must_use]
+    pub fn announce(&self, name: &str, disk: &NewDisk, limiter: &Arc<Limiter>) -> bool {
+        let mut list = self.lock();
+        if !list.ending {
+            list.announced = Some(Announced {
+                name: name.to_owned(),
+                disk: disk.clone(),
+                limiter: Arc::clone(limiter),
+            });
+        }
+        !list.ending
     }
 
     /// It is not served.
@@ -378,3 +389,6 @@ impl Disks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

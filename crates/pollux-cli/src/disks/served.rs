@@ -53,6 +53,7 @@ impl Served {
             limit_group: self.limit_group.clone(),
             latencies: self.device.observation().is_timed(),
             added: self.added.is_some(),
+            leaving: self.removed,
         }
     }
 

@@ -32,6 +32,10 @@ pub struct Disks {
 
 /// A disk as it is served.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "it is JSON, and each has a name there"
+)]
 pub struct Disk {
     /// What it is called here.
     pub name: String,
@@ -63,6 +67,9 @@ pub struct Disk {
     /// Was it added while the daemon ran?
     #[serde(default)]
     pub added: bool,
+    /// Was it removed? It is here until all has ended that its frontend has asked for.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// What is to be changed of a disk.

@@ -9,6 +9,7 @@ use pollux::disk::Spec;
 
 use super::handed::Handed;
 use super::refusals::{not_listened, not_opened};
+use super::reserved;
 use crate::control::folders::{Folders, Wanted as Reached, reached};
 use crate::control::keeper::Keeper;
 use crate::control::kept::Added;
@@ -81,9 +82,7 @@ impl Working {
         workers: &Arc<Workers>,
     ) -> Result<Outcome, Refused> {
         if self.disks.list().ending() {
-            let detail = "the daemon is ending, and takes no disks any more";
-            let remedy = "ask the next one";
-            return Err(Problem::unavailable(detail, remedy).into());
+            return Err(ending().into());
         }
         let disk = disk
             .placed(name, self.folders.first())
@@ -104,8 +103,12 @@ impl Working {
         if before.is_some() {
             self.disks.list().tell_limited(&limiter);
         }
-        self.disks.announce(name, &disk, &limiter);
-        if let Err(problem) = self.keeper.keep_now() {
+        let kept = if self.disks.announce(name, &disk, &limiter) {
+            self.keeper.keep_now()
+        } else {
+            Err(ending().into())
+        };
+        if let Err(problem) = kept {
             self.disks.withdraw(name);
             if let Some(before) = before {
                 limiter.set(before);
@@ -192,6 +195,7 @@ impl Working {
             unreachable!("a disk that is added has a path");
         };
         self.folders.check(path, Reached::Socket)?;
+        reserved::check(&self.disks, name, disk.read_only, &wanted.offer.disk, path)?;
         // What an image names is known once that is open.
         wanted.offer.how = wanted.offer.how.within(self.folders.all());
         let export = wanted.open(&mut Inherited::default(), &mut self.groups, &handed);
@@ -217,4 +221,9 @@ impl Working {
         }
         Ok(())
     }
+}
+
+fn ending() -> Problem {
+    let detail = "the daemon is ending, and takes no disks any more";
+    Problem::unavailable(detail, "ask the next one")
 }
