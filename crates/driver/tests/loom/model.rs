@@ -1,6 +1,7 @@
 //! A queue and its device for loom: the real lanes, and around them as little as will do.
 
 mod events;
+mod request;
 mod ring;
 
 use std::collections::VecDeque;
@@ -12,8 +13,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use pollux_disk::Failure;
 use pollux_driver::model::{
-    Call, CallPolicy, CompletionState, Ends, EventFd as _, Listener, Owner, Switchboard, Transport,
-    Turn, Wakeups,
+    Call, CallPolicy, Ends, EventFd as _, Listener, Owner, Switchboard, Transport, Turn,
 };
 use pollux_driver::{CompletionMode, KickLock, Mixed};
 use pollux_ring::{
@@ -21,30 +21,8 @@ use pollux_ring::{
 };
 
 use self::events::{CallFd, Event, Handle, ModelSleeper, Point};
+pub use self::request::Request;
 use self::ring::{Ring, Rings, SIZE, START};
-
-/// A request, as far as a shared queue knows it.
-#[derive(Clone, Debug)]
-pub struct Request(pub Arc<CompletionState<()>>, Option<Arc<Point>>);
-
-impl Request {
-    pub fn new(completion: CompletionMode) -> Self {
-        Self(Arc::new(CompletionState::new(completion, ())), None)
-    }
-}
-
-impl Owner for Request {
-    fn completion(&self) -> CompletionMode {
-        self.0.completion()
-    }
-
-    fn end(self, result: Result<(), Failure>, wakes: &mut Wakeups) {
-        self.0.end(result, wakes);
-        if let Some(channel) = self.1 {
-            wakes.wake(Waker::from(channel));
-        }
-    }
-}
 
 /// The driver's end: as many requests in flight as there is room for, the others in a backlog.
 pub struct DriverEnd {
