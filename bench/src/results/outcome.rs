@@ -100,9 +100,14 @@ impl Outcome {
 
     /// The states in which it is not ahead, with the ratio in each.
     pub fn not_won(&self) -> impl Iterator<Item = String> {
+        let unknown = self
+            .states
+            .is_empty()
+            .then(|| format!("`{}`: no pair", self.cell));
         let open = self.states.iter();
         let open = open.filter(|state| state.verdict() != Verdict::Won);
-        open.map(|state| format!("`{}` ({}): {}", self.cell, state.state, state.ratio))
+        let open = open.map(|state| format!("`{}` ({}): {}", self.cell, state.state, state.ratio));
+        unknown.into_iter().chain(open)
     }
 
     /// The table of speeds, without rows.

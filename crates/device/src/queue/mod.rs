@@ -316,9 +316,11 @@ impl Queue {
         self.setup.memory = memory;
     }
 
-    /// Logs there from now on, what is in flight as well: that is logged as it ends.
+    /// Logs there from now on, what is in flight as well: that is logged as it ends. Of the ring, what was written before
+    /// may not have been logged.
     pub fn set_dirty(&mut self, dirty: Option<Dirty>) {
         self.setup.dirty = dirty;
+        self.log_ring();
     }
 
     /// Takes nothing more.

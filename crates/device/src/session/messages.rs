@@ -53,7 +53,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         );
         if (features ^ self.features) == feature::LOG_ALL {
             self.features = features;
-            return Ok(self.log_anew()?);
+            return Ok(self.log_anew(0..self.vrings.len())?);
         }
         Ok(self.at_rest(|session| {
             session.features = features;
@@ -120,7 +120,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         let log = addresses.log;
         if before.map(|before| Addresses { log, ..before }) == Some(addresses) {
-            return Ok(self.log_anew()?);
+            let at = index as usize;
+            return Ok(self.log_anew(at..at + 1)?);
         }
         self.stop(index)?;
         Ok(self.start(index)?)
@@ -334,8 +335,12 @@ impl VhostUserBackendReqHandlerMut for Session {
     /// Once it is answered, nothing is logged anywhere else: the frontend collects the old log then.
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
         let log = Log::map(log, file, &self.alarm)?;
-        // It goes last, here: a worker unmaps nothing.
-        let _old = std::mem::replace(&mut self.log, log);
-        Ok(self.log_anew()?)
+        // The one that is used no more goes last, here: a worker unmaps nothing.
+        let old = std::mem::replace(&mut self.log, log);
+        let told = self.log_anew(0..self.vrings.len());
+        if told.is_err() {
+            self.log = old;
+        }
+        Ok(told?)
     }
 }

@@ -18,6 +18,7 @@ mod server;
 mod vring;
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -215,14 +216,29 @@ impl Session {
         ran.into_iter().try_for_each(|index| self.start(index))
     }
 
-    /// Has all queues that run log where they are to log now. They need not rest for that: what is in flight is logged
-    /// as it ends, however long that takes.
-    fn log_anew(&self) -> Result<(), Refusal> {
+    /// Has those of the queues `which` that run log where they are to log now. They need not rest for that: what is in
+    /// flight is logged as it ends, however long that takes. Nothing has changed if it fails.
+    fn log_anew(&self, which: Range<usize>) -> Result<(), Refusal> {
         let log = self.log.wanted(self.features, &self.memory)?;
-        for (index, vring) in (0..).zip(&self.vrings) {
-            let worker = self.workers.get(self.workers.number_for(self.id, index));
-            vring.set_log(worker, self.id, log)?;
+        let run = which.filter(|at| self.vrings[*at].running());
+        let logs = |at: usize| {
+            let dirty = log.map(|log| self.vrings[at].dirty(log)).transpose()?;
+            Ok((u16::try_from(at).expect("queues have small numbers"), dirty))
+        };
+        let all = run.map(logs).collect::<Result<Vec<_>, Refusal>>()?;
+        let (done, is_done) = crossbeam_channel::bounded(all.len());
+        for (index, dirty) in all {
+            let number = self.workers.number_for(self.id, index);
+            self.workers.get(number).send(Command::SetDirty {
+                session: self.id,
+                index,
+                dirty,
+                done: done.clone(),
+            });
         }
+        drop(done);
+        // A worker that has panicked logs nowhere, and has dropped its end.
+        while is_done.recv().is_ok() {}
         Ok(())
     }
 

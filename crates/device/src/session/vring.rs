@@ -258,29 +258,6 @@ impl Vring {
         Ok(())
     }
 
-    /// Logs in `log` from now on. If the queue runs, `worker` logs nowhere else when this returns.
-    pub fn set_log(
-        &self,
-        worker: &Handle,
-        session: SessionId,
-        log: Option<&Arc<DirtyPages>>,
-    ) -> Result<(), Refusal> {
-        if !self.running {
-            return Ok(());
-        }
-        let dirty = log.map(|log| self.dirty(log)).transpose()?;
-        let (done, is_done) = crossbeam_channel::bounded(1);
-        worker.send(Command::SetDirty {
-            session,
-            index: self.index,
-            dirty,
-            done,
-        });
-        // A worker that has panicked logs nowhere.
-        let _ = is_done.recv();
-        Ok(())
-    }
-
     /// A notifier as a running queue takes it.
     fn notifier(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
         file.map(|file| Call::new(file.try_clone()?, &self.alarm))
@@ -325,7 +302,8 @@ impl Vring {
         ))
     }
 
-    fn dirty(&self, log: &Arc<DirtyPages>) -> Result<Dirty, Refusal> {
+    /// Where it logs in `log`.
+    pub fn dirty(&self, log: &Arc<DirtyPages>) -> Result<Dirty, Refusal> {
         let used_ring = self.addresses.and_then(|addresses| addresses.log);
         let used_ring =
             used_ring.map(|address| UsedRing::new(address, self.size.unwrap_or_default()));

@@ -4,54 +4,81 @@
 use std::path::{Path, PathBuf};
 
 use pollux::disk::Spec;
+use pollux::disk::file::Locked;
 
 use crate::control::folders::{reached, real};
 use crate::disks::Disks;
 use crate::model::{NewDisk, Problem, Refused};
 
-/// Fails if a missing disk wants the image of `spec` or the `socket`, for a disk called `name` that is to be added.
+/// Fails if a missing disk wants what `new`, which is to be added as `name`, names.
 ///
 /// # Errors
 ///
 /// A conflict that names the other disk.
-pub fn check(
-    disks: &Disks,
-    name: &str,
-    read_only: bool,
-    spec: &Spec,
-    socket: &Path,
-) -> Result<(), Refused> {
+pub fn check(disks: &Disks, name: &str, new: &NewDisk) -> Result<(), Refused> {
     // Without the list's lock: to look at a path may take a while.
     let missing = disks.list().missing_disks();
-    let wanted: Vec<PathBuf> = reached(spec).map(real).collect();
-    for (other, kept) in missing.into_iter().filter(|(other, _)| other != name) {
-        let is_its_socket = |path: &PathBuf| real(path) == real(socket);
-        if kept.socket_path.as_ref().is_some_and(is_its_socket) {
-            return Err(taken(&socket.display().to_string(), &other)
-                .of("socket_path")
-                .into());
+    let (wants, images) = (Wants::of(new), images(new));
+    for (other, kept) in missing.iter().filter(|(other, _)| *other != name) {
+        let socket = new.socket_path.as_deref().zip(kept.socket_path.as_deref());
+        if let Some((socket, _)) = socket.filter(|(ours, its)| are_same(ours, its)) {
+            return Err(taken(socket, other).of("socket_path").into());
         }
-        if read_only && kept.read_only {
-            continue;
-        }
-        if let Some(image) = images(&kept).into_iter().find(|path| wanted.contains(path)) {
-            return Err(taken(&image.display().to_string(), &other)
-                .of("disk")
-                .into());
+        let its = self::images(kept);
+        let is_its = |image: &&PathBuf| its.iter().any(|path| are_same(image, path));
+        if !wants.goes_with(Wants::of(kept))
+            && let Some(image) = images.iter().find(is_its)
+        {
+            return Err(taken(image, other).of("disk").into());
         }
     }
     Ok(())
 }
 
-/// The files of a disk that is kept. One that was passed has none that is known.
-fn images(kept: &NewDisk) -> Vec<PathBuf> {
-    let spec = kept.disk.parse::<Spec>().ok().filter(|_| !kept.passed);
-    spec.iter().flat_map(reached).map(real).collect()
+/// How a disk uses its images.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    ToRead,
+    /// As long as a frontend uses it (`lock=running`).
+    WhileItRuns,
+    Alone,
 }
 
-fn taken(what: &str, other: &str) -> Problem {
+impl Wants {
+    fn of(disk: &NewDisk) -> Self {
+        let runs = |part: &&Spec| match part {
+            Spec::File { settings, .. } => settings.lock == Locked::Running,
+            Spec::Qcow2 { settings, .. } => settings.file.lock == Locked::Running,
+            _ => false,
+        };
+        match disk.disk.parse::<Spec>() {
+            _ if disk.read_only => Self::ToRead,
+            Ok(spec) if spec.parts().iter().any(runs) => Self::WhileItRuns,
+            _ => Self::Alone,
+        }
+    }
+
+    fn goes_with(self, other: Self) -> bool {
+        self == other && self != Self::Alone
+    }
+}
+
+/// The files that a disk names. One that was passed has none that is known.
+fn images(disk: &NewDisk) -> Vec<PathBuf> {
+    let spec = disk.disk.parse::<Spec>().ok().filter(|_| !disk.passed);
+    spec.iter().flat_map(reached).map(Path::to_owned).collect()
+}
+
+/// Do both paths lead to one file? What lies elsewhere may not answer, and is not asked.
+fn are_same(ours: &Path, its: &Path) -> bool {
+    let ours = real(ours);
+    ours == its || (ours.file_name() == its.file_name() && ours == real(its))
+}
+
+fn taken(what: &Path, other: &str) -> Problem {
     let detail = format!(
-        "{what} belongs to the disk `{other}`, which is missing, and is opened again when the daemon is next started"
+        "{} belongs to the disk `{other}`, which is missing, and is opened again when the daemon is next started",
+        what.display()
     );
     let remedy = format!("`pollux disk remove {other}` gives it up; or choose another");
     Problem::conflict(detail, remedy)

@@ -95,6 +95,7 @@ impl Working {
             self.keeper.keep_now()?;
             return Ok(outcome);
         }
+        reserved::check(&self.disks, name, &disk)?;
         // It may limit the others of its group.
         let before = self.groups.limits(disk.limit_group.as_deref());
         let export = self.open(name, &disk, image)?;
@@ -195,7 +196,6 @@ impl Working {
             unreachable!("a disk that is added has a path");
         };
         self.folders.check(path, Reached::Socket)?;
-        reserved::check(&self.disks, name, disk.read_only, &wanted.offer.disk, path)?;
         // What an image names is known once that is open.
         wanted.offer.how = wanted.offer.how.within(self.folders.all());
         let export = wanted.open(&mut Inherited::default(), &mut self.groups, &handed);
