@@ -39,23 +39,9 @@ static bool has_zones(struct virtio_device *vdev)
  */
 int pollux_check_config(struct virtio_device *vdev)
 {
-	u32 size;
-
 	if (!vdev->config->get) {
 		dev_err(&vdev->dev, "it has no configuration space\n");
 		return -EINVAL;
-	}
-	size = read_if(vdev, VIRTIO_BLK_F_SIZE_MAX, size_max);
-	if (size && size < PAGE_SIZE) {
-		dev_err(&vdev->dev, "segments of %u bytes are too small: a page has %lu\n", size, PAGE_SIZE);
-		return -EINVAL;
-	}
-	if (virtio_has_feature(vdev, VIRTIO_BLK_F_BLK_SIZE)) {
-		size = read_if(vdev, VIRTIO_BLK_F_BLK_SIZE, blk_size);
-		if (blk_validate_block_size(size)) {
-			dev_err(&vdev->dev, "blocks of %u bytes are not supported\n", size);
-			return -EINVAL;
-		}
 	}
 	if (has_zones(vdev)) {
 		dev_err(&vdev->dev, "zoned disks are not supported\n");
@@ -109,31 +95,44 @@ static void read_discard(struct virtio_device *vdev, struct pollux_limits *limit
 /**
  * pollux_read_limits() - what the device says it can do
  * @disk: which; its queues have virtqueues
- * @limits: filled in
+ * @limits: filled in. Each field of the device is read once: it may say something else the next time.
+ *
+ * Return: 0, or an error if no disk can be made of it.
  */
-void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits)
+int pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits)
 {
 	struct virtio_device *vdev = disk->vdev;
-	unsigned int size, most;
+	unsigned int index, size, most = UINT_MAX;
 
 	memset(limits, 0, sizeof(*limits));
 	/* No chain may be longer than the ring (VIRTIO 1.3, 2.7.5.3.1): a header and a status are beside its data. */
-	most = max(virtqueue_get_vring_size(disk->queues[0].vq), 3u) - 2;
+	for (index = 0; index < disk->queue_count; index++)
+		most = min(most, virtqueue_get_vring_size(disk->queues[index].vq));
+	most = max(most, 3u) - 2;
 	limits->segments = max(read_if(vdev, VIRTIO_BLK_F_SEG_MAX, seg_max), 1u);
 	limits->segments = min3(limits->segments, most, (unsigned int)USHRT_MAX - 2);
 
 	limits->segment_size = min_t(size_t, virtio_max_dma_size(vdev), UINT_MAX);
 	size = read_if(vdev, VIRTIO_BLK_F_SIZE_MAX, size_max);
+	if (size && size < PAGE_SIZE) {
+		dev_err(&vdev->dev, "segments of %u bytes are too small: a page has %lu\n", size, PAGE_SIZE);
+		return -EINVAL;
+	}
 	if (size)
 		limits->segment_size = min(limits->segment_size, size);
 
-	limits->logical_block = read_if(vdev, VIRTIO_BLK_F_BLK_SIZE, blk_size);
-	if (!limits->logical_block)
-		limits->logical_block = SECTOR_SIZE;
+	limits->logical_block = SECTOR_SIZE;
+	if (virtio_has_feature(vdev, VIRTIO_BLK_F_BLK_SIZE))
+		limits->logical_block = read_if(vdev, VIRTIO_BLK_F_BLK_SIZE, blk_size);
+	if (blk_validate_block_size(limits->logical_block)) {
+		dev_err(&vdev->dev, "blocks of %u bytes are not supported\n", limits->logical_block);
+		return -EINVAL;
+	}
 	limits->physical_block = limits->logical_block;
 	limits->write_cache = pollux_write_cache(vdev);
 	read_topology(vdev, limits);
 	read_discard(vdev, limits);
+	return 0;
 }
 
 /**

@@ -7,13 +7,23 @@
 #include "pollux_blk.h"
 
 /*
+ * A PCI device that was pulled out reads as all ones, which is no state of a device: to wait for its reset would never
+ * end, and it does not write to memory any more.
+ */
+static void reset(struct virtio_device *vdev)
+{
+	if (vdev->config->get_status(vdev) != 0xff)
+		virtio_reset_device(vdev);
+}
+
+/*
  * What is in the rings will not complete: it fails now, and so does what comes later. Queues close first, so that a
  * device that has been reset gets no more requests.
  */
 static void fail_all(struct pollux_disk *disk)
 {
 	pollux_queues_close(disk);
-	virtio_reset_device(disk->vdev);
+	reset(disk->vdev);
 	pollux_queues_fail(disk);
 }
 
@@ -52,7 +62,7 @@ void pollux_watch_device(struct pollux_disk *disk)
 void pollux_shut_down(struct pollux_disk *disk)
 {
 	pollux_queues_close(disk);
-	virtio_reset_device(disk->vdev);
+	reset(disk->vdev);
 	/* A change of the configuration may have come until now. */
 	cancel_work_sync(&disk->config_work);
 	WRITE_ONCE(disk->draining, false);

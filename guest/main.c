@@ -182,8 +182,10 @@ static int alloc_gendisk(struct pollux_disk *disk, const char *name)
 {
 	struct pollux_limits limits;
 	struct gendisk *gendisk;
+	int error = pollux_read_limits(disk, &limits);
 
-	pollux_read_limits(disk, &limits);
+	if (error)
+		return error;
 	gendisk = compat_alloc_disk(&disk->tags, &limits, disk);
 	if (IS_ERR(gendisk))
 		return PTR_ERR(gendisk);

@@ -136,7 +136,7 @@ enum pollux_server {
  * @room: there is some since; the block layer is to be told
  * @watched: @watch is due
  * @polled_lately: a poll has found something since @watch ran
- * @urgent: a sleeper's request is in @parked
+ * @urgent: @parked is for the worker: a sleeper waits for a request in it, or for a tag
  * @packed: its ring is a packed one
  * @flushes_polled: flushes may end polled bios
  * @stolen: how often polls have taken in a row what an interrupt was raised for
@@ -235,7 +235,7 @@ static inline void count_event_locked(struct pollux_queue *queue, enum pollux_ev
 
 /* config.c */
 int pollux_check_config(struct virtio_device *vdev);
-void pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits);
+int pollux_read_limits(struct pollux_disk *disk, struct pollux_limits *limits);
 bool pollux_write_cache(struct virtio_device *vdev);
 void pollux_restore_write_cache(struct pollux_disk *disk);
 void pollux_update_capacity(struct pollux_disk *disk);

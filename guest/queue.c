@@ -37,12 +37,17 @@ MODULE_PARM_DESC(quiet_while_polled, "Callbacks are off while any polled request
 
 /* --- callbacks; all of it under the queue's lock ------------------------------------------------ */
 
+/* With all tags in use, a task may wait for one. */
+static bool has_no_tag(const struct pollux_queue *queue)
+{
+	return queue->polled + queue->waiting >= queue->depth;
+}
+
 bool pollux_needs_calls(const struct pollux_queue *queue)
 {
 	if (pollux_quiet_while_polled && queue->polled)
 		return false;
-	/* With all tags in use, somebody may wait for one. */
-	return queue->plain || queue->starved || queue->polled + queue->waiting >= queue->depth;
+	return queue->plain || queue->starved || has_no_tag(queue);
 }
 
 /* Turns callbacks on. False: there is something to be taken, of which no callback will tell. */
@@ -68,14 +73,17 @@ static void disarm(struct pollux_queue *queue)
 
 /* --- what the device has completed --------------------------------------------------------------- */
 
-/* Adds to @chain what was taken. A sleeper's request that is parked is for the worker. */
+/*
+ * Adds to @chain what was taken. The worker completes a sleeper's request that is parked, and frees a tag if there is
+ * none.
+ */
 static void give(struct pollux_queue *queue, struct pollux_chain *chain, struct pollux_request *request)
 {
 	chain_add(chain, request);
 	if (chain != &queue->parked)
 		return;
 	queue->waiting++;
-	if (!request->polled)
+	if (!request->polled || has_no_tag(queue))
 		queue->urgent = true;
 	count_event_locked(queue, POLLUX_PARKED);
 	trace_pollux_blk_parked(queue, queue->waiting);

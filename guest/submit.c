@@ -30,8 +30,14 @@ static bool fits(const struct pollux_queue *queue)
 /* Puts a prepared request on the ring; under the lock. */
 static int put(struct pollux_queue *queue, struct pollux_request *request)
 {
-	int error = queue->stopped ? -EIO : pollux_add(queue, request);
+	int error;
 
+	if (queue->stopped)
+		return -EIO;
+	error = pollux_add(queue, request);
+	/* So a packed ring says that it cannot map memory at the moment. */
+	if (error == -EIO && !virtqueue_is_broken(queue->vq))
+		return -ENOMEM;
 	if (error == -ENOSPC) {
 		if (!fits(queue))
 			return -EIO;

@@ -61,11 +61,28 @@ static ssize_t cache_type_show(struct device *dev, struct device_attribute *attr
 	return length;
 }
 
+/*
+ * The device does not use its cache any more: what it holds of writes that were in flight until now is to leave it
+ * while the block layer still passes flushes on.
+ */
+static int empty_cache(struct pollux_disk *disk)
+{
+	struct request_queue *queue = disk->gendisk->queue;
+	unsigned int flags;
+
+	if (!virtio_has_feature(disk->vdev, VIRTIO_BLK_F_FLUSH))
+		return 0;
+	/* None of them is left. */
+	flags = compat_freeze(queue);
+	compat_unfreeze(queue, flags);
+	return blkdev_issue_flush(disk->gendisk->part0);
+}
+
 static ssize_t cache_type_store(struct device *dev, struct device_attribute *attribute, const char *buffer,
 				size_t length)
 {
 	struct pollux_disk *disk = dev_to_disk(dev)->private_data;
-	int error, type = sysfs_match_string(cache_types, buffer);
+	int error = 0, type = sysfs_match_string(cache_types, buffer);
 	u8 writeback = type;
 	bool used;
 
@@ -73,9 +90,15 @@ static ssize_t cache_type_store(struct device *dev, struct device_attribute *att
 		return type;
 	/* Removal takes this attribute away first, and waits for us: the device is there. */
 	do {
+		/* The block layer passes flushes on before the device needs them. */
+		if (writeback)
+			error = compat_set_write_cache(disk->gendisk->queue, true);
 		virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
 		used = pollux_write_cache(disk->vdev);
-		error = compat_set_write_cache(disk->gendisk->queue, used);
+		if (!error && !used)
+			error = empty_cache(disk);
+		if (!error)
+			error = compat_set_write_cache(disk->gendisk->queue, used);
 		/* A reset meanwhile has the device use its cache as before. */
 	} while (!error && used != pollux_write_cache(disk->vdev) && !fatal_signal_pending(current));
 	return error ?: length;

@@ -2,6 +2,12 @@ equal "queues" "$(queues vda)" "1"
 equal "io_poll" "$(cat /sys/block/vda/queue/io_poll)" "1"
 equal "the serial" "$(cat /sys/block/vda/serial)" "pollux-guest"
 equal "cache_type" "$(cat /sys/block/vda/cache_type)" "write back"
+# What the cache holds as it is switched off would never be flushed later.
+flushes=$(stat_field vda 16)
+echo "write through" >/sys/block/vda/cache_type
+between "flushes as the cache is switched off" $(($(stat_field vda 16) - flushes)) 1 10
+echo "write back" >/sys/block/vda/cache_type
+equal "cache_type" "$(cat /sys/block/vda/cache_type)" "write back"
 
 # Both modes at once on the one queue, each verifying its own half.
 fio --eta=never --direct=1 --thread --rw=randrw --size=$((32 / less))m --verify=crc32c --do_verify=1 --filename=/dev/vda --output=/tmp/fio \
