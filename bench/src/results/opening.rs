@@ -10,7 +10,11 @@ pub fn text(results: &Results) -> String {
     if results.sections.is_empty() {
         return String::new();
     }
-    let mut text = String::from(
+    let mut text = match &results.setting.servers[..] {
+        [(ours, _), (peer, _), ..] => format!("- *ours* is `{ours}`, and *peer* is `{peer}`.\n"),
+        _ => String::new(),
+    };
+    text.push_str(
         "- A ratio above 1 is a row in which the first side is faster. Compare ratios, not IOPS: this is one machine.\n",
     );
     for section in &results.sections {
