@@ -1,4 +1,4 @@
-//! What was told to be durable is: whichever of the writes after it survives the power, and whichever process wrote before.
+//! What was told to be durable is: whichever later write survives the power, and whichever process wrote before.
 
 use std::fs;
 
