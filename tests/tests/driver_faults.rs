@@ -386,6 +386,7 @@ fn nonsense_in_the_configuration_is_refused_or_made_safe() {
 fn a_change_of_size_reaches_the_caller() {
     let backend = Backend::start(Plan::default()).unwrap();
     let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+    assert_eq!(backend.seen().deaf_reads, 0);
     let (told, events) = channel();
     let _subscription = driver.events().subscribe(move |event| {
         let _ = told.send(event);

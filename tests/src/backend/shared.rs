@@ -51,6 +51,8 @@ pub struct Seen {
     pub over: usize,
     /// Messages that were not answered as they should be.
     pub silences: usize,
+    /// Reads of the configuration by a frontend that could not have been told of a change.
+    pub deaf_reads: usize,
     /// Requests that were taken.
     pub requests: usize,
     /// Used elements, true or not.
