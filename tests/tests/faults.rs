@@ -200,7 +200,7 @@ fn a_disk_that_answers_no_more_holds_up_nobody_else() {
     // Asked politely it waits for what is in flight, which never ends; asked again it does not.
     server.signal(Signal::TERM).unwrap();
     assert!(server.says("told to end"));
-    let (status, log) = server.terminate().unwrap();
+    let (status, log) = server.end_by(Signal::INT).unwrap();
     assert_eq!(status.code(), Some(1), "{log}");
 }
 

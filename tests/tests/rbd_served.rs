@@ -147,7 +147,7 @@ fn a_daemon_that_waits_for_the_cluster_ends_when_it_is_told_to() {
     eventually(|| waiting(&daemon) > 0, || "it is not handed over".into());
     daemon.server.signal(Signal::TERM).unwrap();
     assert!(daemon.server.says("finishing what is in flight"));
-    let (ended, said) = daemon.server.terminate().unwrap();
+    let (ended, said) = daemon.server.end_by(Signal::INT).unwrap();
     assert_eq!(ended.code(), Some(1), "{said}");
 }
 

@@ -125,7 +125,8 @@ fn sighup_does_not_mean_hurry() {
     let memory = client.memory(512).unwrap();
     queues[0].read(0, &memory, 0..512, 0);
     queues[0].wait(0).unwrap();
-    for ending in [Signal::HUP, Signal::TERM, Signal::HUP] {
+    // One that follows at once is the same: `timeout` sends its signal to a process and to its group.
+    for ending in [Signal::HUP, Signal::TERM, Signal::TERM, Signal::HUP] {
         server.signal(ending).unwrap();
     }
     // Still there, with a request that never ends.

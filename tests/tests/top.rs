@@ -96,7 +96,7 @@ fn it_tells_limit_engine_and_idleness_of_all_daemons_of_a_folder() {
     is_held_by(folder.path(), "slow", "engine", "in flight now");
     let few = ["--rate-iops", "40"];
     let _rare = Daemon::start(folder.path(), "rare", memory, &[], &few);
-    is_held_by(folder.path(), "rare", "guest", "nothing was in flight");
+    is_held_by(folder.path(), "rare", "guest", "the worker saw no request");
     let all = once(folder.path());
     let workers = all["workers"].as_array().unwrap();
     for worker in workers {

@@ -251,7 +251,10 @@ fn missing_remedy(path: &Path) -> String {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let text = path.to_string_lossy();
-    if path.starts_with("/dev") {
+    if path.starts_with("/dev/block") {
+        "it is a link that udev makes; write the path of the device, as `lsblk --paths` shows it"
+            .to_owned()
+    } else if path.starts_with("/dev") {
         "`lsblk` lists the block devices that do".to_owned()
     } else if text.contains("path=") {
         "if it is a SPEC and no path, give it with `--disk`".to_owned()

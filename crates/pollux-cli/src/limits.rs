@@ -61,11 +61,15 @@ pub enum BadLimit {
          each with -max for a burst"
     )]
     Word(String),
+    /// All limits are lifted, and one is set.
+    #[error("`none` lifts all limits of a disk, alone in `pollux disk limit`; to lift one, write iops-total=none")]
+    NotAlone,
     /// It has no number.
-    #[error("{word}={text} is no limit; write a whole number from 1 on, such as {word}={example}")]
+    #[error("{word}={text} is no limit; write a whole number from 1 on, {units}, such as {word}={example}")]
     Number {
         word: String,
         text: String,
+        units: &'static str,
         example: &'static str,
     },
     /// It would stop the disk.
@@ -106,7 +110,7 @@ impl BadLimit {
                 word.clone()
             }
             Self::NoRate(word) | Self::SmallBurst { word, .. } => format!("{word}-max"),
-            Self::Group(_) | Self::Unset(_) => return None,
+            Self::Group(_) | Self::Unset(_) | Self::NotAlone => return None,
         };
         Some(format!("limits.{}", word.replace('-', "_")))
     }
@@ -182,17 +186,26 @@ impl From<Limits> for DiskLimits {
 pub fn change(text: &str) -> Result<(String, Option<u64>), BadLimit> {
     let (word, number) = text.split_once('=').unwrap_or((text, ""));
     let what = Limited::of(word.strip_suffix("-max").unwrap_or(word));
-    let what = what.ok_or_else(|| BadLimit::Word(word.to_owned()))?;
+    let what = what.ok_or_else(|| match text {
+        "none" => BadLimit::NotAlone,
+        _ => BadLimit::Word(word.to_owned()),
+    })?;
     let value = match (number, what.is_bytes()) {
         ("none", _) => Some(None),
         ("0", _) => return Err(BadLimit::Zero(word.to_owned())),
         (_, true) => number.parse().ok().map(|Size(bytes)| Some(bytes)),
         (_, false) => requests(number).map(Some),
     };
+    let (units, example) = if what.is_bytes() {
+        ("with K, M or G for powers of 1024", "100M")
+    } else {
+        ("with K or M for thousands or millions", "5000")
+    };
     let bad = || BadLimit::Number {
         word: word.to_owned(),
         text: number.to_owned(),
-        example: if what.is_bytes() { "100M" } else { "5000" },
+        units,
+        example,
     };
     Ok((word.replace('-', "_"), value.ok_or_else(bad)?))
 }
@@ -324,6 +337,8 @@ mod tests {
             ("iops-total", "limits.iops_total", "iops-total=5000"),
             ("iops-total=x", "limits.iops_total", "iops-total=5000"),
             ("bps-read=-1", "limits.bps_read", "bps-read=100M"),
+            ("iops-total=5G", "limits.iops_total", "with K or M"),
+            ("bps-read=5T5", "limits.bps_read", "with K, M or G"),
             ("bps-read=0", "limits.bps_read", "would stop the disk"),
             (
                 "bps-read-max=5",
@@ -355,6 +370,13 @@ mod tests {
             let bad = read(text).unwrap_err();
             assert_eq!(bad.field().as_deref(), Some(field), "{text}");
             assert!(bad.to_string().contains(words), "{text}: {bad}");
+        }
+    }
+
+    #[test]
+    fn none_stands_alone() {
+        for text in ["none", "none,iops-total=3"] {
+            assert_eq!(read(text).unwrap_err(), BadLimit::NotAlone, "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -20,6 +21,22 @@ pub fn outlive_usr1() -> io::Result<()> {
     Ok(())
 }
 
+/// Tells a signal from its repetition.
+#[derive(Debug, Default)]
+pub struct Repetitions(Option<(i32, Instant)>);
+
+/// The same signal again within so long is no second one: `timeout` sends its own to a process, and then to the group
+/// of that process.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+impl Repetitions {
+    /// Is the `signal` that came at `now` the last one once more?
+    pub fn has(&mut self, signal: i32, now: Instant) -> bool {
+        let last = self.0.replace((signal, now));
+        last.is_some_and(|(last, then)| last == signal && now.duration_since(then) < AT_ONCE)
+    }
+}
+
 /// Does a process with that `status` ignore `signal`?
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status
@@ -32,6 +49,17 @@ fn ignores(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_signal_at_once_is_no_second_one() {
+        let mut signals = Repetitions::default();
+        let then = Instant::now();
+        assert!(!signals.has(SIGTERM, then));
+        assert!(signals.has(SIGTERM, then));
+        assert!(!signals.has(SIGINT, then));
+        assert!(!signals.has(SIGTERM, then));
+        assert!(!signals.has(SIGTERM, then + AT_ONCE));
+    }
 
     #[test]
     fn what_is_ignored_is_read_off_the_status() {

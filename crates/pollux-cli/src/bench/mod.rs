@@ -36,7 +36,7 @@ use self::run::{Common, ended};
 use self::target::Target;
 use crate::log::chain;
 use crate::paths::missing_right;
-use crate::signals;
+use crate::signals::{self, Repetitions};
 
 pub use self::fio::options as foreign;
 pub use self::options::BenchArgs;
@@ -131,6 +131,7 @@ fn watch_signals(
     }
     let begun = Instant::now();
     let watch = move || {
+        let mut repetitions = Repetitions::default();
         for signal in signals.forever() {
             match signal {
                 SIGUSR1 => {
@@ -141,6 +142,7 @@ fn watch_signals(
                         "{ended} requests have ended in {seconds:.1} s"
                     );
                 }
+                _ if repetitions.has(signal, Instant::now()) => {}
                 // A terminal that closes may send several.
                 _ if stop.is_asked() && signal != SIGHUP => std::process::exit(128 + signal),
                 _ => stop.ask(),

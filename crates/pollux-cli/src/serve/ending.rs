@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use pollux::stats::Snapshot;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGXFSZ};
@@ -12,7 +13,7 @@ use signal_hook::{SigId, flag};
 
 use crate::disks::{Disks, Served};
 use crate::log::Format;
-use crate::signals;
+use crate::signals::{self, Repetitions};
 
 /// Has the second signal end the process, until signals are watched: a disk may take long to open.
 pub struct Impatience(Vec<SigId>);
@@ -45,6 +46,7 @@ impl Drop for Impatience {
 /// Waits for signals until there are none to come.
 pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
     let mut asked = false;
+    let mut repetitions = Repetitions::default();
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => disks
@@ -53,6 +55,7 @@ pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
                 .for_each(|disk| print_counters(disk, format)),
             // A file was to grow beyond RLIMIT_FSIZE. The call that was to do it fails with EFBIG, which is told.
             SIGXFSZ => {}
+            _ if repetitions.has(signal, Instant::now()) => {}
             // A terminal that closes may send several, and systemd one beside its SIGTERM: none of them means hurry.
             _ if asked && signal != SIGHUP => {
                 tracing::warn!("told to end once more: not waiting for requests in flight");

@@ -1,7 +1,8 @@
 //! Why a disk is not faster.
 //!
 //! At any moment one of four keeps a queue from going on: its limit, its worker, which works; its disk, which has all
-//! that was sent; or its guest, which sends nothing more. The one with the largest share of the time is the
+//! that was sent; or its guest, which sends nothing more. (A request that has yet to wake up the worker is not seen, so
+//! that time is the guest's as well.) The one with the largest share of the time is the
 //! bottleneck.
 
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub struct QueueTime {
     pub was_in_flight: u64,
     /// How many requests a turn that found any has found.
     pub batch: Option<f64>,
+    /// How often its worker slept, which has to be woken up each time.
+    pub sleeps: u64,
 }
 
 /// What a worker did with its time, in shares of it.
@@ -213,9 +216,15 @@ fn of_worker(share: f64, queues: &[QueueTime], workers: &[WorkerTime]) -> String
 fn of_guest(share: f64, queues: &[QueueTime]) -> String {
     let busiest = queues.iter().max_by_key(|queue| queue.requests);
     let batch = busiest.and_then(|queue| queue.batch).unwrap_or_default();
+    let wakes = busiest.is_some_and(|queue| queue.sleeps.saturating_mul(2) > queue.requests);
+    let woken = if wakes {
+        ", and most wake up their worker first, which takes time as well (`--poll`)"
+    } else {
+        ""
+    };
     let share = percent(share);
     format!(
-        "{share} of the time nothing was in flight: the guest sends {batch:.1} requests at once"
+        "{share} of the time the worker saw no request: the guest sends {batch:.1} at once{woken}"
     )
 }
 

@@ -38,7 +38,13 @@ fn what_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
             queue(1000),
             worker(0.2, 0.5, 0.7),
             Bottleneck::Guest,
-            "80% of the time nothing was in flight: the guest sends 1.5 requests at once",
+            "80% of the time the worker saw no request: the guest sends 1.5 at once",
+        ),
+        (
+            with(|queue| queue.sleeps = 900),
+            worker(0.2, 0.0, 0.2),
+            Bottleneck::Guest,
+            "1.5 at once, and most wake up their worker first",
         ),
         (
             queue(1000),
