@@ -62,10 +62,14 @@ pub enum BadLimit {
     )]
     Word(String),
     /// All limits are lifted, and one is set.
-    #[error("`none` lifts all limits of a disk, alone in `pollux disk limit`; to lift one, write iops-total=none")]
+    #[error(
+        "`none` lifts all limits of a disk, alone in `pollux disk limit`; to lift one, write iops-total=none"
+    )]
     NotAlone,
     /// It has no number.
-    #[error("{word}={text} is no limit; write a whole number from 1 on, {units}, such as {word}={example}")]
+    #[error(
+        "{word}={text} is no limit; write a whole number from 1 on, {units}, such as {word}={example}"
+    )]
     Number {
         word: String,
         text: String,
