@@ -101,6 +101,11 @@ fn a_write_through_image_of_two_files_syncs_the_tables_that_another_process_has_
 }
 
 #[test]
+fn a_cluster_that_two_shared_is_not_used_anew_before_that_is_durable() {
+    stable::cluster_that_two_share();
+}
+
+#[test]
 #[ignore = "a thousand stories take minutes"]
 fn what_was_flushed_survives_the_power_a_thousand_times() {
     power::stories(1000, 1_000_000);

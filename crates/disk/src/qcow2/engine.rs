@@ -163,8 +163,8 @@ impl Engine {
     }
 
     /// Writes the first part that lies in one piece; how much was that?
-    fn write_some(&mut self, at: u64, from: &[Span], len: u64) -> io::Result<u64> {
-        let Extent { mut len, what, .. } = self.extent(at, len)?;
+    fn write_some(&mut self, at: u64, from: &[Span], most: u64) -> io::Result<u64> {
+        let Extent { mut len, what, .. } = self.extent(at, most)?;
         if let What::Own(leg, there) = what {
             self.check_data(leg, there, len)?;
             self.put(leg, there, from, len)?;
@@ -183,6 +183,11 @@ impl Engine {
             // others may be given back.
             len = len.min(self.cluster() - at % self.cluster());
         }
+        if what == What::Below {
+            // A file below may end within a sector; the cluster that is made goes on.
+            let end = (at + len).next_multiple_of(self.cluster());
+            len = (end - at).min(most);
+        }
         let clusters = self.clusters(at, len);
         let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));
         if matches!(what, What::Below | What::Zero | What::Hidden) {
@@ -197,13 +202,23 @@ impl Engine {
             return Ok(made.len);
         }
         // What lies there may be given back: it is read no more by then.
-        if what == What::Compressed {
+        if self.gives_back(what)? {
             self.freed += len;
         }
         let map = Arc::clone(&self.map);
         map.closed(clusters.clone(), || {
             forget(&map);
             self.allocate(at, from, len, what).map(|made| made.len)
+        })
+    }
+
+    /// May what lies there be given back once something else is written? What no snapshot keeps, clusters of the disk
+    /// may share all the same: the last of them gives it back.
+    fn gives_back(&self, what: What) -> io::Result<bool> {
+        Ok(match what {
+            What::Compressed => true,
+            What::Snapshot => !self.order()?.has_snapshots(),
+            _ => false,
         })
     }
 

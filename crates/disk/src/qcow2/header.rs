@@ -146,6 +146,8 @@ pub struct Header {
     pub l1_entries: u32,
     pub reftable_at: u64,
     pub reftable_clusters: u32,
+    /// How many states of the disk it keeps.
+    pub snapshots: u32,
     /// Bits of a reference count: 2 to this power.
     pub refcount_order: u32,
     /// The backing file, as the image names it.
@@ -170,6 +172,7 @@ impl Header {
             l1_entries: other.l1_entries,
             reftable_at: other.reftable_at,
             reftable_clusters: other.reftable_clusters,
+            snapshots: other.snapshots,
             ..self.clone()
         };
         written == *other
@@ -219,6 +222,7 @@ impl Header {
             l1_entries: u32_at(36),
             reftable_at: u64_at(48),
             reftable_clusters: u32_at(56),
+            snapshots: u32_at(60),
             refcount_order,
             backing: None,
             backing_format: None,

@@ -189,12 +189,18 @@ impl Order {
         self.state().kind(at) != Kind::Other
     }
 
-    /// Is the cluster at `at` in the file, and none of its tables?
+    /// Is the cluster at `at` in the file, was it ever used, and is it none of its tables? What is written there without
+    /// this being told must be in no hole: that would be cut off at the end, or be taken for zeroes.
     pub fn is_data(&self, at: u64) -> bool {
         let state = self.state();
         at.checked_add(state.header.cluster())
-            .is_some_and(|end| end <= state.len)
+            .is_some_and(|end| end <= state.len.min(state.fresh))
             && state.kind(at) == Kind::Other
+    }
+
+    /// Does a snapshot keep what the disk and another of its clusters share?
+    pub fn has_snapshots(&self) -> bool {
+        self.state().header.snapshots > 0
     }
 
     /// `len` bytes of data are about to be written at `at`, to a cluster that nothing refers to yet.

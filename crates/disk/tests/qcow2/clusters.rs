@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pollux_disk::file::Cache;
 use pollux_disk::qcow2::Settings;
 use pollux_disk::{Failure, Image, Op, Options, Unmap};
 use pollux_disk_conformance::{Buffer, Client, pattern, read, write, zeroes};
@@ -69,6 +70,60 @@ fn a_read_beside_first_writes_sees_what_was_there_or_what_is_written() {
         writes(512, 1024, 8);
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// The file may have been cut by a crash of the host: its last clusters are counted, and lie behind its end.
+#[test]
+fn what_is_written_behind_the_end_of_the_file_stays() {
+    const SIZE: usize = 16 * CLUSTER;
+    let Some(lab) = Lab::new() else { return };
+    for zeroed in [false, true] {
+        let options = "cluster_size=64k,preallocation=metadata";
+        let path = lab.create("cut.qcow2", options, SIZE as u64);
+        let len = fs::metadata(&path).unwrap().len();
+        set_len(&path, len - CLUSTER as u64);
+        let image = open(&path);
+        let mut client = Client::new(&image);
+        let (some, last) = (Buffer::holding(&vec![5; CLUSTER]), SIZE - CLUSTER);
+        // What is given back and used anew makes the file longer, by a reserve.
+        client
+            .run(Op::Discard {
+                at: 5 * CLUSTER as u64,
+                len: CLUSTER as u64,
+            })
+            .unwrap();
+        client.run(write(5 * CLUSTER as u64, &some)).unwrap();
+        client.read_bytes(last as u64, CLUSTER);
+        client.run(write(last as u64, &some)).unwrap();
+        client.run(Op::Flush).unwrap();
+        let mut wanted = vec![5; CLUSTER];
+        if zeroed {
+            let zeroes = zeroes(last as u64, 512, Unmap::Forbidden);
+            client.run(zeroes).unwrap();
+            wanted[..512].fill(0);
+        }
+        drop((client, image));
+        assert!(lab.raw(&path)[last..] == wanted, "zeroed: {zeroed}");
+    }
+}
+
+/// Direct I/O takes whole sectors.
+#[test]
+fn a_file_below_may_end_within_a_sector() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.path("base.raw"), vec![1; 2 * CLUSTER + 1503]).unwrap();
+    let options = "cluster_size=64k,backing_file=base.raw,backing_fmt=raw";
+    let path = lab.create("odd.qcow2", options, 8 << 20);
+    let image = Image::open(&path, Cache::None, &Options::default()).unwrap();
+    let mut client = Client::new(&image);
+    let at = 2 * CLUSTER + 512;
+    client
+        .run(write(at as u64, &Buffer::holding(&[2; 2048])))
+        .unwrap();
+    let mut wanted = vec![1; 512];
+    wanted.extend([2; 2048]);
+    wanted.resize(CLUSTER, 0);
+    assert_eq!(client.read_bytes(2 * CLUSTER as u64, CLUSTER), wanted);
 }
 
 /// Otherwise the cluster that it gives back is used anew while the storage refers to it still.

@@ -63,12 +63,64 @@ pub fn tables_of_another_process() {
         return;
     };
     let some = Buffer::holding(&vec![7; CLUSTER]);
+    // The image's thread may sync them before the write.
+    let before = recorder.syncs();
     let image = Image::open(&path, Cache::Writethrough, &Options::default()).unwrap();
     let mut client = Client::new(&image);
     let into = Buffer::holding(&vec![0; CLUSTER]);
     client.run(pollux_disk_conformance::read(0, &into)).unwrap();
-    let before = recorder.syncs();
     client.run(write(0, &some)).unwrap();
     assert!(recorder.syncs() > before, "the tables were not synced");
     drop((client, image));
+}
+
+/// Two clusters of the disk share one of the file, which no snapshot keeps, and of the writes that follow a single one
+/// survives.
+pub fn cluster_that_two_share() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("image.qcow2", "cluster_size=64k", 8 << 20);
+    lab.io(&path, &[format!("write -P 7 0 {CLUSTER}")]);
+    share_the_first_cluster(&path);
+    assert_eq!(lab.check(&path), 0);
+    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+        return;
+    };
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let (some, other) = (
+        Buffer::holding(&[8; 512]),
+        Buffer::holding(&vec![9; CLUSTER]),
+    );
+    client.run(write(0, &some)).unwrap();
+    client.run(Op::Flush).unwrap();
+    let flushed = recorder.count();
+    client.run(write(CLUSTER as u64, &some)).unwrap();
+    client.run(write(2 * CLUSTER as u64, &other)).unwrap();
+    let count = recorder.count();
+    assert!(count > flushed);
+    for alone in flushed..count {
+        let left = lab.path("left.qcow2");
+        fs::write(&left, recorder.with_one_alone(alone)).unwrap();
+        let raw = lab.raw(&left);
+        let kept = raw[CLUSTER + 512..2 * CLUSTER]
+            .iter()
+            .all(|byte| *byte == 7);
+        assert!(kept, "write {alone} of {flushed}..{count} alone");
+    }
+    drop((client, image));
+}
+
+/// The second cluster of the disk is the first one as well, as after a removal of duplicates.
+fn share_the_first_cluster(path: &std::path::Path) {
+    let mut image = fs::read(path).unwrap();
+    let field = |image: &[u8], at: usize| u64::from_be_bytes(image[at..][..8].try_into().unwrap());
+    let place = |entry: u64| usize::try_from(entry & 0x00ff_ffff_ffff_fe00).unwrap();
+    let l2 = place(field(&image, place(field(&image, 40))));
+    let there = place(field(&image, l2));
+    for entry in 0..2 {
+        image[l2 + 8 * entry..][..8].copy_from_slice(&(there as u64).to_be_bytes());
+    }
+    let counts = place(field(&image, place(field(&image, 48))));
+    image[counts + 2 * (there / CLUSTER)..][..2].copy_from_slice(&2u16.to_be_bytes());
+    fs::write(path, image).unwrap();
 }

@@ -61,16 +61,17 @@ impl Engine {
             if self.freed > 0 {
                 self.forget_freed()?;
             }
-            let to = match what {
-                // It is given back, and is not to be used anew for what comes next.
-                What::Compressed => (from + 1).next_multiple_of(self.cluster()).min(end),
-                _ => end,
+            let gives_back = self.gives_back(what)?;
+            // What is given back is not to be used anew for what comes next.
+            let to = if gives_back {
+                (from + 1).next_multiple_of(self.cluster()).min(end)
+            } else {
+                end
             };
             self.put_zeroes(from, to - from)?;
-            self.freed += match what {
-                What::Compressed => to - from,
-                _ => 0,
-            };
+            if gives_back {
+                self.freed += to - from;
+            }
             from = to;
         }
         Ok(())
