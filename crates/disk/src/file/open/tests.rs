@@ -31,8 +31,13 @@ fn what_is_no_disk_is_refused_by_name() {
     }
     let missing = message(Path::new("file:path=a.img,cache=none"), Cache::Writeback);
     assert!(missing.contains("give it with `--disk`"), "{missing}");
-    let missing = message(Path::new("/dev/block/99:99"), Cache::Writeback);
-    assert!(missing.contains("does not exist; `lsblk`"), "{missing}");
+    for (path, remedy) in [
+        ("/dev/sd/none", "does not exist; `lsblk`"),
+        ("/dev/block/99:99", "a link that udev makes"),
+    ] {
+        let missing = message(Path::new(path), Cache::Writeback);
+        assert!(missing.contains(remedy), "{missing}");
+    }
     let directory = message(folder.path(), Cache::Writeback);
     assert!(directory.contains("is a directory"), "{directory}");
     let device = message(Path::new("/dev/null"), Cache::Writeback);

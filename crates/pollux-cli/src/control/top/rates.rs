@@ -236,7 +236,7 @@ fn queue_time(was: Option<&QueueCounters>, now: &QueueCounters, seconds: f64) ->
             let turns = of(|counters| counters.turns_busy);
             (turns > 0).then(|| ratio(of(requests), turns))
         },
-        sleeps: of(|counters| counters.sleeps),
+        kicks: of(|counters| counters.kicks),
     }
 }
 

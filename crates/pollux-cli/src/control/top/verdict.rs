@@ -26,8 +26,8 @@ pub struct QueueTime {
     pub was_in_flight: u64,
     /// How many requests a turn that found any has found.
     pub batch: Option<f64>,
-    /// How often its worker slept, which has to be woken up each time.
-    pub sleeps: u64,
+    /// How often its guest kicked, which wakes up its worker.
+    pub kicks: u64,
 }
 
 /// What a worker did with its time, in shares of it.
@@ -216,7 +216,7 @@ fn of_worker(share: f64, queues: &[QueueTime], workers: &[WorkerTime]) -> String
 fn of_guest(share: f64, queues: &[QueueTime]) -> String {
     let busiest = queues.iter().max_by_key(|queue| queue.requests);
     let batch = busiest.and_then(|queue| queue.batch).unwrap_or_default();
-    let wakes = busiest.is_some_and(|queue| queue.sleeps.saturating_mul(2) > queue.requests);
+    let wakes = busiest.is_some_and(|queue| queue.kicks.saturating_mul(2) > queue.requests);
     let woken = if wakes {
         ", and most wake up their worker first, which takes time as well (`--poll`)"
     } else {

@@ -41,7 +41,7 @@ fn what_holds_it_up_for_the_largest_share_of_the_time_is_the_bottleneck() {
             "80% of the time the worker saw no request: the guest sends 1.5 at once",
         ),
         (
-            with(|queue| queue.sleeps = 900),
+            with(|queue| queue.kicks = 900),
             worker(0.2, 0.0, 0.2),
             Bottleneck::Guest,
             "1.5 at once, and most wake up their worker first",
