@@ -298,7 +298,7 @@ fn ends_cleanly<T>(signal: Signal, state: impl FnOnce(&Target) -> T) {
 /// What a disk does not answer cannot be finished: the first signal says so and waits, the second does not.
 #[test]
 fn on_a_disk_that_hangs_the_second_signal_is_the_end() {
-    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
+    for (first, second) in [(Signal::TERM, Signal::INT), (Signal::INT, Signal::TERM)] {
         let disk = format!("disk = \"fault:hang=request,on=memory:size={DISK}\"");
         let target = Target::start(1, &disk);
         let mut driver = target.driver();
