@@ -106,6 +106,11 @@ fn a_cluster_that_two_shared_is_not_used_anew_before_that_is_durable() {
 }
 
 #[test]
+fn a_cluster_that_two_shared_is_not_kept_under_zeroes() {
+    stable::cluster_that_two_share_and_one_hides();
+}
+
+#[test]
 #[ignore = "a thousand stories take minutes"]
 fn what_was_flushed_survives_the_power_a_thousand_times() {
     power::stories(1000, 1_000_000);

@@ -164,7 +164,9 @@ impl Engine {
 
     /// Writes the first part that lies in one piece; how much was that?
     fn write_some(&mut self, at: u64, from: &[Span], most: u64) -> io::Result<u64> {
-        let Extent { mut len, what, .. } = self.extent(at, most)?;
+        let Extent {
+            mut len, mut what, ..
+        } = self.extent(at, most)?;
         if let What::Own(leg, there) = what {
             self.check_data(leg, there, len)?;
             self.put(leg, there, from, len)?;
@@ -183,10 +185,13 @@ impl Engine {
             // others may be given back.
             len = len.min(self.cluster() - at % self.cluster());
         }
-        if what == What::Below {
-            // A file below may end within a sector; the cluster that is made goes on.
+        if matches!(what, What::Below | What::Zero) {
+            // Below, an extent may end within a sector; the cluster that is made goes on, over whatever is there.
             let end = (at + len).next_multiple_of(self.cluster());
-            len = (end - at).min(most);
+            let whole = (end - at).min(most);
+            if whole > len {
+                (len, what) = (whole, What::Below);
+            }
         }
         let clusters = self.clusters(at, len);
         let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));

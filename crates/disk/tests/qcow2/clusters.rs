@@ -126,6 +126,34 @@ fn a_file_below_may_end_within_a_sector() {
     assert_eq!(client.read_bytes(2 * CLUSTER as u64, CLUSTER), wanted);
 }
 
+/// Clusters of an image below may be smaller than a sector.
+#[test]
+fn a_sector_may_be_several_clusters_of_a_file_below() {
+    let Some(lab) = Lab::new() else { return };
+    let below = lab.create("below.qcow2", "cluster_size=512", 8 << 20);
+    let writes = (1..16)
+        .step_by(2)
+        .map(|at| format!("write -P 1 {} 512", at * 512));
+    lab.io(&below, &writes.collect::<Vec<_>>());
+    let file = lab.path("file");
+    fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
+    let options = ["--find", "--show", "--sector-size", "4096"];
+    let Some(device) = Loop::with(&options, &file) else {
+        return;
+    };
+    let (below, path) = (below.display(), &device.0);
+    lab.img(&format!("create -q -f qcow2 -b {below} -F qcow2 {path}"));
+    let image = Image::open(path, Cache::None, &Options::default()).unwrap();
+    let mut client = Client::new(&image);
+    client.run(write(0, &Buffer::holding(&[2; 4096]))).unwrap();
+    let mut wanted = vec![2; 4096];
+    for _ in 0..4 {
+        wanted.extend([0; 512]);
+        wanted.extend([1; 512]);
+    }
+    assert_eq!(client.read_bytes(0, 8192), wanted);
+}
+
 /// Otherwise the cluster that it gives back is used anew while the storage refers to it still.
 #[test]
 fn a_cluster_that_is_kept_under_zeroes_is_used_again() {

@@ -6,6 +6,7 @@ use pollux_disk::file::Cache;
 use pollux_disk::{Disk as _, Image, Op, Options, Unmap};
 use pollux_disk_conformance::{Buffer, Client, write, zeroes};
 
+use super::common::set_len;
 use super::images::{Lab, open};
 use super::recorder::Recorder;
 
@@ -106,6 +107,37 @@ pub fn cluster_that_two_share() {
             .iter()
             .all(|byte| *byte == 7);
         assert!(kept, "write {alone} of {flushed}..{count} alone");
+    }
+    drop((client, image));
+}
+
+/// As above, where one of the two was made zero, and is kept allocated.
+pub fn cluster_that_two_share_and_one_hides() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("image.qcow2", "cluster_size=64k", 8 << 20);
+    lab.io(&path, &[format!("write -P 7 0 {CLUSTER}")]);
+    share_the_first_cluster(&path);
+    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+        return;
+    };
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let some = Buffer::holding(&vec![8; CLUSTER]);
+    let zeroes = zeroes(0, CLUSTER as u64, Unmap::Forbidden);
+    client.run(zeroes).unwrap();
+    client.run(write(CLUSTER as u64, &some)).unwrap();
+    client.run(Op::Flush).unwrap();
+    let flushed = recorder.count();
+    client.run(write(0, &some)).unwrap();
+    client.run(write(2 * CLUSTER as u64, &some)).unwrap();
+    let count = recorder.count();
+    assert!(count > flushed);
+    for alone in flushed..count {
+        let left = lab.path("left.qcow2");
+        fs::write(&left, recorder.with_one_alone(alone)).unwrap();
+        // The record has no lengths.
+        set_len(&left, 1 << 20);
+        lab.check(&left);
     }
     drop((client, image));
 }

@@ -16,7 +16,6 @@ impl Engine {
     pub fn zero(&mut self, at: u64, len: u64, unmap: Unmap) -> io::Result<()> {
         let mut extents = self.extents(at, len)?;
         extents.retain(|extent| !extent.is_zero());
-        let frees = unmap == Unmap::Allowed && self.zero_clusters;
         self.change(at, len, &extents, |engine| {
             let mut whole = Vec::new();
             for extent in &extents {
@@ -27,6 +26,9 @@ impl Engine {
                 whole.push(middle);
             }
             whole.into_iter().try_for_each(|extent| {
+                // What is given back in any case is not kept under zeroes, where it would not be known any more.
+                let frees = engine.zero_clusters
+                    && (unmap == Unmap::Allowed || engine.gives_back(extent.what)?);
                 let done = if frees { engine.free(extent)? } else { 0 };
                 let [_, rest] = extent.split(done);
                 engine.overwrite(rest)
