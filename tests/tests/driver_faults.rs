@@ -102,6 +102,15 @@ fn qemu_storage_daemon_is_killed_under_load() {
 /// A thread that has a few requests in flight at a device that holds them, until `wrong` makes the
 /// device go; then those and all later ones fail.
 fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static) -> Lost {
+    lose_driver(plan, who, |backend, _| wrong(backend))
+}
+
+/// As above; `wrong` sees the driver as well.
+fn lose_driver(
+    plan: Plan,
+    who: Who,
+    wrong: impl FnOnce(&Backend, &Driver) + Send + 'static,
+) -> Lost {
     let backend = holding(plan);
     patiently(move || {
         let options = never().patience(Duration::from_millis(300));
@@ -110,7 +119,7 @@ fn lose_held(plan: Plan, who: Who, wrong: impl FnOnce(&Backend) + Send + 'static
         std::thread::scope(|scope| {
             scope.spawn(|| until_lost(&driver, who, &count));
             backend.wait_for_held(DEPTH);
-            wrong(&backend);
+            wrong(&backend, &driver);
         });
         let why = driver.lost().expect("it is gone");
         println!("{why}");
@@ -152,14 +161,25 @@ fn a_socket_that_is_closed_ends_everything() {
 
 /// The eventfd of the kicks is the server's as well.
 #[test]
-fn a_server_that_blocks_kicks_ends_everything() {
+fn a_server_that_blocks_kicks_holds_nobody() {
     for who in EVERYBODY {
-        let why = lose_held(Plan::default(), who, |backend| {
+        let why = lose_driver(Plan::default(), who, move |backend, driver| {
             backend.block_kicks();
+            let kicks = || {
+                let counters = driver.counters();
+                counters
+                    .iter()
+                    .find(|(name, _)| *name == "kicks")
+                    .unwrap()
+                    .1
+            };
+            let before = kicks();
             // One ends, and the next is kicked for.
             backend.conduct(Conduct::Next);
+            eventually(|| kicks() > before, || format!("{who:?}: no kick"));
+            backend.hang_up();
         });
-        assert_eq!(why, Lost::Blocked { queue: 0 }, "{who:?}");
+        assert_eq!(why, Lost::Closed, "{who:?}");
     }
 }
 

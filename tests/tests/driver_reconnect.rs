@@ -437,28 +437,6 @@ fn a_driver_is_left_while_its_server_is_away() {
     });
 }
 
-/// A loss is heard at once, though the next server says nothing as it is told of memory.
-#[test]
-fn a_loss_is_heard_while_the_next_server_is_told_of_memory() {
-    patiently(|| {
-        let backend = Backend::start(Plan::default()).unwrap();
-        backend.conduct(Conduct::Held);
-        let driver = Driver::connect(backend.socket(), &patient()).unwrap();
-        let queue = driver.queue(0).unwrap();
-        let read = queue.read(0, vec![0; BLOCK], CompletionMode::Call);
-        backend.wait_for_held(1);
-        backend.fall_silent(code::ADD_MEM_REG, Silence::Mute);
-        backend.block_kicks();
-        backend.hang_up();
-        backend.let_go();
-        backend.wait_until(|seen| seen.sessions == 2 && seen.silences > 0);
-        let flush = queue.flush(CompletionMode::Call);
-        assert_eq!(flush.wait().unwrap_err().failure, Failure::Lost);
-        assert_eq!(read.wait().unwrap_err().failure, Failure::Lost);
-        assert_eq!(driver.lost(), Some(Lost::Blocked { queue: 0 }));
-    });
-}
-
 /// One that lies is not asked again.
 #[test]
 fn a_liar_gets_no_second_chance() {

@@ -23,7 +23,6 @@ use tempfile::TempDir;
 const SIZE: u64 = 16 << 20;
 const BLOCK: u64 = PAGE as u64 / 512;
 const MEMORY_LOST: &str = "memory that the frontend shares is gone";
-const BLOCKS: &str = "descriptor of the frontend blocks";
 
 /// A process with two disks and one worker.
 struct Two {
@@ -56,9 +55,14 @@ impl Two {
         socket
     }
 
-    /// Runs `attack` on a session of the one disk while the other works, waits until the log tells `why` that
-    /// ended, and sees what is left.
-    fn survives(&self, why: &str, attack: impl FnOnce(&mut Driver)) {
+    fn end(self) {
+        let (status, log) = self.server.terminate().unwrap();
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+
+    /// Runs `attack`, which loses memory, on a session of the one disk while the other works, waits until the log tells
+    /// why that ended, and sees what is left: the next frontend of the disk is served.
+    fn survives(self, attack: impl FnOnce(&mut Driver)) {
         let mut other = Driver::connect(&self.socket("other"), TWO_QUEUES).unwrap();
         let mut byte: u8 = 0;
         let busy = || {
@@ -68,7 +72,7 @@ impl Two {
         let (rounds, driver) = while_busy(busy, || {
             let mut driver = Driver::connect(&self.socket("attacked"), TWO_QUEUES).unwrap();
             attack(&mut driver);
-            assert!(self.server.says(why), "{}", self.server.log());
+            assert!(self.server.says(MEMORY_LOST), "{}", self.server.log());
             driver
         });
         assert!(rounds > 0, "the other disk went on");
@@ -78,16 +82,6 @@ impl Two {
         other.queues[1].round(byte);
         let process = Process::new(self.server.pid());
         eventually(|| process.is_asleep().unwrap(), || "somebody spins".into());
-    }
-
-    fn end(self) {
-        let (status, log) = self.server.terminate().unwrap();
-        assert_eq!(status.code(), Some(0), "{log}");
-    }
-
-    /// The same, and the next frontend of the disk is served.
-    fn survives_as_ever(self, why: &str, attack: impl FnOnce(&mut Driver)) {
-        self.survives(why, attack);
         let mut next = Driver::connect(&self.socket("attacked"), TWO_QUEUES).unwrap();
         next.queues[0].round(1);
         drop(next);
@@ -101,7 +95,7 @@ fn truncate(memory: &GuestMemory, len: u64) {
 
 #[test]
 fn data_buffers_are_truncated() {
-    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+    Two::start().survives(|driver| {
         let pages = usize::from(SLOTS);
         let data = GuestMemory::new(2 << 32, pages * PAGE).unwrap();
         driver.frontend.add_mem_reg(&data.region()).unwrap();
@@ -122,7 +116,7 @@ fn data_buffers_are_truncated() {
 
 /// Memory of the rings goes, from `from` on.
 fn rings_are_truncated(from: u64) {
-    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+    Two::start().survives(|driver| {
         write_all(driver);
         truncate(&driver.memory, from);
         // From here on this process must not touch it either.
@@ -157,7 +151,7 @@ fn write_all(driver: &mut Driver) {
 /// A copy of the one that the server has made: that is sealed, and nobody can truncate it.
 #[test]
 fn the_record_of_what_is_in_flight_is_truncated() {
-    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+    Two::start().survives(|driver| {
         let made = driver.keep_record().unwrap();
         made.file.set_len(0).unwrap_err();
         let mut blank = vec![];
@@ -176,7 +170,7 @@ fn the_record_of_what_is_in_flight_is_truncated() {
 
 #[test]
 fn the_log_of_dirty_pages_is_truncated() {
-    Two::start().survives_as_ever(MEMORY_LOST, |driver| {
+    Two::start().survives(|driver| {
         let log = DirtyLog::below(2 << 32).unwrap();
         log.pass_to(&driver.frontend).unwrap();
         driver.set_logging(Logs::Everything).unwrap();
@@ -225,32 +219,26 @@ fn kept_blocking(descriptor: &OwnedFd, meanwhile: impl FnOnce()) {
 fn a_saturated_eventfd_that_blocks_holds_nobody() {
     let two = Two::start();
     let call = new_eventfd().unwrap();
-    two.survives(BLOCKS, |driver| {
-        let frontend = &driver.frontend;
-        frontend
-            .vring_fd(Code::SetVringCall, 0, Some(call.as_fd()))
-            .unwrap();
-        let fill = || {
-            count(&call);
-            rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).is_ok()
-        };
-        eventually(fill, || "it cannot be filled".into());
-        let queue = &mut driver.queues[0];
-        kept_blocking(&call, || {
-            let called = || {
-                // For each request a call, for as long as it is served.
-                if queue.used() == queue.published() {
-                    queue.take();
-                    queue.ask_for_call();
-                    queue.bare(0, 4);
-                    queue.publish_and_kick();
-                }
-                two.server.log().contains(BLOCKS)
-            };
-            eventually(called, || "the worker is held".into());
-        });
+    let [mut other, mut driver] =
+        ["other", "attacked"].map(|name| Driver::connect(&two.socket(name), TWO_QUEUES).unwrap());
+    let frontend = &driver.frontend;
+    frontend
+        .vring_fd(Code::SetVringCall, 0, Some(call.as_fd()))
+        .unwrap();
+    let fill = || {
+        count(&call);
+        rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).is_ok()
+    };
+    eventually(fill, || "it cannot be filled".into());
+    let queue = &mut driver.queues[0];
+    kept_blocking(&call, || {
+        // For each request a call.
+        for byte in 0..200 {
+            queue.ask_for_call();
+            queue.round(byte);
+            other.queues[0].round(byte);
+        }
     });
-    // The next frontend of the disk could do it again.
-    assert!(Driver::connect(&two.socket("attacked"), TWO_QUEUES).is_err());
+    drop((driver, other));
     two.end();
 }

@@ -211,12 +211,9 @@ fn an_idle_session_on_a_file_wakes_nobody() {
     an_idle_session_wakes_nobody(Disk::file(SIZE, QUEUES));
 }
 
-/// What looks after calls is not woken by each of them.
 #[test]
 fn a_lonely_request_wakes_its_worker_alone() {
     const REQUESTS: u64 = 20;
-    // A lonely one comes long after the last.
-    const APART: Duration = Duration::from_millis(20);
     if Program::chosen() != Program::Pollux {
         return;
     }
@@ -224,28 +221,30 @@ fn a_lonely_request_wakes_its_worker_alone() {
     let process = Process::new(subject.server.pid());
     let (_client, mut queues) =
         Client::connect(subject.socket(), Shape::blocking(QUEUES, 128)).unwrap();
+    let mut worker = None;
+    let is_there = || {
+        worker = process.thread_named("worker-0").ok();
+        worker.is_some()
+    };
+    // A list of threads may lack one while others end.
+    eventually(is_there, || "no thread is called worker-0".into());
+    let worker = worker.expect("it is there");
     let rests = || process.is_asleep().unwrap();
-    let [worker, watchdog] = ["worker-0", "watchdog"].map(|name| {
-        let mut thread = None;
-        let is_there = || {
-            thread = process.thread_named(name).ok();
-            thread.is_some()
-        };
-        // A list of threads may lack one while others end.
-        eventually(is_there, || format!("no thread is called {name}"));
-        let thread = thread.expect("it is there");
-        move || process.sleeps_of(thread).unwrap()
-    });
-    eventually(rests, || "the server is busy".into());
-    let before = [worker(), watchdog()];
+    // Of the worker, and of all others.
+    let slept = || {
+        eventually(rests, || "the server is busy".into());
+        let mut sleeps = process.sleeps().unwrap();
+        (sleeps.remove(&worker).expect("it is there"), sleeps)
+    };
+    let before = slept();
     for _ in 0..REQUESTS {
-        std::thread::sleep(APART);
         queues[0].flush(0);
         queues[0].finish().unwrap().unwrap();
         eventually(rests, || "the server is busy".into());
     }
-    let [worker, watchdog] = [worker() - before[0], watchdog() - before[1]];
-    assert!(worker >= REQUESTS, "it slept {worker} times");
-    // Where this machine holds the worker up for a tick, it looks.
-    assert!(watchdog < REQUESTS / 2, "it was woken {watchdog} times");
+    let after = slept();
+    assert!(after.0 >= before.0 + REQUESTS, "it slept {} times", after.0);
+    for (thread, sleeps) in after.1 {
+        assert_eq!(before.1.get(&thread), Some(&sleeps), "thread {thread}");
+    }
 }

@@ -210,7 +210,7 @@ fn a_leg_that_does_not_answer_holds_no_other_disk() {
     assert!(!log.contains("has not answered"), "{log}");
 }
 
-/// The server has the eventfd by which it is kicked as well. A kick that waits ends its disk, and no other.
+/// The server has the eventfd by which it is kicked as well.
 #[test]
 fn a_leg_whose_server_blocks_kicks_holds_no_other_disk() {
     let backend = Backend::start(Plan::default()).unwrap();
@@ -222,13 +222,15 @@ fn a_leg_whose_server_blocks_kicks_holds_no_other_disk() {
     backend.block_kicks();
     queue.read(0, 0);
     queue.publish_and_kick();
-    queue.finish();
-    assert_eq!(queue.status(0), Status::IoErr);
     other.queues[0].round(0x77);
+    // This server does not hear the kick; the next one does the request.
+    backend.hang_up();
+    backend.let_go();
+    queue.finish();
+    assert_eq!(queue.status(0), Status::Ok);
     drop((guest, other));
     let (status, log) = target.server.terminate().unwrap();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(log.contains("blocked a thread over a kick"), "{log}");
 }
 
 /// A table in a file, as `dmsetup table` prints it.

@@ -1,14 +1,12 @@
 //! A disk as it is offered to frontends, one after the other.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use pollux_blk::SERIAL_BYTES;
 use pollux_disk::{Disk, Event, Events, Quota, Subscription};
 use pollux_stats::{QueueStats, Snapshot};
-use pollux_threads::lock;
 
 use crate::limits::Limiter;
 use crate::log_quotas::LogQuotas;
@@ -89,8 +87,6 @@ pub struct Device {
     limiter: Arc<Limiter>,
     observation: Arc<Observation>,
     log_quotas: Arc<LogQuotas>,
-    /// When a frontend last held a worker.
-    held: Mutex<Option<Instant>>,
     capacity: Arc<Capacity>,
     _subscription: Subscription,
 }
@@ -104,10 +100,6 @@ pub(crate) struct Capacity {
     bytes: Arc<AtomicU64>,
     changes: Events,
 }
-
-/// For how long frontends are turned away after one of them held a worker: it did so for up to 80 ms, and could do
-/// it again at once.
-const SHUNNED: Duration = Duration::from_secs(60);
 
 impl Device {
     /// Offers `disk` as `options` say.
@@ -133,7 +125,6 @@ impl Device {
             stats,
             limiter: Arc::default(),
             log_quotas: Arc::default(),
-            held: Mutex::default(),
         }
     }
 
@@ -187,17 +178,6 @@ impl Device {
 
     pub(crate) fn log_quotas(&self) -> &Arc<LogQuotas> {
         &self.log_quotas
-    }
-
-    /// Turns frontends away for a while.
-    pub(crate) fn shun(&self) {
-        *lock(&self.held) = Some(Instant::now());
-    }
-
-    /// Are frontends turned away?
-    pub(crate) fn is_shunned(&self) -> bool {
-        let held = *lock(&self.held);
-        held.is_some_and(|held| held.elapsed() < SHUNNED)
     }
 
     /// What requests are checked against, now and when it has changed.

@@ -87,9 +87,9 @@ impl SingleQueue {
             ring: DeviceEnd::new(&plan.areas, next, plan.suppression, plan.indirect),
             record: None,
             memory: plan.memory,
-            alarm: Arc::clone(&alarm),
+            alarm,
             kick: None,
-            call: Some(Call::new(plan.call, &alarm)?),
+            call: Some(Call::new(plan.call)?),
             error: None,
             rules: Rules {
                 geometry: plan.geometry,

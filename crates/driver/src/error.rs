@@ -176,12 +176,6 @@ pub enum Lost {
          restart it and connect anew"
     )]
     Ring { queue: u16, fault: PeerFault },
-    /// It made a thread wait that kicked a queue, or read or made a call: the descriptors for these are shared with it.
-    #[error(
-        "the server blocked a thread over a kick or a call of queue {queue}, by an eventfd that both have; report \
-         this to its makers, restart it and connect anew"
-    )]
-    Blocked { queue: u16 },
 }
 
 /// Why a message to the server had no effect.

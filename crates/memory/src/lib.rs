@@ -5,10 +5,10 @@
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
 mod alarm;
+pub mod eventfd;
 mod fence;
 pub mod file;
 mod guard;
-mod interrupt;
 pub mod io;
 mod loan;
 mod memfd;
@@ -20,9 +20,8 @@ mod table;
 pub mod uring;
 mod word;
 
-pub use alarm::{Alarm, Misdeed};
+pub use alarm::Alarm;
 pub use fence::Side;
-pub use interrupt::Interruptible;
 pub use loan::Loan;
 pub use memfd::memfd;
 pub use pages::DirtyPages;

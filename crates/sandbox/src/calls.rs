@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use pollux_threads::Kind::{
     self, Cluster, Control, DriverControl, DriverPatience, Keeper, Main, Opener, Pool, Resizer,
-    Session, Signals, Watchdog, Worker,
+    Session, Signals, Worker,
 };
 
 use rule::Need;
@@ -32,7 +32,6 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
             Some(Signals),
             Some(Session),
             Some(Worker),
-            Some(Watchdog),
             needs.driver.then_some(DriverControl),
             needs.control.then_some(Control),
         ],
@@ -48,7 +47,7 @@ fn starts(of: Kind, needs: Needs) -> Vec<Kind> {
         // An image that grows before it was used.
         Resizer => &[needs.images.then_some(Pool)],
         // The library's own are of the same kind.
-        Watchdog | Pool | DriverPatience | Keeper | Cluster => &[],
+        Pool | DriverPatience | Keeper | Cluster => &[],
     };
     some.iter().copied().flatten().collect()
 }

@@ -69,9 +69,6 @@ fn conditions(when: When) -> Result<Vec<SeccompCondition>, BackendError> {
         }
         When::Has(argument, bits) => vec![holds(argument, masked(bits), bits)],
         When::Lacks(argument, bits) => vec![holds(argument, masked(bits), 0)],
-        When::IsNeither(argument, values) => values
-            .map(|value| holds(argument, SeccompCmpOp::Ne, value))
-            .into(),
     };
     conditions.into_iter().collect()
 }

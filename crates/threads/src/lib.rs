@@ -33,8 +33,6 @@ pub enum Kind {
     Session,
     /// Serves queues.
     Worker,
-    /// Gets threads out of system calls in which a peer holds them.
-    Watchdog,
     /// Does for a disk what would block.
     Pool,
     /// Watches the connection of a driver.
@@ -55,12 +53,11 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Main,
         Self::Signals,
         Self::Session,
         Self::Worker,
-        Self::Watchdog,
         Self::Pool,
         Self::DriverControl,
         Self::DriverPatience,
@@ -79,7 +76,6 @@ impl Kind {
             Self::Signals => "signals",
             Self::Session => "session",
             Self::Worker => "worker",
-            Self::Watchdog => "watchdog",
             Self::Pool => "pool",
             Self::DriverControl => "driver-control",
             Self::DriverPatience => "driver-patience",

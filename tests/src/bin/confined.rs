@@ -9,7 +9,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -73,19 +72,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 /// What an attempt needs and could not get inside.
 struct Prepared<'folder> {
     folder: &'folder Path,
-    pipe: io::PipeWriter,
-    _reader: io::PipeReader,
     file: File,
     parent: Pid,
 }
 
 impl<'folder> Prepared<'folder> {
     fn new(folder: &'folder Path) -> io::Result<Self> {
-        let (reader, pipe) = io::pipe()?;
         Ok(Self {
             folder,
-            pipe,
-            _reader: reader,
             file: File::open(folder.join("image"))?,
             parent: rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?,
         })
@@ -104,9 +98,8 @@ impl<'folder> Prepared<'folder> {
             }
             "keep-the-list" => keep(&self.folder.join("../list")),
             "make-a-file" => File::create(self.folder.join("new")).map(drop),
-            "write-a-file-as-a-pipe" => open_as_pipe(&self.folder.join("image")),
-            "write-what-was-read" => open_as_pipe(&again(self.file.as_raw_fd())),
-            "open-a-pipe-anew" => open_as_pipe(&again(self.pipe.as_raw_fd())),
+            "write-the-image" => write(&self.folder.join("image")),
+            "write-what-was-read" => write(&again(self.file.as_raw_fd())),
             "remove-a-socket" => fs::remove_file(self.folder.join("socket")),
             "remove-another-file" => fs::remove_file(self.folder.join("../kept")),
             "talk-tcp" => TcpStream::connect("127.0.0.1:9").map(drop),
@@ -134,11 +127,8 @@ fn again(fd: i32) -> std::path::PathBuf {
     format!("/proc/self/fd/{fd}").into()
 }
 
-/// As a pipe is opened anew through which a driver is called: the one way of opening that no filter forbids.
-fn open_as_pipe(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).custom_flags(libc::O_NONBLOCK);
-    options.open(path).map(drop)
+fn write(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path).map(drop)
 }
 
 /// Asks whether a thread of another process can be signalled.

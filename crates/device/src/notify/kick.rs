@@ -8,14 +8,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
-use pollux_disk::wait::watchdog;
-use pollux_memory::{Alarm, Misdeed};
-use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::Errno;
+use pollux_memory::eventfd;
+use rustix::fs::{FileType, fstat};
 
-use super::call::non_blocking;
+use super::pipe::non_blocking;
 
 /// At most so many bytes of a pipe are read at once: as many as it holds, unless it was made larger. A frontend that
 /// fills it meanwhile has more read after the next kick.
@@ -27,20 +24,24 @@ pub struct KickFd {
     fd: OwnedFd,
     /// Which pipe it is, if it is one: the numbers of its file system and of its inode.
     pipe: Option<(u64, u64)>,
-    /// The session's.
-    alarm: Arc<Alarm>,
 }
 
 impl KickFd {
-    /// Takes the frontend's descriptor, which ends the session by `alarm` if it ever blocks.
-    pub fn new(fd: OwnedFd, alarm: &Arc<Alarm>) -> io::Result<Self> {
+    /// Takes the frontend's descriptor, an eventfd or a pipe ([`notifier`](crate::session::notifier)).
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of it.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let status = fstat(&fd)?;
-        let is_pipe = FileType::from_raw_mode(status.st_mode) == FileType::Fifo;
-        Ok(Self {
-            fd: non_blocking(fd, OFlags::RDONLY)?,
-            pipe: is_pipe.then_some((status.st_dev, status.st_ino)),
-            alarm: Arc::clone(alarm),
-        })
+        let pipe = match FileType::from_raw_mode(status.st_mode) {
+            FileType::Fifo => {
+                non_blocking(&fd)?;
+                Some((status.st_dev, status.st_ino))
+            }
+            _ => None,
+        };
+        Ok(Self { fd, pipe })
     }
 
     /// Is this the same pipe as `other`?
@@ -60,26 +61,18 @@ impl KickFd {
 
     /// Reads off what there is, if there is anything.
     pub fn empty(&self) -> bool {
+        if !self.is_pipe() {
+            return eventfd::read(&self.fd).is_ok();
+        }
         let mut some = [0; 4096];
         let mut left = MOST;
         while left > 0 {
-            match self.read(&mut some) {
+            match rustix::io::read(&self.fd, &mut some) {
                 Ok(read @ 1..) => left = left.saturating_sub(read),
                 _ => break,
             }
         }
         left < MOST
-    }
-
-    fn read(&self, into: &mut [u8]) -> rustix::io::Result<usize> {
-        if self.alarm.rung().is_some() {
-            return Ok(0);
-        }
-        let read = watchdog::read(&self.fd, into);
-        if read == Err(Errno::INTR) {
-            self.alarm.ring(Misdeed::DescriptorBlocks);
-        }
-        read
     }
 }
 

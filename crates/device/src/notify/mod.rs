@@ -2,6 +2,7 @@
 
 mod call;
 mod kick;
+mod pipe;
 
 pub use call::Call;
 pub use kick::KickFd;

@@ -118,7 +118,7 @@ impl Queue {
             // The used ring or the log may be what was lost just now: then the driver may not have seen it.
             Some(record) => record.publish(|| {
                 let answer = show(ring);
-                (answer, alarm.rung().is_none().then(|| ring.used()))
+                (answer, (!alarm.is_rung()).then(|| ring.used()))
             }),
         };
         let hidden = std::mem::take(&mut self.unpublished.hidden);

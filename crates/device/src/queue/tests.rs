@@ -328,7 +328,7 @@ fn a_broken_ring_stops_the_queue_and_is_counted() {
     assert_eq!(rig.queue.arm(), Armed::Idle, "nobody waits for it");
     // Of an error descriptor that comes later it is told at once.
     let told = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let error = Call::new(told.try_clone().unwrap().into(), &alarm()).unwrap();
+    let error = Call::new(told.try_clone().unwrap().into()).unwrap();
     rig.queue.set_error(Some(error));
     assert!(rustix::io::read(&told, &mut [0; 8]).is_ok());
     rig.queue.drain();

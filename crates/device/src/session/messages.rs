@@ -146,7 +146,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         self.check(index, Use::Kick, fd.as_ref())?;
-        let kick = Kick::new(fd, &self.alarm)?;
+        let kick = Kick::new(fd)?;
         if matches!(kick, Kick::Poll)
             && let Some(Admitted { withheld }) = self.device.log_quotas().kicks.admits()
         {

@@ -1,6 +1,6 @@
 //! Why a frontend's message is refused. Each ends its session, never the process.
 
-use pollux_memory::{MapError, Misdeed, TableError};
+use pollux_memory::{MapError, TableError};
 use pollux_ring::AreaError;
 
 use crate::inflight::RecordError;
@@ -113,22 +113,13 @@ pub enum Refusal {
         source: std::io::Error,
     },
     /// What no message told.
-    #[error("{}", told(*.0))]
-    Misdeed(Misdeed),
+    #[error(
+        "memory that the frontend shares is gone: its file was truncated, or has no room for one of its pages"
+    )]
+    MemoryLost,
     /// A request of the protocol that was not offered.
     #[error("the frontend asks for {0}, which was not offered")]
     NotOffered(&'static str),
-}
-
-fn told(misdeed: Misdeed) -> &'static str {
-    match misdeed {
-        Misdeed::MemoryLost => {
-            "memory that the frontend shares is gone: its file was truncated, or has no room for one of its pages"
-        }
-        Misdeed::DescriptorBlocks => {
-            "a kick, call or error descriptor of the frontend blocks, which holds a worker; it must stay non-blocking"
-        }
-    }
 }
 
 impl Refusal {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pollux_disk::Admitted;
-use pollux_memory::{Alarm, Misdeed};
+use pollux_memory::Alarm;
 use pollux_stats::Snapshot;
 use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
@@ -32,10 +32,6 @@ pub fn serve(
     device: &Arc<Device>,
     workers: &Arc<Workers>,
 ) -> io::Result<()> {
-    if device.is_shunned() {
-        tracing::debug!(disk = device.options().name, "a frontend is turned away");
-        return Ok(());
-    }
     let started = Instant::now();
     let mut messages = Messages::new(stream.try_clone()?, PATIENCE)?;
     if let Some(listener) = listener {
@@ -63,11 +59,8 @@ pub fn serve(
         let after: Snapshot = device.snapshots().into_iter().sum();
         tell_of_the_end(device, started.elapsed(), &after.since(before));
     }
-    if let Some(misdeed) = alarm.rung() {
-        if misdeed == Misdeed::DescriptorBlocks {
-            device.shun();
-        }
-        return Err(io::Error::other(Refusal::Misdeed(misdeed)));
+    if alarm.is_rung() {
+        return Err(io::Error::other(Refusal::MemoryLost));
     }
     ended.map_err(|error| match error {
         // Only the cause: that it was refused, the caller says.
@@ -94,7 +87,7 @@ impl Conversation<'_> {
         // A client that connects and says nothing only tests whether we are here.
         let mut talked = false;
         // What it has sent before it rang is not worth listening to.
-        while self.alarm.rung().is_none() {
+        while !self.alarm.is_rung() {
             match self.answer() {
                 Ok(()) if talked => {}
                 Ok(()) => {

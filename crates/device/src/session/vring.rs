@@ -47,12 +47,12 @@ impl Kick {
         }
     }
 
-    pub fn new(file: Option<File>, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
+    pub fn new(file: Option<File>) -> Result<Self, Refusal> {
         let Some(file) = file else {
             return Ok(Self::Poll);
         };
         let failed = Refusal::machine("use the kick descriptor");
-        let kick = KickFd::new(file.into(), alarm).map_err(failed)?;
+        let kick = KickFd::new(file.into()).map_err(failed)?;
         Ok(Self::Fd(Arc::new(kick)))
     }
 }
@@ -85,7 +85,7 @@ pub struct Vring {
     running: bool,
     /// Has it run in this session?
     has_run: bool,
-    /// The session's, for descriptors that block.
+    /// The session's.
     alarm: Arc<Alarm>,
 }
 
@@ -186,8 +186,8 @@ impl Vring {
             memory: Arc::clone(context.memory),
             alarm: Arc::clone(&self.alarm),
             kick,
-            call: self.notifier(self.call.as_ref())?,
-            error: self.notifier(self.error.as_ref())?,
+            call: notifier(self.call.as_ref())?,
+            error: notifier(self.error.as_ref())?,
             rules: Rules {
                 geometry: device.disk().geometry(),
                 bytes: Arc::clone(device.bytes()),
@@ -233,7 +233,7 @@ impl Vring {
         kind: fn(Option<Call>) -> Notifier,
     ) -> Result<(), Refusal> {
         let call = if self.running {
-            self.notifier(file.as_ref())?
+            notifier(file.as_ref())?
         } else {
             None
         };
@@ -256,13 +256,6 @@ impl Vring {
             let _ = is_done.recv();
         }
         Ok(())
-    }
-
-    /// A notifier as a running queue takes it.
-    fn notifier(&self, file: Option<&File>) -> Result<Option<Call>, Refusal> {
-        file.map(|file| Call::new(file.try_clone()?, &self.alarm))
-            .transpose()
-            .map_err(Refusal::machine("use the call or error descriptor"))
     }
 
     fn device_end(&self, context: &Context<'_>) -> Result<DeviceEnd, Refusal> {
@@ -343,6 +336,13 @@ impl Vring {
             }
         }
     }
+}
+
+/// A notifier as a running queue takes it.
+fn notifier(file: Option<&File>) -> Result<Option<Call>, Refusal> {
+    file.map(|file| Call::new(file.try_clone()?))
+        .transpose()
+        .map_err(Refusal::machine("use the call or error descriptor"))
 }
 
 #[cfg(test)]

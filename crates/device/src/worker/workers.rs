@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Sender, unbounded};
 use pollux_disk::WaitPoint;
-use pollux_disk::wait::watchdog;
+use pollux_memory::eventfd;
 use pollux_stats::{WorkerSnapshot, WorkerStats};
 use pollux_threads::{Birth, Kind};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
@@ -73,7 +73,7 @@ impl Workers {
     ///
     /// When a thread cannot be started, or a CPU does not exist or is not allowed.
     pub fn start(threads: usize, cpus: &[usize], tuning: Tuning) -> io::Result<Self> {
-        watchdog::start()?;
+        eventfd::prepare()?;
         let mut handles = Vec::new();
         let mut joins = Vec::new();
         for number in 0..threads {

@@ -125,9 +125,10 @@ pub enum Refusal {
     /// With `lock=running`.
     #[error("is another image than the one that was opened; start anew to serve it")]
     Changed,
-    /// With `cache=none`.
+    /// With `cache=none`, or large blocks.
     #[error(
-        "has clusters of {cluster} bytes, and `cache=none` takes {block} at least; use `cache=writeback`"
+        "has clusters of {cluster} bytes, and `cache=none` or its `--block-size` takes {block} at least; use \
+         `cache=writeback`, or smaller blocks"
     )]
     SmallClusters { cluster: u64, block: u32 },
     /// A field without sense.

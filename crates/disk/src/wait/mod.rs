@@ -6,8 +6,6 @@
 
 mod flag;
 mod neighbours;
-#[doc(hidden)] // for both ends of a ring, which are other packages
-pub mod watchdog;
 mod window;
 
 use std::io;

@@ -50,7 +50,7 @@ fn what_is_not_served_is_refused_by_its_name() {
     let direct = Settings::from(Cache::None);
     let small = said(Image::open(&path, direct.clone(), &Options::default()));
     assert!(
-        small.contains("`cache=none` takes 4096 at least"),
+        small.contains("`--block-size` takes 4096 at least"),
         "{small}"
     );
     Image::open(&path, direct, &read_only()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::{Weak, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use pollux_blk::feature;
@@ -87,7 +87,7 @@ fn without(without: u64, without_protocol: u64) -> Options {
 }
 
 fn fds() -> QueueFds {
-    let fd = || SharedFd::new(Weak::<crate::device::Device>::new(), 0).unwrap();
+    let fd = || SharedFd::new().unwrap();
     QueueFds {
         kick: Arc::new(fd()),
         call: Arc::new(Call::new(fd(), Arc::default())),

@@ -1,10 +1,10 @@
 //! A queue that runs: its memory, its descriptors, its number at the device. It stops when it is dropped.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pollux_disk::WaitPoint;
-use pollux_disk::wait::watchdog;
+use pollux_memory::eventfd;
 
 use crate::connection::queues::QueueFds;
 use crate::counters::Counts;
@@ -13,7 +13,7 @@ use crate::device::holders::Holder;
 use crate::device::rings::Rings;
 use crate::notify::call::Call;
 use crate::notify::doorbell::Doorbell;
-use crate::notify::shared_fd::{OnBlocked, SharedFd};
+use crate::notify::shared_fd::SharedFd;
 
 /// A running queue of a device.
 #[derive(Debug)]
@@ -50,12 +50,12 @@ impl ActiveQueue {
 
     /// The memory and the descriptors of a queue.
     fn prepare(device: &Arc<Device>, index: u16) -> io::Result<(Rings, QueueFds)> {
-        // In a daemon its workers have started it, from inside the sandbox.
-        watchdog::start()?;
-        let told: Weak<dyn OnBlocked> = Arc::<Device>::downgrade(device);
-        let fd = || SharedFd::new(Weak::clone(&told), index);
-        let kick = Arc::new(fd()?);
-        let call = Arc::new(Call::new(fd()?, Arc::clone(device.counts(index))));
+        eventfd::prepare()?;
+        let kick = Arc::new(SharedFd::new()?);
+        let call = Arc::new(Call::new(
+            SharedFd::new()?,
+            Arc::clone(device.counts(index)),
+        ));
         Ok((device.new_rings()?, QueueFds { kick, call }))
     }
 

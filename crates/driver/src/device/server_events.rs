@@ -14,7 +14,6 @@ use crate::connection::session::Opened;
 use crate::device::facts::Facts;
 use crate::device::queue_record::QueueRecord;
 use crate::error::{ConnectError, Difference, Lost, Refusal};
-use crate::notify::shared_fd::OnBlocked;
 
 impl Observer for Device {
     fn changed(&self, config: &Config) {
@@ -68,13 +67,6 @@ impl Observer for Device {
             ended: self.ended(),
             is_waited_for: lock(&self.running).iter().any(QueueRecord::has_requests),
         }
-    }
-}
-
-/// A server that does this is not talked to again.
-impl OnBlocked for Device {
-    fn blocked(&self, index: u16) {
-        self.lose(Lost::Blocked { queue: index });
     }
 }
 

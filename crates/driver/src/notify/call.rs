@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters::Counts;
 use crate::sync::model_has_ended;
@@ -16,8 +17,8 @@ pub trait EventFd: Send + Sync {
     /// Reads it: how often it was signalled, or 0.
     fn read(&self) -> u64;
 
-    /// Signals it so often, and wakes all that sleep over it.
-    fn signal(&self, times: u64);
+    /// Signals it once, and wakes all that sleep over it.
+    fn signal(&self);
 }
 
 /// What the device calls.
@@ -25,12 +26,15 @@ pub trait EventFd: Send + Sync {
 pub struct Call<F> {
     fd: F,
     counts: Arc<Counts>,
+    /// Calls that came with one that was signalled anew.
+    beside: AtomicU64,
 }
 
 impl<F: EventFd> Call<F> {
     /// Calls come by `fd`, and are counted in `counts` once they were handled.
     pub fn new(fd: F, counts: Arc<Counts>) -> Self {
-        Self { fd, counts }
+        let beside = AtomicU64::new(0);
+        Self { fd, counts, beside }
     }
 
     /// The descriptor, for the device to signal and for sleepers to watch. **Not to be read.**
@@ -40,10 +44,11 @@ impl<F: EventFd> Call<F> {
 
     /// Reads the calls that have come.
     pub fn hear(&self) -> Heard<'_, F> {
-        Heard {
-            call: self,
-            calls: self.fd.read(),
-        }
+        let calls = match self.fd.read() {
+            0 => 0,
+            calls => calls + self.beside.swap(0, Ordering::Relaxed),
+        };
+        Heard { call: self, calls }
     }
 }
 
@@ -76,7 +81,10 @@ impl<F: EventFd> Heard<'_, F> {
 impl<F: EventFd> Drop for Heard<'_, F> {
     fn drop(&mut self) {
         if self.calls > 0 && !model_has_ended() {
-            self.call.fd.signal(self.calls);
+            self.call
+                .beside
+                .fetch_add(self.calls - 1, Ordering::Relaxed);
+            self.call.fd.signal();
         }
     }
 }

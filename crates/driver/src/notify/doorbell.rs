@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use super::call::EventFd as _;
 use super::shared_fd::SharedFd;
 use crate::counters::Counts;
 
@@ -53,7 +54,6 @@ impl Doorbell {
         if HELD.with(Cell::get) > 0 {
             bell.counts.kicks_under_lock.add_shared(1);
         }
-        // Where it is full, kicks are unread: one of them will be.
-        let _ = bell.kick.add(1);
+        bell.kick.signal();
     }
 }

@@ -264,7 +264,7 @@ impl Device {
                 let (id, len) = (u32::from(head), 0);
                 used.stage(UsedElem { id, len });
                 if used.publish() == Notify::Needed {
-                    self.call.fd().signal(1);
+                    self.call.fd().signal();
                 }
                 requests -= 1;
             }

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::{Alarm, Misdeed};
+use crate::Alarm;
 
 /// One mapped region as the handler sees it.
 pub struct Entry {
@@ -65,7 +65,7 @@ impl Entry {
         // SAFETY: null, or the alarm of a guard that exists as long as its region, which the thread that made
         // the access keeps.
         if let Some(alarm) = unsafe { self.alarm.load(Ordering::Acquire).as_ref() } {
-            alarm.ring(Misdeed::MemoryLost);
+            alarm.ring();
         }
     }
 }

@@ -22,8 +22,6 @@ pub enum When {
     Lacks(u8, u32),
     /// That argument is the number of this process.
     IsThisProcess(u8),
-    /// That argument is none of these.
-    IsNeither(u8, [u32; 2]),
 }
 
 pub const fn any(call: c_long) -> Rule {

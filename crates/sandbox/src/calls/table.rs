@@ -3,8 +3,7 @@
 
 use libc::c_long;
 use pollux_threads::Kind::{
-    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals,
-    Watchdog, Worker,
+    Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals, Worker,
 };
 
 use super::rule::{Need, Row, Rule, When, any, errno, only, row};
@@ -32,15 +31,6 @@ const BLKDISCARD: u32 = 0x1277;
 const FIONBIO: u32 = 0x5421;
 /// How many bytes of a message are there.
 const FIONREAD: u32 = 0x541b;
-/// `O_WRONLY | O_NONBLOCK | O_CLOEXEC`, and the same with `O_LARGEFILE`, which some libraries add: how the pipe is
-/// opened anew through which a driver is called.
-const OPEN_PIPE: [u32; 2] = [0x8_0801, 0x8_0801 | LARGEFILE];
-const LARGEFILE: u32 = if cfg!(target_arch = "x86_64") {
-    0x8000
-} else {
-    0x2_0000
-};
-
 /// Memory, locks, time, the log, how a thread or the process ends, well or badly, and the handlers of
 /// signals, which run on any thread.
 pub const EVERY_THREAD: &[Rule] = &[
@@ -80,7 +70,7 @@ pub const EVERY_THREAD: &[Rule] = &[
     any(libc::SYS_writev),
 ];
 
-/// All but the pipes of drivers are refused: see `REFUSED`.
+/// It is refused: see `REFUSED`.
 pub const OPENING: &[Rule] = &[
     #[cfg(target_arch = "x86_64")]
     any(libc::SYS_open),
@@ -100,17 +90,23 @@ pub const STARTING_THREADS: &[Rule] = &[
     any(libc::SYS_set_robust_list),
 ];
 
+/// To have the kernel signal an eventfd, which a write might wait for.
+const SIGNALLING: &[Rule] = &[
+    any(libc::SYS_io_getevents),
+    any(libc::SYS_io_setup),
+    any(libc::SYS_io_submit),
+];
+
 pub const TABLE: &[Row] = &[
     row(
         &[Main],
         Need::Always,
         &[
-            // For its workers: their wait points, the CPUs on which they run, and their watchdog's timer.
+            // For its workers: their wait points, and the CPUs on which they run.
             any(libc::SYS_epoll_create1),
             any(libc::SYS_epoll_ctl),
             any(libc::SYS_eventfd2),
             any(libc::SYS_sched_setaffinity),
-            any(libc::SYS_timerfd_create),
         ],
     ),
     row(&[Signals], Need::Always, &[any(libc::SYS_recvfrom)]),
@@ -161,14 +157,12 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_ppoll),
             // Kicks, without waiting.
             any(libc::SYS_preadv2),
+            // When a `fault` disk ends a request late.
+            any(libc::SYS_timerfd_settime),
         ],
     ),
-    // Before a call, which must hold nobody.
-    row(
-        &[Session, Worker, Watchdog],
-        Need::Always,
-        &[any(libc::SYS_timerfd_settime)],
-    ),
+    // A call, and a kick of a disk's.
+    row(&[Session, Worker], Need::Always, SIGNALLING),
     row(
         &[Worker, Pool],
         Need::Files,
@@ -240,13 +234,14 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_eventfd2),
             any(libc::SYS_fcntl),
             any(libc::SYS_ppoll),
-            // Of calls, without waiting; and before a kick, as before a call.
+            // Of calls, without waiting.
             any(libc::SYS_preadv2),
             any(libc::SYS_recvmsg),
             any(libc::SYS_sendmsg),
-            any(libc::SYS_timerfd_settime),
         ],
     ),
+    // A kick, as a call.
+    row(&[DriverControl], Need::Driver, SIGNALLING),
     // A server that comes back: a new connection, with the memory of the old one.
     row(
         &[Main, DriverControl],
@@ -376,8 +371,8 @@ pub const REFUSED: &[(u32, &[Rule])] = &[
         errno(libc::EACCES),
         &[
             #[cfg(target_arch = "x86_64")]
-            only(libc::SYS_open, When::IsNeither(1, OPEN_PIPE)),
-            only(libc::SYS_openat, When::IsNeither(2, OPEN_PIPE)),
+            any(libc::SYS_open),
+            any(libc::SYS_openat),
         ],
     ),
 ];

@@ -1,23 +1,15 @@
-use std::os::unix::net::UnixStream;
-
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::fcntl_setfl;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
+
+use rustix::io::Errno;
 
 use super::*;
 
-fn alarm() -> Arc<Alarm> {
-    watchdog::start().unwrap();
-    let (ours, _theirs) = UnixStream::pair().unwrap();
-    Arc::new(Alarm::new(ours.into()))
-}
-
 #[test]
 fn a_full_pipe_is_emptied_at_once() {
-    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-    let kick = KickFd::new(reader.try_clone().unwrap(), &alarm()).unwrap();
-    // Its flags are ours alone.
-    fcntl_setfl(&reader, OFlags::empty()).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let kick = KickFd::new(reader).unwrap();
     let room = fcntl_getpipe_size(&writer).unwrap();
     for _ in 0..3 {
         assert_eq!(rustix::io::write(&writer, &vec![1; room]), Ok(room));
@@ -31,31 +23,25 @@ fn a_full_pipe_is_emptied_at_once() {
 #[test]
 fn an_eventfd_is_left_as_it_is_and_waited_for_by_nobody() {
     let theirs = eventfd(0, EventfdFlags::empty()).unwrap();
-    let alarm = alarm();
-    let kick = KickFd::new(theirs.try_clone().unwrap(), &alarm).unwrap();
+    let kick = KickFd::new(theirs.try_clone().unwrap()).unwrap();
     fcntl_setfl(&theirs, OFlags::empty()).unwrap();
     assert!(kick.heard());
     rustix::io::write(&theirs, &3u64.to_ne_bytes()).unwrap();
     assert!(kick.heard());
     let mut word = [0; 8];
     assert_eq!(rustix::io::read(&theirs, &mut word), Ok(8));
-    assert_eq!((u64::from_ne_bytes(word), alarm.rung()), (3, None));
+    assert_eq!(u64::from_ne_bytes(word), 3);
     rustix::io::write(&theirs, &3u64.to_ne_bytes()).unwrap();
     fcntl_setfl(&theirs, OFlags::NONBLOCK).unwrap();
     assert!(kick.empty());
     assert_eq!(rustix::io::read(&theirs, &mut word), Err(Errno::AGAIN));
-    // Where it can be read without waiting, whatever its flags say, nothing has happened. Elsewhere it was
-    // found waiting, and its session ends.
     fcntl_setfl(&theirs, OFlags::empty()).unwrap();
     assert!(!kick.empty());
-    let rung = alarm.rung();
-    assert!(matches!(rung, None | Some(Misdeed::DescriptorBlocks)));
 }
 
 #[test]
 fn a_pipe_is_known_again_whatever_its_descriptor() {
-    let alarm = alarm();
-    let kick = |fd: &OwnedFd| KickFd::new(fd.try_clone().unwrap(), &alarm).unwrap();
+    let kick = |fd: &OwnedFd| KickFd::new(fd.try_clone().unwrap()).unwrap();
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let (other, _writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let event = eventfd(0, EventfdFlags::empty()).unwrap();

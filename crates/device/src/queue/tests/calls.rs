@@ -4,11 +4,9 @@ mod worker;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 use pollux_disk::Completion;
 use pollux_disk::wait::Window;
-use pollux_memory::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
@@ -17,22 +15,15 @@ use super::*;
 struct Batch {
     rig: Rig,
     calls: OwnedFd,
-    _peer: UnixStream,
 }
 
 impl Batch {
     fn new(sectors: u64) -> Self {
         let mut rig = Rig::new();
-        let (connection, peer) = UnixStream::pair().unwrap();
         let calls = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let call = File::from(calls.try_clone().unwrap());
-        let alarm = Arc::new(Alarm::new(connection.into()));
-        rig.queue.set_call(Some(Call::new(call, &alarm).unwrap()));
-        let mut batch = Self {
-            rig,
-            calls,
-            _peer: peer,
-        };
+        rig.queue.set_call(Some(Call::new(call).unwrap()));
+        let mut batch = Self { rig, calls };
         assert_eq!(batch.calls(), 1, "a new descriptor is called once");
         batch.send(sectors);
         batch

@@ -32,7 +32,7 @@ impl Client {
         let Rig {
             driver, mut queue, ..
         } = rig;
-        let kick = kick.map(|kick| Arc::new(KickFd::new(kick, &queue.setup.alarm).unwrap()));
+        let kick = kick.map(|kick| Arc::new(KickFd::new(kick).unwrap()));
         queue.setup.kick = kick;
         (Self { driver, header }, Box::new(queue))
     }

@@ -1,8 +1,6 @@
 //! Memory of the frontend's is lost in the middle of a turn: from then on nothing is begun, published or recorded, and
 //! the next session finds in the record what it does again.
 
-use pollux_memory::Misdeed;
-
 use super::resume::{Kept, Silent};
 use super::*;
 
@@ -86,7 +84,7 @@ fn what_a_slow_disk_ends_after_the_loss_stays_in_flight() {
     let mut kept = Kept::new();
     kept.offer(0, 7, 1);
     assert!(kept.rig.queue.take(0, &mut Budget::default(), &mut Silent) > 0);
-    kept.rig.queue.setup.alarm.ring(Misdeed::MemoryLost);
+    kept.rig.queue.setup.alarm.ring();
     kept.rig.queue.complete(0, Ok(()));
     kept.rig.queue.publish();
     assert_eq!((kept.back(), kept.in_flight().len()), (vec![], 1));

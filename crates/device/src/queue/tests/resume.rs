@@ -64,7 +64,7 @@ impl Kept {
         let mut setup = setup(end, &rig.table, &rig.rules, rig.writeback);
         setup.record = Some(record);
         let kick = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK);
-        setup.kick = Some(Arc::new(KickFd::new(kick.unwrap(), &setup.alarm).unwrap()));
+        setup.kick = Some(Arc::new(KickFd::new(kick.unwrap()).unwrap()));
         rig.queue = Queue::new(setup, AT_ONCE);
     }
 

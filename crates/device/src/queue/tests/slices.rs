@@ -313,7 +313,7 @@ fn a_call_waits_no_longer_for_a_large_request_beside_others_that_leave_little_of
     let mut rig = rig();
     let calls = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let call = File::from(calls.try_clone().unwrap());
-    let call = Call::new(call, &rig.queue.setup.alarm).unwrap();
+    let call = Call::new(call).unwrap();
     rig.queue.set_call(Some(call));
     rig.queue.calls = Calls::WhenQuiet;
     rig.queue.deferral = Deferral::waiting();

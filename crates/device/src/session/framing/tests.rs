@@ -1,8 +1,6 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-use pollux_memory::Interruptible;
-
 use super::*;
 
 fn pair(patience: Duration) -> (Messages<'static>, UnixStream) {
@@ -29,34 +27,6 @@ fn a_message_in_single_bytes_arrives_as_a_whole() {
     assert_eq!(message, MESSAGE);
     drop(sender.join().unwrap());
     assert!(messages.next(|| ()).unwrap());
-}
-
-#[test]
-fn signals_do_no_harm() {
-    let (mut messages, mut theirs) = pair(PATIENCE);
-    let (tell, told) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        tell.send(Interruptible::current()).unwrap();
-        let mut message = [0; MESSAGE.len()];
-        for _ in 0..2000 {
-            assert!(messages.next(|| ()).unwrap());
-            messages.stream.read_exact(&mut message).unwrap();
-        }
-    });
-    let thread = told.recv().unwrap();
-    let sender = std::thread::spawn(move || {
-        for _ in 0..2000 {
-            theirs.write_all(&MESSAGE).unwrap();
-        }
-        theirs
-    });
-    while !reader.is_finished() {
-        thread.interrupt();
-        // Now and then the thread is to get somewhere.
-        std::thread::sleep(Duration::from_micros(20));
-    }
-    reader.join().unwrap();
-    drop(sender.join().unwrap());
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_queue_whose_kicks_nobody_hears_is_refused() {
         log: None,
     });
     // Of a file `epoll` says what it says of too many watches: no.
-    vring.kick = Some(Kick::new(Some(tempfile::tempfile_in("/dev/shm").unwrap()), &alarm).unwrap());
+    vring.kick = Some(Kick::new(Some(tempfile::tempfile_in("/dev/shm").unwrap())).unwrap());
     let context = Context {
         session: SessionId(0),
         device: &device,

@@ -8,6 +8,7 @@ use pollux_ring::PeerFault;
 
 use crate::common::Served;
 use crate::device::rings::Rings;
+use crate::notify::call::EventFd as _;
 use crate::{Channel, CompletionMode, Driver, Hybrid, Lost, Options, Waiter, Waiting};
 
 /// A disk that has taken requests and answers none of them.
@@ -123,7 +124,7 @@ fn sleepers_and_waiters_for_room_on_a_shared_queue_are_told() {
             }
             forge(&rings);
             // A liar calls as well.
-            active.call().fd().add(1).unwrap();
+            active.call().fd().signal();
         });
         let lost = driver.lost();
         assert!(

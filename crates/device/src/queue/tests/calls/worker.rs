@@ -13,7 +13,7 @@ fn a_call_that_waits_is_made_before_the_worker_sleeps_however_long_the_disk_took
             ..
         } = Batch::new(1);
         let kicks = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        let kick = KickFd::new(kicks, &queue.setup.alarm).unwrap();
+        let kick = KickFd::new(kicks).unwrap();
         queue.setup.kick = Some(Arc::new(kick));
         queue.calls = Calls::WhenQuiet;
         // Its block does not end.

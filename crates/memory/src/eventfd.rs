@@ -1,0 +1,199 @@
+//! Eventfds that a peer has as well, used without ever waiting for it.
+//!
+//! Whether a write waits while the count is full, and a read while it is zero, is a flag of the open file. That is the
+//! peer's to change as much as ours, at any moment after any check, and an eventfd cannot be opened anew.
+//!
+//! A read may be told not to wait (`RWF_NOWAIT`). A write may not. But a signal of the kernel's own never waits, and an
+//! asynchronous operation gives one to the eventfd that it names as it ends (`IOCB_FLAG_RESFD` of `io_submit`). So an
+//! operation is submitted that ends at once: a read of no bytes.
+
+use std::cell::Cell;
+use std::ffi::{c_long, c_ulong};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// The first context, for threads that can have none of their own.
+static FIRST: OnceLock<Context> = OnceLock::new();
+
+/// Contexts of threads that have ended: the kernel takes some 30 ms to give one back.
+static FREE: Mutex<Vec<Context>> = Mutex::new(Vec::new());
+
+fn free() -> MutexGuard<'static, Vec<Context>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sees that the kernel can do this, before the first eventfd of a peer's is used.
+///
+/// # Errors
+///
+/// What it lacks, and what to do.
+pub fn prepare() -> io::Result<()> {
+    if FIRST.get().is_some() {
+        return Ok(());
+    }
+    let own = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let prepared = Context::new().and_then(|context| {
+        context.signal(own.as_fd())?;
+        context.forget()?;
+        read(&own)?;
+        Ok(context)
+    });
+    let context = prepared.map_err(|error| {
+        let remedy = match error {
+            Errno::AGAIN => "others use all that there is; raise the sysctl fs.aio-max-nr",
+            Errno::NOSYS => "a kernel with CONFIG_AIO is needed",
+            Errno::OPNOTSUPP | Errno::INVAL => "Linux 5.8 or newer is needed",
+            Errno::NOMEM => "it lacks memory",
+            _ => {
+                "a filter of system calls must allow io_setup, io_submit, io_getevents and preadv2"
+            }
+        };
+        io::Error::other(format!(
+            "the kernel cannot signal an eventfd by io_submit: {error}; {remedy}"
+        ))
+    })?;
+    if let Err(one_more) = FIRST.set(context) {
+        free().push(one_more);
+    }
+    Ok(())
+}
+
+/// Adds one to the count of an eventfd, and wakes all that wait for it.
+///
+/// # Errors
+///
+/// Where it is none. A count that is full stays so, which is no error.
+pub fn signal(eventfd: impl AsFd) -> Result<(), Errno> {
+    let eventfd = eventfd.as_fd();
+    let by = |own: &Own| own.context()?.signal(eventfd);
+    // What a thread drops as it ends may signal once more, when its own context is gone.
+    OWN.try_with(by).unwrap_or_else(|_| by(&Own::default()))
+}
+
+/// Takes the count of an eventfd.
+///
+/// # Errors
+///
+/// `EAGAIN` where it is zero.
+pub fn read(eventfd: impl AsFd) -> Result<u64, Errno> {
+    let mut count = [0; 8];
+    let parts = &mut [IoSliceMut::new(&mut count)];
+    // The position is that of what has none.
+    preadv2(&eventfd, parts, u64::MAX, ReadWriteFlags::NOWAIT)?;
+    Ok(u64::from_ne_bytes(count))
+}
+
+/// Where operations are submitted. Any thread may, but those that share one wait for each other.
+#[derive(Clone, Copy, Debug)]
+struct Context(c_ulong);
+
+/// An operation: `struct iocb`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Operation {
+    data: u64,
+    key: [u32; 2],
+    /// `IOCB_CMD_PREAD`.
+    read: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    /// `IOCB_FLAG_RESFD`: it gives a signal as it ends.
+    flags: u32,
+    signalled: u32,
+}
+
+const SIGNALS: u32 = 1;
+
+/// What is told of one that has ended: `struct io_event`.
+type Ended = [u64; 4];
+
+impl Context {
+    /// For one operation at a time.
+    fn new() -> Result<Self, Errno> {
+        let (mut id, operations): (c_ulong, c_long) = (0, 1);
+        // SAFETY: the kernel writes the number of a context there.
+        match unsafe { libc::syscall(libc::SYS_io_setup, operations, &raw mut id) } {
+            0 => Ok(Self(id)),
+            _ => Err(last_error()),
+        }
+    }
+
+    fn signal(self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let eventfd = eventfd.as_raw_fd().cast_unsigned();
+        let mut operation = Operation {
+            file: eventfd,
+            flags: SIGNALS,
+            signalled: eventfd,
+            ..Operation::default()
+        };
+        let mut operations = [&raw mut operation];
+        let (how_many, operations): (c_long, _) = (1, operations.as_mut_ptr());
+        loop {
+            // SAFETY: the kernel reads one operation, and writes its key. The operation itself touches no memory.
+            let done = unsafe { libc::syscall(libc::SYS_io_submit, self.0, how_many, operations) };
+            if done == 1 {
+                return Ok(());
+            }
+            match last_error() {
+                Errno::AGAIN => self.forget()?,
+                error => return Err(error),
+            }
+        }
+    }
+
+    /// Makes room: the kernel keeps what has ended until it is asked for that.
+    #[cold]
+    fn forget(self) -> Result<(), Errno> {
+        let mut ended = [Ended::default(); 128];
+        let (least, most): (c_long, c_long) = (0, 128);
+        let no_time = Timespec::default();
+        // SAFETY: the kernel writes at most so many events there, and reads a time.
+        let told = unsafe {
+            let (ended, no_time) = (ended.as_mut_ptr(), &raw const no_time);
+            libc::syscall(libc::SYS_io_getevents, self.0, least, most, ended, no_time)
+        };
+        if told < 0 { Err(last_error()) } else { Ok(()) }
+    }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A thread's context, from the first signal until the thread ends.
+#[derive(Debug, Default)]
+struct Own(Cell<Option<Context>>);
+
+impl Own {
+    fn context(&self) -> Result<Context, Errno> {
+        if let Some(context) = self.0.get() {
+            return Ok(context);
+        }
+        let known = free().pop();
+        let own = known.map_or_else(Context::new, Ok);
+        let context = own.or_else(|error| FIRST.get().copied().ok_or(error))?;
+        self.0.set(Some(context));
+        Ok(context)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        free().extend(self.0.get());
+    }
+}
+
+thread_local! {
+    static OWN: Own = Own::default();
+}
+
+#[cfg(test)]
+mod tests;

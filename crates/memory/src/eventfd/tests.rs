@@ -1,0 +1,93 @@
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+
+use super::*;
+
+fn new() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+}
+
+/// More than the kernel keeps of what has ended.
+#[test]
+fn each_of_many_signals_counts() {
+    const TIMES: u64 = 10_000;
+    prepare().unwrap();
+    let fd = new();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..TIMES).for_each(|_| signal(&fd).unwrap()));
+        }
+    });
+    assert_eq!(read(&fd), Ok(2 * TIMES));
+    assert_eq!(read(&fd), Err(Errno::AGAIN));
+}
+
+#[test]
+fn threads_may_share_a_context() {
+    const TIMES: u64 = 10_000;
+    let (context, fd) = (Context::new().unwrap(), new());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..TIMES).for_each(|_| context.signal(fd.as_fd()).unwrap()));
+        }
+    });
+    assert_eq!(read(&fd), Ok(3 * TIMES));
+}
+
+#[test]
+fn what_is_full_holds_nobody() {
+    let fd = new();
+    fcntl_setfl(&fd, OFlags::empty()).unwrap();
+    rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    signal(&fd).unwrap();
+    signal(&fd).unwrap();
+    assert_eq!(read(&fd), Ok(u64::MAX));
+    assert_eq!(read(&fd), Err(Errno::AGAIN));
+}
+
+#[test]
+fn what_is_no_eventfd_is_refused() {
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    assert_eq!(signal(&reader), Err(Errno::INVAL));
+}
+
+#[test]
+fn a_thread_that_ends_may_signal_once_more() {
+    struct AtItsEnd(OwnedFd);
+    impl Drop for AtItsEnd {
+        fn drop(&mut self) {
+            assert_eq!(signal(&self.0), Ok(()));
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<AtItsEnd>> = const { RefCell::new(None) };
+    }
+    let fd = new();
+    let last = fd.try_clone().unwrap();
+    let ends = thread::spawn(move || {
+        // What was used first goes last.
+        LAST.with(|slot| *slot.borrow_mut() = Some(AtItsEnd(last)));
+        signal(new()).unwrap();
+    });
+    ends.join().unwrap();
+    assert_eq!(read(&fd), Ok(1));
+}
+
+/// The system has a bounded number of contexts, and it takes long to give one back.
+#[test]
+fn threads_take_the_contexts_of_those_that_have_ended() {
+    const THREADS: u64 = 1000;
+    let in_use = || {
+        let told = std::fs::read_to_string("/proc/sys/fs/aio-nr").unwrap();
+        told.trim().parse::<u64>().unwrap()
+    };
+    let before = in_use();
+    for _ in 0..THREADS {
+        thread::spawn(|| signal(new()).unwrap()).join().unwrap();
+    }
+    let more = in_use().saturating_sub(before);
+    assert!(more < THREADS / 2, "{more} more");
+}
