@@ -69,7 +69,7 @@ pub fn prepare() -> io::Result<()> {
 /// Where it is none. A count that is full stays so, which is no error.
 pub fn signal(eventfd: impl AsFd) -> Result<(), Errno> {
     let eventfd = eventfd.as_fd();
-    let by = |own: &Own| own.context()?.signal(eventfd);
+    let by = |own: &Own| own.signal(eventfd);
     // What a thread drops as it ends may signal once more, when its own context is gone.
     OWN.try_with(by).unwrap_or_else(|_| by(&Own::default()))
 }
@@ -149,6 +149,11 @@ impl Context {
         }
     }
 
+    /// A process that was forked has none of its parent's.
+    fn is_there(self) -> bool {
+        self.forget().is_ok()
+    }
+
     /// Makes room: the kernel keeps what has ended until it is asked for that.
     #[cold]
     fn forget(self) -> Result<(), Errno> {
@@ -173,11 +178,22 @@ fn last_error() -> Errno {
 struct Own(Cell<Option<Context>>);
 
 impl Own {
+    fn signal(&self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let context = self.context()?;
+        match context.signal(eventfd) {
+            Err(Errno::INVAL) if !context.is_there() => {
+                self.0.set(None);
+                self.context()?.signal(eventfd)
+            }
+            done => done,
+        }
+    }
+
     fn context(&self) -> Result<Context, Errno> {
         if let Some(context) = self.0.get() {
             return Ok(context);
         }
-        let known = free().pop();
+        let known = std::iter::from_fn(|| free().pop()).find(|context| context.is_there());
         let own = known.map_or_else(Context::new, Ok);
         let context = own.or_else(|error| FIRST.get().copied().ok_or(error))?;
         self.0.set(Some(context));

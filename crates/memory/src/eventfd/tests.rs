@@ -91,3 +91,15 @@ fn threads_take_the_contexts_of_those_that_have_ended() {
     let more = in_use().saturating_sub(before);
     assert!(more < THREADS / 2, "{more} more");
 }
+
+/// The child knows the numbers of its parent's.
+#[test]
+fn a_process_that_was_forked_has_contexts_of_its_own() {
+    const PARENTS: Context = Context(8);
+    let fd = new();
+    assert_eq!(PARENTS.signal(fd.as_fd()), Err(Errno::INVAL));
+    let own = Own(Cell::new(Some(PARENTS)));
+    free().push(PARENTS);
+    own.signal(fd.as_fd()).unwrap();
+    assert_eq!(read(&fd), Ok(1));
+}
