@@ -52,9 +52,11 @@ impl Connection {
         let mut exchange = self.lock();
         let Exchange { session, line, .. } = &mut *exchange;
         let frontend = &mut line.frontend;
-        session.wire.exchange("the size of a queue", || {
-            frontend.set_vring_num(index, size)
-        })?;
+        session
+            .wire
+            .exchange("the size of a queue, `Options::queue_size`", || {
+                frontend.set_vring_num(index, size)
+            })?;
         session.wire.exchange(message, || {
             let frontend = &mut line.frontend;
             frontend.set_vring_base(index, 0)?;
