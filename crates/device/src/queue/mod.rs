@@ -84,10 +84,9 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Is memory of the session's lost? From then on nothing is taken,
-    /// begun or published: the session ends as if this process had been killed, and the in-flight record says what the
-    /// next one does again. The handler of SIGBUS rings before it maps zeroes, so whatever was read from zeroes, by us
-    /// or by the kernel, was read before this says so.
+    /// Is memory of the session's lost? From then on nothing is taken, begun or published: the session ends as if this
+    /// process had been killed, and the in-flight record says what the next one does again. The handler of SIGBUS rings
+    /// before it maps zeroes, so whatever was read from zeroes, by us or by the kernel, was read before this says so.
     #[inline]
     fn is_lost(&self) -> bool {
         self.alarm.is_rung()

@@ -31,6 +31,7 @@ const BLKDISCARD: u32 = 0x1277;
 const FIONBIO: u32 = 0x5421;
 /// How many bytes of a message are there.
 const FIONREAD: u32 = 0x541b;
+
 /// Memory, locks, time, the log, how a thread or the process ends, well or badly, and the handlers of
 /// signals, which run on any thread.
 pub const EVERY_THREAD: &[Rule] = &[
