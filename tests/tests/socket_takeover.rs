@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::fs;
+use std::mem;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
@@ -71,6 +73,44 @@ fn a_daemon_removes_no_socket_but_its_own() {
     is_used(&socket);
     ends_well(second);
     assert!(is_empty(&folder), "a socket or its lock stays");
+}
+
+/// A daemon is killed and the next one is started at once, several times: at the same socket, or at `others`.
+fn is_taken_over(options: &[&str], folder: &Path, others: bool) {
+    let sockets =
+        ["a.sock", if others { "b.sock" } else { "a.sock" }].map(|name| folder.join(name));
+    let mut server = Server::pollux(&sockets[0], options).unwrap();
+    for turn in 1..6 {
+        is_used(server.socket());
+        // It still has all of it, until the kernel has taken its memory away.
+        server.signal(Signal::KILL).unwrap();
+        let next = Server::pollux(&sockets[turn % 2], options).unwrap();
+        drop(mem::replace(&mut server, next));
+    }
+    is_used(server.socket());
+    ends_well(server);
+}
+
+#[test]
+fn the_next_daemon_takes_over_from_one_that_was_killed_a_moment_ago() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let image = format!("file:path={}", at("a.img"));
+    fs::File::create(at("a.img"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    fs::create_dir(at("disks")).unwrap();
+    let control = ["--control", &at("control.sock")];
+    let state = ["--disk-folder", &at("disks"), "--state", &at("state.json")];
+    // Free again after this line.
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
+    let metrics = ["--metrics-listen", &port.unwrap().to_string()];
+    is_taken_over(&DISK, folder.path(), false);
+    is_taken_over(&["--disk", &image], folder.path(), true);
+    is_taken_over(&[DISK, control].concat(), folder.path(), true);
+    is_taken_over(&[&DISK[..], &control, &state].concat(), folder.path(), true);
+    is_taken_over(&[DISK, metrics].concat(), folder.path(), true);
 }
 
 #[test]

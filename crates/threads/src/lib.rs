@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ending;
 mod processor;
 
 use std::cell::Cell;
@@ -20,6 +21,7 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+pub use ending::{is_ending, once_let_go};
 pub use processor::{Usage, processor, usage};
 
 /// What a thread is there for.

@@ -28,6 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pollux_memory::file::{is_locked_by_others, is_locked_through, lock_shared, unlock};
+use pollux_threads::{is_ending, once_let_go};
 use rustix::io::Errno;
 use tracing::warn;
 
@@ -45,12 +46,10 @@ const READ: u32 = 0;
 const WRITE: u32 = 1;
 const RESIZE: u32 = 3;
 
-/// How long an image may stay locked without a holder. The kernel closes the files of an `io_uring` some time
-/// *after* their process is gone (0.03 to 0.2 s were seen when one was killed), and a supervisor that starts that
-/// process anew comes sooner.
+/// How long an image may stay locked without a holder. The kernel closes the files of a process some time after it was
+/// killed: 0.03 to 0.06 s were seen, and with an `io_uring` up to 0.2 s, most of it when the process is gone. A
+/// supervisor that starts it anew comes sooner.
 pub const LINGERS: Duration = Duration::from_secs(2);
-/// How long a device may be busy for a program that has not locked it.
-const LETS_GO: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps an image locked until it is dropped.
@@ -134,13 +133,7 @@ pub fn open_busy(
     if let Ok(file) = File::open(path) {
         Lock::take(&file, path, access, LINGERS)?;
     }
-    let started = Instant::now();
-    loop {
-        match open() {
-            Err(Errno::BUSY) if started.elapsed() < LETS_GO => thread::sleep(LOOK_EVERY),
-            opened => return Ok(opened),
-        }
-    }
+    Ok(once_let_go(open, |error| *error == Errno::BUSY))
 }
 
 /// The open file itself is in use: a descriptor of it was passed twice, or its owner has locked it. Of what others only
@@ -218,7 +211,8 @@ fn until_told(
     }
 }
 
-/// The other process that has locked `byte` of `file`, as far as we may see: the locks themselves do not say.
+/// The other process that has locked `byte` of `file`, as far as we may see: the locks themselves do not say. One that
+/// ends holds nothing: it is a matter of time.
 fn holder(file: &File, byte: u32) -> Option<Holder> {
     let image = file.metadata().ok()?;
     let own = (std::process::id(), file.as_raw_fd());
@@ -227,7 +221,7 @@ fn holder(file: &File, byte: u32) -> Option<Holder> {
         let mut fds = numbers(&format!("/proc/{pid}/fd"));
         fds.any(|fd| holds(pid, fd))
     });
-    pid.map(Holder::of)
+    pid.filter(|&pid| !is_ending(pid)).map(Holder::of)
 }
 
 /// The entries of a folder that are numbers; none where we may not read it.

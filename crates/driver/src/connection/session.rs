@@ -1,19 +1,18 @@
 //! One session with a server: it lasts as long as its socket, and a connection may see several.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pollux_blk::Config;
+use pollux_memory::Peer;
 use vhost::vhost_user::Frontend;
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
 use crate::Options;
 use crate::connection::dial::dial;
-use crate::connection::fd;
 use crate::connection::negotiate::{self, Agreed};
 use crate::connection::wire::{Line, Wire};
 use crate::error::ConnectError;
@@ -54,7 +53,7 @@ impl Session {
         };
         let socket = dial(path, patience)?;
         dialled(&socket).map_err(system)?;
-        let server = fd::listener(socket.as_fd()).map_err(system)?;
+        let server = Peer::of(&socket).map_err(system)?.pid;
         // One queue, until the server tells how many it has.
         let mut frontend = Frontend::from_stream(socket.try_clone().map_err(system)?, 1);
         let mut wire = Wire::new(socket, patience);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::client::{get, named};
 use super::table::{Align, table};
-use crate::model::{DiskStats, Outcomes};
+use crate::model::{DiskStats, Frontend, Outcomes};
 use crate::signals;
 use crate::units::{bytes, float};
 
@@ -251,7 +251,8 @@ fn list(disks: &[Listed]) -> String {
             disk.block_size.to_string(),
             disk.queues.to_string(),
             match &disk.frontend {
-                Some(frontend) => format!("pid {}", frontend.pid),
+                Some(Frontend { pid: Some(pid), .. }) => format!("pid {pid}"),
+                Some(_) => "pid unknown".to_owned(),
                 None => "-".to_owned(),
             },
             disk.socket.clone(),

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use pollux_threads::once_let_go;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +81,8 @@ impl Kept {
         }
         let lock = create(&with_ending(&path, "lock"), OFlags::empty())
             .map_err(failed("make the file that locks it"))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let take = || flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        if once_let_go(take, |_| true).is_err() {
             return Err(BadState::Taken { path });
         }
         let contents = match fs::read(&path) {

@@ -21,11 +21,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use pollux_threads::{Kind, spawn};
+use pollux::memory::Peer;
+use pollux_threads::{Kind, once_let_go, spawn};
 use rustix::fs::Mode;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::getpid;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Builder;
@@ -91,7 +90,8 @@ impl Control {
             format!("--metrics-listen {address}: {error}{remedy}")
         };
         let metrics = metrics.map(|address| {
-            let listener = std::net::TcpListener::bind(address);
+            let bind = || std::net::TcpListener::bind(address);
+            let listener = once_let_go(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
             let listener = listener.map_err(|error| failed(address, error))?;
             if !address.ip().is_loopback() {
                 tracing::warn!(%address, "metrics are told to other machines, too");
@@ -166,11 +166,12 @@ fn listen_at(path: &Path) -> Result<Listener, Error> {
 fn listens_here(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    let listener = socket.and_then(|socket| {
+    let connected = socket.and_then(|socket| {
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        socket_peercred(&socket)
+        Ok(socket)
     });
-    listener.is_ok_and(|listener| listener.pid == getpid())
+    let listener = connected.ok().and_then(|socket| Peer::of(&socket).ok());
+    listener.is_some_and(|listener| listener.pid == Some(std::process::id()))
 }
 
 fn serve(
@@ -247,10 +248,10 @@ async fn accept(door: Door, state: Arc<State>) {
 
 /// The process that has connected, as the log names it.
 fn client(stream: &UnixStream) -> String {
-    socket_peercred(stream).map_or_else(
+    Peer::of(stream).map_or_else(
         |_| "unknown".to_owned(),
-        |of| {
-            let (pid, uid, gid) = (of.pid.as_raw_nonzero(), of.uid.as_raw(), of.gid.as_raw());
+        |Peer { pid, uid, gid }| {
+            let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
             format!("pid {pid}, uid {uid}, gid {gid}")
         },
     )

@@ -100,9 +100,9 @@ impl Served {
 
     pub fn frontend(&self) -> Option<Frontend> {
         self.stop.frontend().map(|peer| Frontend {
-            pid: peer.pid.as_raw_nonzero().get().unsigned_abs(),
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
+            pid: peer.pid,
+            uid: peer.uid,
+            gid: peer.gid,
         })
     }
 }

@@ -8,11 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pollux::memory::Peer;
 use pollux_threads::lock;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::UCred;
-use rustix::net::sockopt::socket_peercred;
 
 /// Ends the sessions of one disk from another thread.
 pub struct Stop {
@@ -66,11 +65,9 @@ impl Stop {
     }
 
     /// The process at the other end of the connection, if there is one.
-    pub fn frontend(&self) -> Option<UCred> {
+    pub fn frontend(&self) -> Option<Peer> {
         let connection = lock(&self.connection);
-        connection
-            .as_ref()
-            .and_then(|stream| socket_peercred(stream).ok())
+        connection.as_ref().and_then(|stream| Peer::of(stream).ok())
     }
 
     /// Remembers the connection that `stop` is to end.

@@ -101,8 +101,8 @@ pub struct Resize {
 /// A process that is connected to a disk's socket, as the kernel knows it (`SO_PEERCRED`).
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct Frontend {
-    /// Its number.
-    pub pid: u32,
+    /// Its number; none where it lives in another namespace of processes.
+    pub pid: Option<u32>,
     /// Its user.
     pub uid: u32,
     /// Its group.

@@ -14,14 +14,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pollux::disk::closed_folder;
+use pollux::memory::Peer;
+use pollux_threads::is_ending;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::error::SocketError;
 
-/// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds,
-/// unless a daemon is stopped meanwhile.
+/// How often the lock is tried, and the socket of a daemon that ends, and the pause between two attempts. All that is
+/// done under the lock takes microseconds, unless a daemon is stopped meanwhile.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -205,7 +207,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         path: path.to_owned(),
         source,
     };
-    match knock(path) {
+    match answer(path) {
         Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "replacing a socket on which no server listens");
             fs::remove_file(path).map_err(failed)
@@ -218,11 +220,23 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// Connects, if that is possible at once: a full backlog is not waited for.
-fn knock(path: &Path) -> Result<(), Errno> {
+/// Does a server listen there? One that ends is waited for: its socket takes connections until the kernel closes it.
+fn answer(path: &Path) -> Result<(), Errno> {
+    for _ in 0..ATTEMPTS {
+        match knock(path)? {
+            Some(server) if is_ending(server) => std::thread::sleep(PAUSE),
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Connects, if that is possible at once, as a full backlog is not waited for, and tells which process listens.
+fn knock(path: &Path) -> Result<Option<u32>, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(Peer::of(&socket).ok().and_then(|server| server.pid))
 }
 
 #[cfg(test)]
