@@ -36,25 +36,31 @@ pub fn prepare() -> io::Result<()> {
         return Ok(());
     }
     let own = eventfd(0, EventfdFlags::CLOEXEC)?;
-    let prepared = Context::new().and_then(|context| {
+    let context = Context::unused();
+    let works = context.and_then(|context| {
         context.signal(own.as_fd())?;
         context.forget()?;
-        read(&own)?;
-        Ok(context)
+        read(&own)
     });
-    let context = prepared.map_err(|error| {
+    if works.is_err() {
+        free().extend(context);
+    }
+    let context = works.and(context).map_err(|error| {
         let remedy = match error {
-            Errno::AGAIN => "others use all that there is; raise the sysctl fs.aio-max-nr",
+            Errno::AGAIN => {
+                "other programs use all contexts of the system; raise the sysctl fs.aio-max-nr"
+            }
             Errno::NOSYS => "a kernel with CONFIG_AIO is needed",
             Errno::OPNOTSUPP | Errno::INVAL => "Linux 5.8 or newer is needed",
-            Errno::NOMEM => "it lacks memory",
+            Errno::NOMEM => {
+                "it has no memory for that; free some, or raise the memory limit of this service"
+            }
             _ => {
                 "a filter of system calls must allow io_setup, io_submit, io_getevents and preadv2"
             }
         };
-        io::Error::other(format!(
-            "the kernel cannot signal an eventfd by io_submit: {error}; {remedy}"
-        ))
+        let said = format!("the kernel cannot signal an eventfd by io_submit: {error}; {remedy}");
+        io::Error::new(io::ErrorKind::Unsupported, said)
     })?;
     if let Err(one_more) = FIRST.set(context) {
         free().push(one_more);
@@ -116,6 +122,12 @@ const SIGNALS: u32 = 1;
 type Ended = [u64; 4];
 
 impl Context {
+    /// One that no thread has.
+    fn unused() -> Result<Self, Errno> {
+        let known = std::iter::from_fn(|| free().pop()).find(|context| context.is_there());
+        known.map_or_else(Self::new, Ok)
+    }
+
     /// For one operation at a time.
     fn new() -> Result<Self, Errno> {
         let (mut id, operations): (c_ulong, c_long) = (0, 1);
@@ -165,7 +177,11 @@ impl Context {
             let (ended, no_time) = (ended.as_mut_ptr(), &raw const no_time);
             libc::syscall(libc::SYS_io_getevents, self.0, least, most, ended, no_time)
         };
-        if told < 0 { Err(last_error()) } else { Ok(()) }
+        match (told, last_error()) {
+            // Another thread has made room, and a signal came.
+            (..0, Errno::INTR) | (0.., _) => Ok(()),
+            (_, error) => Err(error),
+        }
     }
 }
 
@@ -193,11 +209,14 @@ impl Own {
         if let Some(context) = self.0.get() {
             return Ok(context);
         }
-        let known = std::iter::from_fn(|| free().pop()).find(|context| context.is_there());
-        let own = known.map_or_else(Context::new, Ok);
-        let context = own.or_else(|error| FIRST.get().copied().ok_or(error))?;
-        self.0.set(Some(context));
-        Ok(context)
+        match Context::unused() {
+            Ok(own) => {
+                self.0.set(Some(own));
+                Ok(own)
+            }
+            // The system has none left. The next signal asks anew.
+            Err(error) => FIRST.get().copied().ok_or(error),
+        }
     }
 }
 

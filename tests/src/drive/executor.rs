@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use pollux_driver::Queue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::PATIENCE;
 use crate::frontend::new_eventfd;
@@ -81,7 +82,7 @@ pub fn run<F: Future<Output = ()>>(
             PollFd::new(&woken.event, PollFlags::IN),
         ];
         let patience = Timespec::try_from(PATIENCE).expect("a minute");
-        let ready = poll(&mut fds, Some(&patience))?;
+        let ready = retry_on_intr(|| poll(&mut fds, Some(&patience)))?;
         assert!(ready > 0, "{left} tasks wait for nothing");
         let is_ready = !fds[0].revents().is_empty();
         let _ = rustix::io::read(woken.event.as_fd(), &mut [0; 8]);

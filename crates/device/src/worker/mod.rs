@@ -54,7 +54,7 @@ const IDLE_EVERY: u32 = 4;
 
 /// After so much work a worker listens for the kicks of those that are idle, as if it slept: polled one by one, many of
 /// them wait for long behind turns of few large requests. Two turns are as much at most, and as many as
-/// [`COMMANDS_EVERY`] that find something at least.
+/// [`COMMANDS_EVERY`] that find something, or after which it cannot sleep, at least.
 const HEARS_EVERY: u64 = 2 * WORK;
 
 impl Worker {
@@ -266,7 +266,9 @@ impl Worker {
         } else {
             self.sleeper.disarm();
             self.sessions.iter_mut().for_each(SessionQueues::disarm);
-            // One that may never sleep, for a queue without kicks, lets others run all the same.
+            // One that may never sleep, for a queue without kicks, hears those that kick, and lets others run, all the
+            // same.
+            self.busy += HEARS_EVERY / u64::from(COMMANDS_EVERY);
             if self.turns.wrapping_sub(self.let_others) >= Neighbours::YIELD_EVERY {
                 self.give_way();
             }

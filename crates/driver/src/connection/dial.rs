@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pollux_disk::closed_folder;
 use rustix::io::Errno;
@@ -32,11 +32,20 @@ pub(crate) fn dial(path: &Path, patience: Duration) -> Result<UnixStream, Connec
     .map_err(system)?;
     // Patience beyond what the kernel can count is a wait without end.
     let waits_for_ever = || set_socket_timeout(&socket, Timeout::Send, None);
-    set_socket_timeout(&socket, Timeout::Send, Some(patience))
-        .or_else(|_| waits_for_ever())
-        .map_err(system)?;
     let address = SocketAddrUnix::new(path).map_err(|error| failure(path, patience, error))?;
-    connect(&socket, &address).map_err(|error| failure(path, patience, error))?;
+    let started = Instant::now();
+    let mut left = patience;
+    loop {
+        set_socket_timeout(&socket, Timeout::Send, Some(left))
+            .or_else(|_| waits_for_ever())
+            .map_err(system)?;
+        let connected = connect(&socket, &address);
+        left = patience.saturating_sub(started.elapsed());
+        // A signal has ended the wait, and nothing was done.
+        if connected != Err(Errno::INTR) || left.is_zero() {
+            break connected.map_err(|error| failure(path, patience, error))?;
+        }
+    }
     waits_for_ever().map_err(system)?;
     Ok(UnixStream::from(socket))
 }
@@ -52,7 +61,7 @@ fn failure(path: &Path, patience: Duration, error: Errno) -> ConnectError {
         },
         Errno::CONNREFUSED if is_other_than_a_socket(&path) => ConnectError::NotASocket { path },
         Errno::CONNREFUSED => ConnectError::Refused { path },
-        Errno::AGAIN => ConnectError::Lost {
+        Errno::AGAIN | Errno::INTR => ConnectError::Lost {
             path,
             source: Lost::Silent {
                 message: "the connection",

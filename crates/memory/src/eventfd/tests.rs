@@ -1,5 +1,7 @@
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
 use std::thread;
 
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -25,16 +27,34 @@ fn each_of_many_signals_counts() {
     assert_eq!(read(&fd), Err(Errno::AGAIN));
 }
 
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// What they do is interrupted, too.
 #[test]
 fn threads_may_share_a_context() {
-    const TIMES: u64 = 10_000;
-    let (context, fd) = (Context::new().unwrap(), new());
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| (0..TIMES).for_each(|_| context.signal(fd.as_fd()).unwrap()));
-        }
+    const TIMES: u64 = 100_000;
+    let handler = nothing as *const () as libc::sighandler_t;
+    // SAFETY: a handler that does nothing, of a signal that nothing else here uses.
+    let before = unsafe { libc::signal(libc::SIGUSR1, handler) };
+    assert_ne!(before, libc::SIG_ERR);
+    let (context, fd) = (Context::new().unwrap(), Arc::new(new()));
+    let signals = [(); 3].map(|()| {
+        let fd = Arc::clone(&fd);
+        thread::spawn(move || (0..TIMES).for_each(|_| context.signal(fd.as_fd()).unwrap()))
     });
-    assert_eq!(read(&fd), Ok(3 * TIMES));
+    // Most often there is nothing any more.
+    let forgets = thread::spawn(move || (0..10 * TIMES).for_each(|_| context.forget().unwrap()));
+    let threads = signals.into_iter().chain([forgets]).collect::<Vec<_>>();
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        for thread in &threads {
+            // SAFETY: it has not been joined, and the signal has a handler.
+            unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) };
+        }
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(read(&*fd), Ok(3 * TIMES));
 }
 
 #[test]
