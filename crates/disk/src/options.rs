@@ -254,7 +254,7 @@ fn missing_remedy(path: &Path) -> String {
     if path.starts_with("/dev/block") {
         "it is a link that udev makes; write the path of the device, as `lsblk --paths` shows it"
             .to_owned()
-    } else if path.starts_with("/dev") {
+    } else if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
         "`lsblk` lists the block devices that do".to_owned()
     } else if text.contains("path=") {
         "if it is a SPEC and no path, give it with `--disk`".to_owned()

@@ -36,8 +36,25 @@ pub fn split(text: &str, ends: impl Fn(char) -> bool) -> Result<Vec<&str>, SpecE
 fn unpaired(text: &str) -> SpecError {
     SpecError::Part {
         option: text.to_owned(),
-        remedy: "has a bracket without its pair; write the other, or a backslash before it",
+        remedy: "has a bracket without its pair; write the other, or, where it is part of a name, the leg in brackets \
+                 with a backslash before it: `[file:path=x\\].img]`",
     }
+}
+
+/// What is in the bracket that `text` begins with, and what follows it.
+fn bracketed(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => depth += 1,
+            ']' if depth == 1 => return Some((&text[1..at], &text[at + 1..])),
+            ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Is it the path of a file, or the number of a device?
@@ -48,10 +65,14 @@ pub fn is_path(text: &str) -> bool {
 
 /// Reads one leg.
 pub fn read(text: &str, depth: u32) -> Result<Spec, SpecError> {
-    if let Some(inner) = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'))
-    {
+    if text.starts_with('[') {
+        let (inner, rest) = bracketed(text).ok_or_else(|| unpaired(text))?;
+        if !rest.is_empty() {
+            return Err(SpecError::Part {
+                option: text.to_owned(),
+                remedy: "goes on after its bracket; join the legs of `linear` by `+`, of `striped` by `,`",
+            });
+        }
         return parse(&unescaped(inner), depth);
     }
     if text.is_empty() {

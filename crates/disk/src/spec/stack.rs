@@ -46,11 +46,12 @@ pub fn linear(rest: &str, depth: u32) -> Result<Spec, SpecError> {
 /// Reads what follows `striped:`.
 pub fn striped(rest: &str, depth: u32) -> Result<Spec, SpecError> {
     const EXAMPLE: &str = "striped:chunk=64K:a.img,b.img";
-    let chunk = rest
-        .strip_prefix("chunk=")
-        .and_then(|rest| rest.split_once(':'));
-    let (chunk, legs) = chunk.ok_or(SpecError::Missing {
+    let chunk = rest.strip_prefix("chunk=").ok_or(SpecError::Missing {
         key: "chunk",
+        example: EXAMPLE,
+    })?;
+    let (chunk, legs) = chunk.split_once(':').ok_or(SpecError::Missing {
+        key: ":LEG,LEG",
         example: EXAMPLE,
     })?;
     let chunk: Size = chunk.parse().map_err(|source| SpecError::Size {

@@ -21,13 +21,21 @@ pub enum Sockets {
     Folder(PathBuf, Vec<PathBuf>),
 }
 
+/// The folder of daemons that belong to no user's session.
+const SYSTEM: &str = "/run/pollux";
+
 impl Sockets {
     /// What to say of a folder without any.
     pub fn none_in(folder: &Path) -> String {
+        let other = if folder == Path::new(SYSTEM) {
+            ""
+        } else {
+            ", such as --control /run/pollux"
+        };
         let folder = folder.display();
         format!(
-            "no daemon has a control socket in {folder}, where this user's are; name another folder, such as \
-             --control /run/pollux, or start one with --control {folder}/NAME.control"
+            "no daemon has a control socket in {folder}, where this user's are; name another folder{other}, or start \
+             one with --control {folder}/NAME.control"
         )
     }
 }
@@ -36,7 +44,7 @@ impl Sockets {
 fn usual(runtime: Option<&OsStr>) -> PathBuf {
     match runtime {
         Some(runtime) if !runtime.is_empty() => Path::new(runtime).join("pollux"),
-        _ => PathBuf::from("/run/pollux"),
+        _ => PathBuf::from(SYSTEM),
     }
 }
 

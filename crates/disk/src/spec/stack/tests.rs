@@ -134,6 +134,20 @@ fn every_mistake_is_named() {
         ("linear:a,b", "`a,b` has a comma; join the legs"),
         ("linear:[a.img", "a bracket without its pair"),
         ("striped:a,b", "`chunk` is missing"),
+        ("striped:chunk=64K", "`:LEG,LEG` is missing; write for"),
+        ("striped:chunk=64K,a,b", "`:LEG,LEG` is missing"),
+        (
+            "linear:[null:size=1M]x+b",
+            "`[null:size=1M]x` goes on after its bracket",
+        ),
+        (
+            "linear:[null:size=1M][null:size=1M]",
+            "`[null:size=1M][null:size=1M]` goes on after its bracket",
+        ),
+        (
+            r"linear:x].img+b",
+            r"the leg in brackets with a backslash before it: `[file:path=x\].img]`",
+        ),
         ("striped:chunk=3X:a,b", "`chunk=3X` is not a size"),
         (
             "striped:chunk=4K:a+b",
