@@ -2,14 +2,20 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
+use pollux_disk::Durability;
+use pollux_driver::{CompletionMode, Options};
 use pollux_tests::frontend::{Driver, Plan};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::peers;
+use pollux_tests::process::eventually;
 use pollux_tests::server::Server;
 use pollux_tests::storage::allocated;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tempfile::TempDir;
 
 const ONE_QUEUE: Plan = Plan {
@@ -72,6 +78,89 @@ fn an_image_is_handed_over_from_session_to_session() {
         assert!(status.success(), "{status}: {log}");
     }
     is_sound(&image);
+}
+
+/// The size of the clusters of an image that says nothing of it.
+const CLUSTER: usize = 64 << 10;
+
+fn connect(socket: &Path) -> pollux_driver::Driver {
+    pollux_driver::Driver::connect(socket, &Options::default()).unwrap()
+}
+
+/// Where the image's first refcount block is.
+fn first_block(image: &File) -> u64 {
+    let number = |at| {
+        let mut bytes = [0; 8];
+        image.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_be_bytes(bytes)
+    };
+    number(number(48)) & !511
+}
+
+/// An image is let go of, and a write of its counts fails half-way. It is kept, and serves on: what is flushed then, a
+/// kill does not lose.
+#[test]
+fn counts_that_are_lowered_by_half_lose_nothing() {
+    let folder = TempDir::new().unwrap();
+    let image = folder.path().join("disk.qcow2");
+    // Its clusters end within the first half of their counts, and those that are reserved beyond.
+    let create = [
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-o",
+        "preallocation=metadata",
+    ];
+    if img(&create, &image, &["119M"]).is_none() {
+        return;
+    }
+    img(&["resize", "-q", "-f", "qcow2"], &image, &["200M"]).unwrap();
+    let block = first_block(&File::open(&image).unwrap());
+    let spec = format!("qcow2:path={},lock=running", image.display());
+    let socket = folder.path().join("socket");
+    let serve = || Server::pollux(&socket, &["--disk", &spec]).unwrap();
+    let server = serve();
+    let limit = |bytes| {
+        let process = Pid::from_raw(server.pid().cast_signed());
+        let limits = Rlimit {
+            current: bytes,
+            maximum: None,
+        };
+        prlimit(process, Resource::Fsize, limits).unwrap();
+    };
+    let write = |number: u64, byte| {
+        let disk = connect(&socket);
+        let queue = disk.queue(0).unwrap();
+        let bytes = vec![byte; CLUSTER];
+        let at = (119 << 20) + number * CLUSTER as u64;
+        let written = queue.write(at, bytes, Durability::Volatile, CompletionMode::Call);
+        written.wait().unwrap();
+        queue.flush(CompletionMode::Call).wait().unwrap();
+        // The image is let go of when its last queue stops.
+        (disk, queue)
+    };
+    let session = write(0, 2);
+    limit(Some(block + 4096));
+    drop(session);
+    let is_told = || server.says("File too large");
+    eventually(is_told, || format!("no write fails:\n{}", server.log()));
+    limit(None);
+    let _session = write(1, 6);
+    server.end_by(Signal::KILL).unwrap();
+    // Clusters that are counted and not used are all that it may complain of.
+    let check = ["check", "-q", "-U", "-f", "qcow2"];
+    let checked = Command::new(peers::installed("qemu-img").unwrap())
+        .args(check)
+        .arg(&image)
+        .status()
+        .unwrap();
+    assert_eq!(checked.code(), Some(3), "{checked}");
+    let _server = serve();
+    let (_disk, queue) = write(2, 8);
+    let at = (119 << 20) + CLUSTER as u64;
+    let read = queue.read(at, vec![0; CLUSTER], CompletionMode::Call);
+    assert!(read.wait().unwrap() == [6; CLUSTER]);
 }
 
 #[test]

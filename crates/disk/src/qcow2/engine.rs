@@ -343,7 +343,11 @@ impl Engine {
             self.forget_freed()?;
         }
         self.changed = Changed::Tables;
+        let last = self.image.size() >> self.bits;
         self.image.resize_grow(bytes, PreallocateMode::None)?;
+        // Of the cluster in which the disk ended, the backing file may have more than the disk shows from now on.
+        let map = Arc::clone(&self.map);
+        map.closed(last..=last, || map.set(last, Place::Unknown));
         self.commit()?;
         self.sync()
     }

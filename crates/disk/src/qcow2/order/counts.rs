@@ -102,9 +102,11 @@ impl ImageState {
     /// Lowers what was held back; with `closing`, or to forget it, without a reserve.
     pub(super) fn settle(&mut self, closing: bool) -> io::Result<()> {
         for (at, block) in &mut self.unsettled {
+            let before = block.stored().to_vec();
             let settled = block.settled(closing);
-            write_changed(&self.file, block.stored(), &settled, *at)?;
-            block.has_stored(settled);
+            // Before it is: what fails half-way has lowered some, which are not counted any more. The others leak.
+            block.has_stored(settled.clone());
+            write_changed(&self.file, &before, &settled, *at)?;
         }
         self.unsettled.retain(|_, block| !block.is_settled());
         Ok(())
