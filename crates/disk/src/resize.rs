@@ -19,9 +19,17 @@ pub enum ResizeError {
     Fixed,
     /// What is stacked is as large as its parts.
     #[error(
-        "a stacked disk is as large as its legs; enlarge their files or devices, then ask without a size"
+        "a stacked disk is as large as its legs; enlarge the last leg of a linear disk, or all legs of a striped one, \
+         then ask without a size"
     )]
     Stacked,
+    /// Where a linear disk is opened anew, what follows this leg lies elsewhere.
+    #[error(
+        "leg {leg} of this linear disk has grown from {before} bytes to {now}, and is not the last: when the disk is \
+         opened again, all that follows that leg will lie elsewhere; take back what was added ({before} bytes), and \
+         enlarge the last leg"
+    )]
+    Moves { leg: usize, before: u64, now: u64 },
     /// Another daemon's disk.
     #[error(
         "another daemon serves this disk; resize it there, and the change is passed on by itself"

@@ -149,3 +149,22 @@ fn a_stack_looks_at_its_legs() {
     let last = pattern(1, 4096);
     assert_eq!(client.write_bytes(3 * SIZE - 4096, &last), Ok(()));
 }
+
+#[test]
+fn what_would_move_the_rest_of_a_linear_disk_is_told() {
+    let image = Image::new();
+    let spec = "linear:PATH+memory:size=1M";
+    let stack = open(spec, &image.path, &Options::default());
+    let mut client = Client::new(&*stack);
+    client.write_bytes(SIZE, &[7; 4096]).unwrap();
+    stack.resize(None).unwrap();
+    image.truncate(2 * SIZE);
+    let told = stack.resize(None).unwrap_err().to_string();
+    assert!(
+        told.starts_with("leg 1 of this linear disk has grown from 1048576 bytes to 2097152"),
+        "{told}"
+    );
+    // Until it is opened again all stays where it is.
+    assert_eq!(stack.geometry().bytes, 2 * SIZE);
+    assert_eq!(client.read_bytes(SIZE, 4096), [7; 4096]);
+}

@@ -1,6 +1,6 @@
 //! From legs and a plan to a whole: checks that all fits, and what the whole can do.
 
-use crate::{Access, Geometry, RangeLimits};
+use crate::{Access, Geometry, RangeLimits, ResizeError};
 
 use super::map::{Layout, Map, Stretch, Target};
 
@@ -97,6 +97,23 @@ impl Plan {
         };
         let geometry = geometry(&map, legs, block);
         Ok(Whole { map, geometry })
+    }
+
+    /// The first leg that would be longer, were the whole made anew, and have what follows it moved. Nothing is moved
+    /// as long as this whole lives.
+    pub fn moves(&self, legs: &[Geometry]) -> Option<ResizeError> {
+        let Self::Joined(sizes) = self else {
+            return None;
+        };
+        let block = u64::from(legs.iter().map(|leg| leg.block).max()?);
+        let (_, followed) = legs.split_last()?;
+        let mut grown = followed.iter().zip(sizes).enumerate();
+        let grown = grown.find(|(_, (leg, before))| leg.bytes / block > *before / block);
+        grown.map(|(leg, (geometry, &before))| ResizeError::Moves {
+            leg: leg + 1,
+            before,
+            now: geometry.bytes,
+        })
     }
 }
 

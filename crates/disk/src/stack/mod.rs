@@ -188,7 +188,9 @@ impl Disk for Stack {
             Err(ResizeError::Fixed | ResizeError::Elsewhere) => Ok(()),
             resized => resized,
         });
-        resized.fold(Ok(()), Result::and)
+        resized.fold(Ok(()), Result::and)?;
+        let geometries: Vec<_> = self.shared.legs.iter().map(|leg| leg.geometry()).collect();
+        self.shared.plan.moves(&geometries).map_or(Ok(()), Err)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

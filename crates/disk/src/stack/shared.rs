@@ -63,6 +63,11 @@ impl Shared {
     pub fn renew(&self) {
         let mut whole = lock(&self.whole);
         let geometries: Vec<_> = self.legs.iter().map(|leg| leg.geometry()).collect();
+        if let Some(moves) = self.plan.moves(&geometries)
+            && let Some(Admitted { withheld }) = self.log_quota.admits()
+        {
+            tracing::warn!(withheld, "{moves}");
+        }
         match self.plan.whole(&geometries) {
             Ok(next) if next.geometry.bytes >= whole.geometry.bytes => *whole = Arc::new(next),
             Ok(_) => {

@@ -7,7 +7,7 @@ use std::thread;
 
 use pollux_disk::file::Cache;
 use pollux_disk::qcow2::Settings;
-use pollux_disk::{Failure, Image, Op, Options, Unmap};
+use pollux_disk::{Disk as _, Failure, Image, Op, Options, Unmap};
 use pollux_disk_conformance::{Buffer, Client, pattern, read, write, zeroes};
 use rustix::io::Errno;
 
@@ -313,4 +313,44 @@ fn an_image_on_a_block_device_is_written_until_that_is_full() {
         assert!(raw[..256 << 10] == expected);
         assert!(raw[12 << 20..][..CLUSTER] == pattern(4, CLUSTER));
     }
+}
+
+/// The backing file was once longer: what it has there is not the disk's.
+#[test]
+fn a_disk_that_grows_shows_nothing_that_lies_below_behind_its_end() {
+    const END: usize = CLUSTER + CLUSTER / 2;
+    let Some(lab) = Lab::new() else { return };
+    let base = lab.create("base.qcow2", "cluster_size=64k", 2 * CLUSTER as u64);
+    lab.io(&base, &[format!("write -P 9 0 {}", 2 * CLUSTER)]);
+    lab.img(&format!("resize -q --shrink base.qcow2 {END}"));
+    let options = "backing_file=base.qcow2,backing_fmt=qcow2";
+    let path = lab.create("grows.qcow2", options, END as u64);
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    for _ in 0..2 {
+        assert!(client.read_bytes(0, END) == [9; END]);
+    }
+    image.resize(Some(4 * CLUSTER as u64)).unwrap();
+    let beyond = client.read_bytes(END as u64, 2 * CLUSTER - END);
+    assert!(beyond.iter().all(|byte| *byte == 0));
+    assert!(client.read_bytes(0, END) == [9; END]);
+}
+
+#[test]
+fn a_data_file_that_is_longer_than_the_disk_stays_so_as_it_grows() {
+    let Some(lab) = Lab::new() else { return };
+    let options = "data_file=long.raw,data_file_raw=on";
+    let path = lab.create("long.qcow2", options, 1 << 20);
+    let mut bytes = vec![5; 8 << 20];
+    fs::write(lab.path("long.raw"), &bytes).unwrap();
+    let image = open(&path);
+    image.resize(Some(2 << 20)).unwrap();
+    let mut client = Client::new(&image);
+    client.write_bytes((2 << 20) - 512, &[6; 512]).unwrap();
+    bytes[(2 << 20) - 512..2 << 20].fill(6);
+    let stays = fs::read(lab.path("long.raw")).unwrap();
+    assert_eq!(stays.len(), bytes.len());
+    assert!(stays[(2 << 20) - 512..] == bytes[(2 << 20) - 512..]);
+    image.resize(Some(16 << 20)).unwrap();
+    assert_eq!(fs::metadata(lab.path("long.raw")).unwrap().len(), 16 << 20);
 }
