@@ -160,7 +160,7 @@ fn counts_that_are_lowered_by_half_lose_nothing() {
     let (_disk, queue) = write(2, 8);
     let at = (119 << 20) + CLUSTER as u64;
     let read = queue.read(at, vec![0; CLUSTER], CompletionMode::Call);
-    assert!(read.wait().unwrap() == [6; CLUSTER]);
+    assert!(read.wait().unwrap() == vec![6; CLUSTER]);
 }
 
 #[test]

@@ -328,12 +328,12 @@ fn a_disk_that_grows_shows_nothing_that_lies_below_behind_its_end() {
     let image = open(&path);
     let mut client = Client::new(&image);
     for _ in 0..2 {
-        assert!(client.read_bytes(0, END) == [9; END]);
+        assert!(client.read_bytes(0, END) == vec![9; END]);
     }
     image.resize(Some(4 * CLUSTER as u64)).unwrap();
     let beyond = client.read_bytes(END as u64, 2 * CLUSTER - END);
     assert!(beyond.iter().all(|byte| *byte == 0));
-    assert!(client.read_bytes(0, END) == [9; END]);
+    assert!(client.read_bytes(0, END) == vec![9; END]);
 }
 
 #[test]
