@@ -132,6 +132,14 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
         .experiment(experiment);
     let driver = patiently(socket, || Driver::connect(socket, &options));
     let driver = driver.map_err(no_connection)?;
+    let (wanted, entries) = (in_flight(args), entries(args));
+    if wanted > entries {
+        tracing::warn!(
+            wanted,
+            entries,
+            "more requests are to be in flight than the ring has entries: the others wait for their turn in the client"
+        );
+    }
     let offered = driver.queues();
     if offered < queues {
         return Err(format!(
@@ -189,11 +197,17 @@ fn no_connection(error: ConnectError) -> Error {
     }
 }
 
+/// How many requests may be in flight on each queue.
+fn in_flight(args: &BenchArgs) -> u16 {
+    let sharers = if args.share_queue { args.numjobs } else { 1 };
+    args.iodepth.saturating_mul(sharers)
+}
+
 /// How many entries each ring has.
 fn entries(args: &BenchArgs) -> u16 {
-    let sharers = if args.share_queue { args.numjobs } else { 1 };
-    let in_flight = args.iodepth.saturating_mul(sharers);
-    let needed = in_flight.checked_next_power_of_two().unwrap_or(ENTRIES.1);
+    let needed = in_flight(args)
+        .checked_next_power_of_two()
+        .unwrap_or(ENTRIES.1);
     let usual = needed.clamp(ENTRIES.0, ENTRIES.1);
     args.queue_size.unwrap_or(usual)
 }
