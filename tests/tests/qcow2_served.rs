@@ -103,7 +103,7 @@ fn first_block(image: &File) -> u64 {
 fn counts_that_are_lowered_by_half_lose_nothing() {
     let folder = TempDir::new().unwrap();
     let image = folder.path().join("disk.qcow2");
-    // Its clusters end within the first half of their counts, and those that are reserved beyond.
+    // The counts of its clusters end within the first 4096 bytes of their block, and those that are reserved beyond.
     let create = [
         "create",
         "-q",
@@ -140,14 +140,29 @@ fn counts_that_are_lowered_by_half_lose_nothing() {
         // The image is let go of when its last queue stops.
         (disk, queue)
     };
+    let counts = || {
+        let mut pieces = [[0; 4096]; 2];
+        let file = File::open(&image).unwrap();
+        for (piece, at) in pieces.iter_mut().zip([block, block + 4096]) {
+            file.read_exact_at(piece, at).unwrap();
+        }
+        pieces
+    };
     let session = write(0, 2);
+    let before = counts();
     limit(Some(block + 4096));
     drop(session);
     let is_told = || server.says("File too large");
     eventually(is_told, || format!("no write fails:\n{}", server.log()));
+    let after = counts();
+    assert!(
+        after[0] != before[0] && after[1] == before[1],
+        "not half of it"
+    );
     limit(None);
-    let _session = write(1, 6);
+    let session = write(1, 6);
     server.end_by(Signal::KILL).unwrap();
+    drop(session);
     // Clusters that are counted and not used are all that it may complain of.
     let check = ["check", "-q", "-U", "-f", "qcow2"];
     let checked = Command::new(peers::installed("qemu-img").unwrap())

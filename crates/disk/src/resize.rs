@@ -26,8 +26,8 @@ pub enum ResizeError {
     /// Where a linear disk is opened anew, what follows this leg lies elsewhere.
     #[error(
         "leg {leg} of this linear disk has grown from {before} bytes to {now}, and is not the last: when the disk is \
-         opened again, all that follows that leg will lie elsewhere; take back what was added ({before} bytes), and \
-         enlarge the last leg"
+         opened again, all that follows that leg will lie elsewhere; before that, cut the leg back to {before} bytes, \
+         and enlarge the last one"
     )]
     Moves { leg: usize, before: u64, now: u64 },
     /// Another daemon's disk.

@@ -189,16 +189,24 @@ fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
+/// A thread without a context asks for one at each of so many signals: that takes as long as many of them.
+const ASKS_EVERY: u32 = 1024;
+
 /// A thread's context, from the first signal until the thread ends.
 #[derive(Debug, Default)]
-struct Own(Cell<Option<Context>>);
+struct Own {
+    context: Cell<Option<Context>>,
+    /// Signals since it has asked for one, and got none.
+    without: Cell<u32>,
+}
 
 impl Own {
     fn signal(&self, eventfd: BorrowedFd<'_>) -> Result<(), Errno> {
         let context = self.context()?;
         match context.signal(eventfd) {
             Err(Errno::INVAL) if !context.is_there() => {
-                self.0.set(None);
+                self.context.set(None);
+                self.without.set(0);
                 self.context()?.signal(eventfd)
             }
             done => done,
@@ -206,15 +214,20 @@ impl Own {
     }
 
     fn context(&self) -> Result<Context, Errno> {
-        if let Some(context) = self.0.get() {
+        if let Some(context) = self.context.get() {
             return Ok(context);
+        }
+        let without = self.without.get();
+        self.without.set((without + 1) % ASKS_EVERY);
+        if let (1.., Some(first)) = (without, FIRST.get()) {
+            return Ok(*first);
         }
         match Context::unused() {
             Ok(own) => {
-                self.0.set(Some(own));
+                self.context.set(Some(own));
                 Ok(own)
             }
-            // The system has none left. The next signal asks anew.
+            // The system has none left.
             Err(error) => FIRST.get().copied().ok_or(error),
         }
     }
@@ -222,7 +235,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        free().extend(self.0.get());
+        free().extend(self.context.get());
     }
 }
 

@@ -10,15 +10,15 @@ const EXITING: u64 = 4;
 const KILLED: u64 = 1 << 8;
 
 /// How long what is held by nobody knows whom may stay so, and how often it is asked for meanwhile.
-const LETS_GO: Duration = Duration::from_millis(500);
+const LETS_GO: Duration = Duration::from_secs(2);
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// Has that process been killed, or has it begun to end? Its files stay open, and locked, until the kernel has taken
-/// its memory and its contexts of `io_submit` away.
+/// Has that process been killed, or has its first thread begun to end, or ended? The files of one that ends stay open,
+/// and locked, until the kernel has taken its memory and its contexts of `io_submit` away. `false` where `/proc` does
+/// not tell.
 #[must_use]
 pub fn is_ending(process: u32) -> bool {
     let read = |name| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-    // In this order: from the one it goes on to the other.
     is_killed(&read("status")) || is_exiting(&read("stat"))
 }
 
@@ -41,11 +41,14 @@ pub fn once_let_go<T, E>(
     }
 }
 
-/// Does `status` tell of a SIGKILL that its first thread has still to take?
+/// Does `status` tell of a SIGKILL? That of `kill` stays with the process until its end is waited for, one by another
+/// thread with the first thread until it begins to end.
 fn is_killed(status: &str) -> bool {
-    let set = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    set.is_some_and(|set| set & KILLED != 0)
+    let sets = status.lines().filter_map(|line| {
+        let set = (line.strip_prefix("SigPnd:")).or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    sets.fold(0, |all, set| all | set) & KILLED != 0
 }
 
 /// Do its flags in `stat` say so? Its name, in brackets, may hold anything.
@@ -109,9 +112,14 @@ mod tests {
             assert!(!is_exiting(&stat(name, 0x0040_0000)));
         }
         assert!(!is_exiting("") && !is_exiting("7 (cat) S 1"));
-        assert!(is_killed(
-            "ShdPnd:\t0000000000000100\nSigPnd:\t0000000000000100\n"
+        for (own, shared) in [(0x100, 0), (0, 0x100), (0x102, 0x1)] {
+            assert!(is_killed(&format!(
+                "SigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\n"
+            )));
+        }
+        assert!(!is_killed(
+            "SigPnd:\t0000000000000200\nSigBlk:\t0000000000000100\n"
         ));
-        assert!(!is_killed("SigPnd:\t0000000000000200\n") && !is_killed(""));
+        assert!(!is_killed(""));
     }
 }

@@ -219,9 +219,9 @@ fn holder(file: &File, byte: u32) -> Option<Holder> {
     let holds = |pid, fd| (pid, fd) != own && holds(pid, fd, &image, byte);
     let pid = numbers("/proc").find(|&pid| {
         let mut fds = numbers(&format!("/proc/{pid}/fd"));
-        fds.any(|fd| holds(pid, fd))
+        fds.any(|fd| holds(pid, fd)) && !is_ending(pid)
     });
-    pid.filter(|&pid| !is_ending(pid)).map(Holder::of)
+    pid.map(Holder::of)
 }
 
 /// The entries of a folder that are numbers; none where we may not read it.

@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
-use rustix::io::Errno;
+use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
 use tracing::warn;
 
 use super::backing::Backing;
@@ -334,7 +334,7 @@ fn limits_of_file(file: &fs::File, size: u64, physical_block: u32, lock: Locked)
         Locked::Running => FAR,
     };
     let at = size.next_multiple_of(4096).saturating_add(behind);
-    let punched = rustix::fs::fallocate(file, mode, at, 4096);
+    let punched = retry_on_intr(|| fallocate(file, mode, at, 4096));
     Limits {
         discard_max: punched.map_or(0, |()| MAX_DISCARD),
         discard_granularity: physical_block,

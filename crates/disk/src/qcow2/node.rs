@@ -116,7 +116,7 @@ impl Storage for Node {
 
     /// A data file that is longer than the disk keeps what lies there: that is not the disk's.
     fn resize(&self, bytes: u64, _: PreallocateMode) -> io::Result<()> {
-        if matches!(self.role, Role::Data(_)) && self.file.metadata()?.len() >= bytes {
+        if matches!(self.role, Role::Data(_)) && self.size()? >= bytes {
             return Ok(());
         }
         self.file.set_len(bytes)

@@ -184,11 +184,16 @@ impl Disk for Stack {
         if bytes.is_some() {
             return Err(ResizeError::Stacked);
         }
+        let before = self.geometry().bytes;
         let resized = self.shared.legs.iter().map(|leg| match leg.resize(None) {
             Err(ResizeError::Fixed | ResizeError::Elsewhere) => Ok(()),
             resized => resized,
         });
         resized.fold(Ok(()), Result::and)?;
+        if self.geometry().bytes > before {
+            // What moves none the less is in the log.
+            return Ok(());
+        }
         let geometries: Vec<_> = self.shared.legs.iter().map(|leg| leg.geometry()).collect();
         self.shared.plan.moves(&geometries).map_or(Ok(()), Err)
     }

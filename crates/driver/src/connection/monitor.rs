@@ -226,9 +226,15 @@ impl<T: Observer> Watch<T> {
     /// Is this to end before that time is over?
     fn ends_within(&self, pause: Duration) -> bool {
         let mut end = [PollFd::new(&*self.end, PollFlags::IN)];
-        let pause = Timespec::try_from(pause).expect("half a second at most");
-        // A signal makes the pause shorter, which does no harm.
-        poll(&mut end, Some(&pause)).is_ok_and(|ready| ready > 0)
+        let started = Instant::now();
+        loop {
+            let left = pause.saturating_sub(started.elapsed());
+            let timeout = Timespec::try_from(left).expect("half a second at most");
+            match poll(&mut end, Some(&timeout)) {
+                Err(Errno::INTR) if !left.is_zero() => {}
+                ended => return ended.is_ok_and(|ready| ready > 0),
+            }
+        }
     }
 
     fn sleep(&self) -> Woken {

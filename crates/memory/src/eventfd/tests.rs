@@ -118,7 +118,8 @@ fn a_process_that_was_forked_has_contexts_of_its_own() {
     const PARENTS: Context = Context(8);
     let fd = new();
     assert_eq!(PARENTS.signal(fd.as_fd()), Err(Errno::INVAL));
-    let own = Own(Cell::new(Some(PARENTS)));
+    let own = Own::default();
+    own.context.set(Some(PARENTS));
     free().push(PARENTS);
     own.signal(fd.as_fd()).unwrap();
     assert_eq!(read(&fd), Ok(1));

@@ -16,16 +16,23 @@ use std::time::Duration;
 use pollux::disk::closed_folder;
 use pollux::memory::Peer;
 use pollux_threads::is_ending;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::error::SocketError;
 
-/// How often the lock is tried, and the socket of a daemon that ends, and the pause between two attempts. All that is
-/// done under the lock takes microseconds, unless a daemon is stopped meanwhile.
+/// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds,
+/// unless a daemon is stopped meanwhile.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a server that ends may keep its socket: some 50 ms, and longer with much memory.
+const LINGERS: Timespec = Timespec {
+    tv_sec: 2,
+    tv_nsec: 0,
+};
 
 /// A file, whatever its name: its device, and its number there.
 type Inode = (u64, u64);
@@ -53,8 +60,16 @@ pub struct OwnPath {
 }
 
 impl Claim {
-    /// Takes `path`, and removes a socket there on which no server listens any more.
+    /// Takes `path`, and removes a socket there on which no server listens any more. One that ends is waited for: its
+    /// socket takes connections until the kernel closes it.
     pub fn of(path: &Path) -> Result<Self, SocketError> {
+        if let Ok(connected) = knock(path)
+            && Peer::of(&connected).is_ok_and(|server| server.pid.is_some_and(is_ending))
+        {
+            // The connection ends with the server.
+            let mut ends = [PollFd::new(&connected, PollFlags::empty())];
+            let _ = retry_on_intr(|| poll(&mut ends, Some(&LINGERS)));
+        }
         let lock = Lock::beside(path)?;
         remove_stale(path)?;
         Ok(Self {
@@ -207,7 +222,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         path: path.to_owned(),
         source,
     };
-    match answer(path) {
+    match knock(path) {
         Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "replacing a socket on which no server listens");
             fs::remove_file(path).map_err(failed)
@@ -215,28 +230,17 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         // Its owner has removed it.
         Err(Errno::NOENT) => Ok(()),
         // A full backlog means a listener, too.
-        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::Live(path.to_owned())),
+        Ok(_) | Err(Errno::AGAIN) => Err(SocketError::Live(path.to_owned())),
         Err(error) => Err(failed(error.into())),
     }
 }
 
-/// Does a server listen there? One that ends is waited for: its socket takes connections until the kernel closes it.
-fn answer(path: &Path) -> Result<(), Errno> {
-    for _ in 0..ATTEMPTS {
-        match knock(path)? {
-            Some(server) if is_ending(server) => std::thread::sleep(PAUSE),
-            _ => return Ok(()),
-        }
-    }
-    Ok(())
-}
-
-/// Connects, if that is possible at once, as a full backlog is not waited for, and tells which process listens.
-fn knock(path: &Path) -> Result<Option<u32>, Errno> {
+/// Connects, if that is possible at once: a full backlog is not waited for.
+fn knock(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(Peer::of(&socket).ok().and_then(|server| server.pid))
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::file::fill;
 use crate::qcow2::header::field64;
@@ -73,7 +73,7 @@ pub fn write_changed(file: &fs::File, old: &[u8], new: &[u8], at: u64) -> io::Re
 
 /// Makes a range read as zeroes, and keeps its blocks where the file system can.
 pub fn zero(file: &fs::File, at: u64, len: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::ZERO_RANGE, at, len) {
+    match retry_on_intr(|| fallocate(file, FallocateFlags::ZERO_RANGE, at, len)) {
         Err(Errno::OPNOTSUPP) => {
             let zeroes = vec![0; 1 << 16];
             let mut done = 0;

@@ -102,11 +102,13 @@ impl ImageState {
     /// Lowers what was held back; with `closing`, or to forget it, without a reserve.
     pub(super) fn settle(&mut self, closing: bool) -> io::Result<()> {
         for (at, block) in &mut self.unsettled {
-            let before = block.stored().to_vec();
             let settled = block.settled(closing);
-            // Before it is: what fails half-way has lowered some, which are not counted any more. The others leak.
-            block.has_stored(settled.clone());
-            write_changed(&self.file, &before, &settled, *at)?;
+            let written = write_changed(&self.file, block.stored(), &settled, *at);
+            let mut there = settled.clone();
+            // What fails half-way has lowered some, which are not counted any more. What cannot be read may all be low.
+            let is_known = written.is_ok() || read_or_zero(&self.file, &mut there, *at).is_ok();
+            block.has_stored(if is_known { there } else { settled });
+            written?;
         }
         self.unsettled.retain(|_, block| !block.is_settled());
         Ok(())
