@@ -24,7 +24,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::error::SocketError;
 
 /// How often the lock is tried, and the pause between two attempts. All that is done under it takes microseconds,
-/// unless a daemon is stopped meanwhile.
+/// unless a daemon is stopped meanwhile, or one that ends is waited for.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -60,16 +60,8 @@ pub struct OwnPath {
 }
 
 impl Claim {
-    /// Takes `path`, and removes a socket there on which no server listens any more. One that ends is waited for: its
-    /// socket takes connections until the kernel closes it.
+    /// Takes `path`, and removes a socket there on which no server listens any more.
     pub fn of(path: &Path) -> Result<Self, SocketError> {
-        if let Ok(connected) = knock(path)
-            && Peer::of(&connected).is_ok_and(|server| server.pid.is_some_and(is_ending))
-        {
-            // The connection ends with the server.
-            let mut ends = [PollFd::new(&connected, PollFlags::empty())];
-            let _ = retry_on_intr(|| poll(&mut ends, Some(&LINGERS)));
-        }
         let lock = Lock::beside(path)?;
         remove_stale(path)?;
         Ok(Self {
@@ -222,7 +214,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         path: path.to_owned(),
         source,
     };
-    match knock(path) {
+    match answer(path) {
         Err(Errno::CONNREFUSED) => {
             tracing::info!(path = %path.display(), "replacing a socket on which no server listens");
             fs::remove_file(path).map_err(failed)
@@ -230,9 +222,21 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         // Its owner has removed it.
         Err(Errno::NOENT) => Ok(()),
         // A full backlog means a listener, too.
-        Ok(_) | Err(Errno::AGAIN) => Err(SocketError::Live(path.to_owned())),
+        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::Live(path.to_owned())),
         Err(error) => Err(failed(error.into())),
     }
+}
+
+/// Does a server listen there? One that ends is waited for: its socket takes connections until the kernel closes it.
+fn answer(path: &Path) -> Result<(), Errno> {
+    let connected = knock(path)?;
+    if Peer::of(&connected).is_ok_and(|server| server.pid.is_some_and(is_ending)) {
+        // The connection ends with it.
+        let mut ends = [PollFd::new(&connected, PollFlags::empty())];
+        retry_on_intr(|| poll(&mut ends, Some(&LINGERS)))?;
+        knock(path)?;
+    }
+    Ok(())
 }
 
 /// Connects, if that is possible at once: a full backlog is not waited for.
