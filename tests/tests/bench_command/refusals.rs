@@ -75,9 +75,15 @@ fn a_server_with_small_rings_is_driven_through_small_rings() {
         "{said}"
     );
     let args = ["--socket", socket, "--queue-size", "128"];
-    let deep = ["--iodepth", "1024", "--runtime", "200ms"];
-    let report = json(&[args, deep].concat());
+    let report = json(&[&args[..], &["--iodepth", "128", "--runtime", "200ms"]].concat());
     assert!(count(&report["jobs"][0]["read"]["total_ios"]) > 0);
+    let deep = bench(&[&args[..], &["--iodepth", "1024", "--runtime", "200ms"]].concat());
+    let said = String::from_utf8_lossy(&deep.stderr);
+    assert!(deep.status.success(), "{said}");
+    assert!(
+        said.contains("than the ring has entries") && said.contains("wanted=1024 entries=128"),
+        "{said}"
+    );
 }
 
 #[test]
