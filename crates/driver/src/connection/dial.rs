@@ -41,10 +41,13 @@ pub(crate) fn dial(path: &Path, patience: Duration) -> Result<UnixStream, Connec
             .map_err(system)?;
         let connected = connect(&socket, &address);
         left = patience.saturating_sub(started.elapsed());
-        // A signal has ended the wait, and nothing was done.
-        if connected != Err(Errno::INTR) || left.is_zero() {
-            break connected.map_err(|error| failure(path, patience, error))?;
-        }
+        let ended = match connected {
+            // A signal has ended the wait, and nothing was done.
+            Err(Errno::INTR) if left.is_zero() => Err(Errno::AGAIN),
+            Err(Errno::INTR) => continue,
+            ended => ended,
+        };
+        break ended.map_err(|error| failure(path, patience, error))?;
     }
     waits_for_ever().map_err(system)?;
     Ok(UnixStream::from(socket))
@@ -61,7 +64,7 @@ fn failure(path: &Path, patience: Duration, error: Errno) -> ConnectError {
         },
         Errno::CONNREFUSED if is_other_than_a_socket(&path) => ConnectError::NotASocket { path },
         Errno::CONNREFUSED => ConnectError::Refused { path },
-        Errno::AGAIN | Errno::INTR => ConnectError::Lost {
+        Errno::AGAIN => ConnectError::Lost {
             path,
             source: Lost::Silent {
                 message: "the connection",
