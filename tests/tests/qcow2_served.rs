@@ -104,14 +104,9 @@ fn counts_that_are_lowered_by_half_lose_nothing() {
     let folder = TempDir::new().unwrap();
     let image = folder.path().join("disk.qcow2");
     // The counts of its clusters end within the first 4096 bytes of their block, and those that are reserved beyond.
-    let create = [
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-o",
-        "preallocation=metadata",
-    ];
+    let create: Vec<_> = "create -q -f qcow2 -o preallocation=metadata"
+        .split(' ')
+        .collect();
     if img(&create, &image, &["119M"]).is_none() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket, as the kernel knows it.
+//! The process at the other end of a socket, as the kernel knows it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

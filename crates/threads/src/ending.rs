@@ -9,7 +9,7 @@ const EXITING: u64 = 4;
 /// SIGKILL, as a bit of a set of signals.
 const KILLED: u64 = 1 << 8;
 
-/// How long what is held by nobody knows whom may stay so, and how often it is asked for meanwhile.
+/// How long something may be held by a process that is not looked up, and how often it is asked for meanwhile.
 const LETS_GO: Duration = Duration::from_secs(2);
 const ASK_EVERY: Duration = Duration::from_millis(10);
 

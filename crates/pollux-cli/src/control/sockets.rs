@@ -28,9 +28,9 @@ impl Sockets {
     /// What to say of a folder without any.
     pub fn none_in(folder: &Path) -> String {
         let other = if folder == Path::new(SYSTEM) {
-            ""
+            String::new()
         } else {
-            ", such as --control /run/pollux"
+            format!(", such as --control {SYSTEM}")
         };
         let folder = folder.display();
         format!(

@@ -104,11 +104,14 @@ impl ImageState {
         for (at, block) in &mut self.unsettled {
             let settled = block.settled(closing);
             let written = write_changed(&self.file, block.stored(), &settled, *at);
-            let mut there = settled.clone();
-            // What fails half-way has lowered some, which are not counted any more. What cannot be read may all be low.
-            let is_known = written.is_ok() || read_or_zero(&self.file, &mut there, *at).is_ok();
-            block.has_stored(if is_known { there } else { settled });
-            written?;
+            if written.is_err() {
+                // It may have lowered some, which are not counted any more. What cannot be read may all be low.
+                let mut there = vec![0; settled.len()];
+                let is_known = read_or_zero(&self.file, &mut there, *at).is_ok();
+                block.has_stored(if is_known { there } else { settled });
+                return written;
+            }
+            block.has_stored(settled);
         }
         self.unsettled.retain(|_, block| !block.is_settled());
         Ok(())
