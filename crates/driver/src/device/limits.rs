@@ -50,10 +50,10 @@ impl Limits {
         } else {
             1
         };
-        let bytes = |sectors: u32| match sectors {
-            // Nothing said.
-            0 => u64::from(u32::MAX) * pollux_blk::SECTOR,
-            sectors => u64::from(sectors) * pollux_blk::SECTOR,
+        // Without the feature the field says nothing: no request relies on it.
+        let bytes = |bit, sectors: u32| match sectors {
+            sectors if sectors > 0 && has(bit) => u64::from(sectors) * pollux_blk::SECTOR,
+            _ => u64::from(u32::MAX) * pollux_blk::SECTOR,
         };
         let whole_blocks = |bytes: u64| (bytes - bytes % u64::from(block)).max(u64::from(block));
         Self {
@@ -64,8 +64,11 @@ impl Limits {
             },
             buffers: seg_max.clamp(1, MOST_BUFFERS.min(usize::from(size) - FRAME)),
             block,
-            discard: whole_blocks(bytes(config.discard.max_sectors)),
-            write_zeroes: whole_blocks(bytes(config.write_zeroes.max_sectors)),
+            discard: whole_blocks(bytes(feature::DISCARD, config.discard.max_sectors)),
+            write_zeroes: whole_blocks(bytes(
+                feature::WRITE_ZEROES,
+                config.write_zeroes.max_sectors,
+            )),
         }
     }
 

@@ -67,6 +67,29 @@ fn what_requests_rely_on_must_be_there() {
 }
 
 #[test]
+fn what_was_never_offered_may_be_limited_by_the_next() {
+    let sectors = |max_sectors| Config {
+        discard: pollux_blk::DiscardLimits {
+            max_sectors,
+            ..Default::default()
+        },
+        write_zeroes: pollux_blk::WriteZeroesLimits {
+            max_sectors,
+            ..Default::default()
+        },
+        ..sane()
+    };
+    let (ranges, config) = (feature::DISCARD | feature::WRITE_ZEROES, sectors(8));
+    assert!(compare(&config).unwrap().is_none());
+    let before = facts(FEATURES | ranges, &sectors(16));
+    let now = facts(FEATURES | ranges, &config);
+    assert_eq!(
+        before.compared_with(&now).unwrap_err(),
+        Difference::Requests
+    );
+}
+
+#[test]
 fn what_is_not_offered_any_more_is_told_by_its_name() {
     let before = (FEATURES | feature::DISCARD | feature::MQ, 4);
     let differs = |now, access| offers(before, now, access).unwrap_err();
