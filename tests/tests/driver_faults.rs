@@ -6,6 +6,7 @@
 mod driver_cases;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use driver_cases::patiently;
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
 use pollux_driver::{Buffer, CompletionMode, Driver, Hybrid as _, Lost, Options, Waiter, Waiting};
-use pollux_memory::Spans;
-use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code};
+use pollux_memory::{Region, Spans};
+use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code, protocol};
 use pollux_tests::drive::PATIENCE;
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
@@ -252,6 +253,28 @@ fn counters_read_before_a_sleep_do_not_lose_the_wake_up() {
         queue.reap(&mut |done| ended.push((done.ticket, done.result.is_err())));
         assert_eq!(ended, [(ticket, true)]);
     });
+}
+
+/// A server that takes its memory all anew is told nothing of it while requests are in flight: it would lose them.
+#[test]
+fn memory_is_taken_back_beside_requests_in_flight() {
+    let backend = holding(Plan {
+        without_protocol: protocol::CONFIGURE_MEM_SLOTS,
+        ..Plan::default()
+    });
+    let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+    let file = pollux_memory::memfd("pollux-test-own", BLOCK).unwrap();
+    let region = Arc::new(Region::map(file, 0, 0, 0, BLOCK as u64).unwrap());
+    driver.map(&region).unwrap();
+    let queue = driver.queue(0).unwrap();
+    let read = queue.read(0, driver.allocate(BLOCK).unwrap(), CompletionMode::Call);
+    backend.wait_for_held(1);
+    driver.unmap(&region);
+    backend.conduct(Conduct::Prompt);
+    read.wait().unwrap();
+    assert_eq!(driver.lost(), None);
+    drop((queue, driver));
+    backend.end();
 }
 
 /// The configuration changes, and then the device does not say to what.

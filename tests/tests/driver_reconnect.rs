@@ -410,6 +410,36 @@ fn a_server_that_stays_away_is_lost_when_the_time_is_over() {
     }
 }
 
+/// It is back, takes the disk over, and then answers no more: what is asked of it meanwhile is for the next server.
+#[test]
+fn a_server_that_falls_silent_as_it_comes_back_is_away() {
+    patiently(|| {
+        let plan = || Plan {
+            queues: 3,
+            ..Plan::default()
+        };
+        let [last, mute, next] = [(); 3].map(|()| Backend::start(plan()).unwrap());
+        last.conduct(Conduct::Held);
+        mute.fall_silent(code::SET_VRING_ENABLE, Silence::Mute);
+        let options = Options::default().patience(Duration::from_secs(1));
+        let driver = Driver::connect(last.socket(), &options).unwrap();
+        let (first, second) = (driver.queue(0).unwrap(), driver.queue(1).unwrap());
+        let read = first.read(0, vec![0; BLOCK], CompletionMode::Call);
+        last.wait_for_held(1);
+        std::fs::rename(mute.socket(), last.socket()).unwrap();
+        last.hang_up();
+        mute.wait_until(|seen| seen.silences == 1);
+        drop(second);
+        let third = driver.queue(2).unwrap();
+        let flush = third.flush(CompletionMode::Call);
+        assert_eq!(driver.lost(), None);
+        std::fs::rename(next.socket(), last.socket()).unwrap();
+        read.wait().unwrap();
+        flush.wait().unwrap();
+        assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+    });
+}
+
 /// Waits for ever, for a server and for its answers.
 fn patient() -> Options {
     let for_ever = Duration::from_secs(24 * 3600);

@@ -97,6 +97,10 @@ impl Driver {
     /// few large ones are better than many small ones. A server without `CONFIGURE_MEM_SLOTS` takes it only while no
     /// queue runs.
     ///
+    /// If a page of it cannot be had (the file was cut, no huge page is left, or a tmpfs is full), this process no
+    /// longer sees what the device sees. Then no request is told as done any more: the disk is lost
+    /// ([`Lost::Memory`](crate::Lost)).
+    ///
     /// ```no_run
     /// # use pollux_disk::Durability;
     /// # use pollux_driver::{CompletionMode, Driver};
@@ -124,7 +128,7 @@ impl Driver {
         let device = self.device()?;
         // What the device calls it is where it lies in this process, once it is mapped.
         let region = Region::map(file, offset, 0, 0, len).map_err(io::Error::other)?;
-        let region = Arc::new(region);
+        let region = Arc::new(region.with_alarm(Arc::clone(device.alarm())));
         device.share(&region)?;
         Ok(Buffer::registered(region, device))
     }
@@ -140,15 +144,8 @@ impl Driver {
         if !device.can_change_memory() {
             return Err(last);
         }
-        self.forget(&last.into_registered(device)?);
+        device.unshare(&last.into_registered(device)?);
         Ok(())
-    }
-
-    /// Has the server forget `region`, which it was told of.
-    fn forget(&self, region: &Arc<Region>) {
-        if let Err(refusal) = self.0.device.connection().remove_region(region) {
-            tracing::debug!(%refusal, "memory stays shared with the device");
-        }
     }
 
     /// A queue of its own, whose owner sleeps at `wait`.
@@ -270,7 +267,7 @@ impl Disk for Driver {
     }
 
     fn unmap(&self, region: &Arc<Region>) {
-        self.forget(region);
+        self.0.device.unshare(region);
     }
 
     /// Only its server can; what it does is told by [`Event::Changed`](pollux_disk::Event).

@@ -176,6 +176,12 @@ pub enum Lost {
          restart it and connect anew"
     )]
     Ring { queue: u16, fault: PeerFault },
+    /// A page of memory that was [registered](crate::Driver::register) cannot be had.
+    #[error(
+        "memory that this program has registered is gone: its file was cut, or has no room for all of it (no huge page \
+         is left, or the tmpfs is full); give it that room, and connect anew"
+    )]
+    Memory,
 }
 
 /// Why a message to the server had no effect.

@@ -265,3 +265,31 @@ fn a_listener_that_panics_keeps_nobody_from_hearing_of_the_loss() {
         assert_eq!(driver.geometry().bytes, size);
     }
 }
+
+/// A page of registered memory is gone when it is touched, so that from then on the server sees the file, and this
+/// process zeroes of its own.
+#[test]
+fn a_request_in_registered_memory_that_is_gone_is_not_told_as_done() {
+    const BLOCK: usize = 4096;
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default());
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(2 * BLOCK as u64).unwrap();
+    let (own, len) = (file.try_clone().unwrap(), 2 * BLOCK as u64);
+    let mut first = driver.register(own, 0, len).unwrap();
+    let mut second = first.split_off(BLOCK);
+    first.write(0, &[1; BLOCK]);
+    file.set_len(BLOCK as u64).unwrap();
+    second.write(0, &[2; BLOCK]);
+    file.set_len(2 * BLOCK as u64).unwrap();
+    first.write(0, &[3; BLOCK]);
+    let queue = driver.queue(0).unwrap();
+    let write = queue.write(0, first, Durability::Volatile, CompletionMode::Call);
+    let failed = write.wait().unwrap_err();
+    assert_eq!(failed.failure, Failure::Lost);
+    assert_eq!(driver.lost(), Some(Lost::Memory));
+    let read = || second.read(0, &mut [0; BLOCK]);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).unwrap_err();
+    drop((queue, driver));
+    served.join();
+}

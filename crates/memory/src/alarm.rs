@@ -1,4 +1,4 @@
-//! How a session learns that memory which its peer shares is lost: no message tells.
+//! How a session, or a driver, learns that memory which it shares is lost: no message tells.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use rustix::net::{Shutdown, shutdown};
 /// It need not be read on the way of a request.
 #[derive(Debug)]
 pub struct Alarm {
-    connection: OwnedFd,
+    connection: Option<OwnedFd>,
     is_rung: AtomicBool,
 }
 
@@ -21,18 +21,30 @@ impl Alarm {
     pub const fn new(connection: OwnedFd) -> Self {
         let is_rung = AtomicBool::new(false);
         Self {
-            connection,
+            connection: Some(connection),
             is_rung,
         }
     }
 
-    /// Ends the session.
+    /// An alarm that ends nothing: it has to be asked.
+    #[must_use]
+    pub const fn silent() -> Self {
+        let is_rung = AtomicBool::new(false);
+        Self {
+            connection: None,
+            is_rung,
+        }
+    }
+
+    /// Ends the session, if it has one.
     ///
     /// Async-signal-safe: one atomic operation and one system call.
     pub fn ring(&self) {
         self.is_rung.store(true, Ordering::Release);
-        // Fails only where the connection has ended already.
-        let _ = shutdown(&self.connection, Shutdown::Both);
+        if let Some(connection) = &self.connection {
+            // Fails only where the connection has ended already.
+            let _ = shutdown(connection, Shutdown::Both);
+        }
     }
 
     /// Was it rung?

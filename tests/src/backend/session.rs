@@ -321,6 +321,10 @@ impl<'a> Session<'a> {
                 let fds = message.fds.len();
                 return Err(io::Error::other(format!("{count} regions, {fds} files")));
             }
+            // It would find them in the old memory no more.
+            if !self.shared.seen().held.is_empty() {
+                return Err(io::Error::other("with requests in flight"));
+            }
             self.memory = Memory::default();
             for (index, file) in message.fds.iter().enumerate() {
                 self.memory.add(message.extent(8 + 32 * index)?, file)?;

@@ -23,6 +23,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Connection {
     /// The same as in there, for threads that cannot wait for their turn.
     session: Mutex<Arc<Session>>,
     attempt: Mutex<Attempt>,
+    /// Has the server of the current session been told all that a session needs? Until then another attempt may follow.
+    is_told: AtomicBool,
     /// Why there will be no other session.
     over: OnceLock<Lost>,
     /// What was agreed on first, and holds for all sessions.
@@ -87,6 +90,7 @@ impl Connection {
             options: options.clone(),
             session: Mutex::new(Arc::clone(&session)),
             attempt: Mutex::default(),
+            is_told: AtomicBool::new(true),
             over: OnceLock::new(),
             features: session.agreed.features,
             queues: session.agreed.queues,
@@ -155,6 +159,7 @@ impl Connection {
         exchange
             .regions
             .tell_all(&session.wire, &mut line, memory)?;
+        self.is_told.store(false, Ordering::Relaxed);
         exchange.session = Arc::clone(&session);
         (exchange.line, exchange.config) = (line, config);
         *self.lock_session() = Arc::clone(&session);
@@ -166,9 +171,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Is the server away, so that what it was not told now is for the next session?
+    /// The server of the session that was [installed](Self::install) last has been told the rest, too.
+    pub(crate) fn has_told(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+    }
+
+    /// Is the server away, so that what it was not told now is for the next session? That is so, too, of one that came
+    /// back and then fell silent: it is connected to once more.
     pub(crate) fn is_away(&self, refusal: &Refusal) -> bool {
-        let closed = matches!(refusal, Refusal::Lost(Lost::Closed));
+        let closed = match refusal {
+            Refusal::Lost(Lost::Closed) => true,
+            Refusal::Lost(Lost::Silent { .. }) => !self.is_told.load(Ordering::Relaxed),
+            _ => false,
+        };
         closed && self.options.reconnect != Reconnect::Never && self.over.get().is_none()
     }
 
@@ -269,12 +284,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes one [`Connection::add_region`] back. No request in flight points into the region.
+    /// Takes one [`Connection::add_region`] back. No request in flight points into the region. If the server is not
+    /// told `now`, it is with the next region that comes or goes.
     ///
     /// # Errors
     ///
     /// When the device is gone or refuses. The region is let go of all the same.
-    pub(crate) fn remove_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
+    pub(crate) fn remove_region(&self, region: &Arc<Region>, now: bool) -> Result<(), Refusal> {
         let mut exchange = self.lock();
         let Exchange {
             session,
@@ -287,7 +303,11 @@ impl Connection {
         }
         // First, so that no new request points there while the server forgets it.
         self.known.remove(region.addresses());
-        match regions.remove(&session.wire, line, region) {
+        regions.forget(region);
+        if !now {
+            return Ok(());
+        }
+        match regions.tell_gone(&session.wire, line, region) {
             Err(refusal) if self.is_away(&refusal) => Ok(()),
             removed => removed,
         }

@@ -117,7 +117,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Counts `region` off. Was that the last time, so that it is to be [removed](Self::remove)?
+    /// Counts `region` off. Was that the last time, so that it is to be [forgotten](Self::forget)?
     pub(crate) fn release(&mut self, region: &Arc<Region>) -> bool {
         // One that there was no slot for was never added, and its owner need not know.
         self.find(region).is_some_and(|added| {
@@ -126,15 +126,19 @@ impl Regions {
         })
     }
 
-    /// Forgets `region`, and has the server forget it.
-    pub(crate) fn remove(
-        &mut self,
+    /// No server is told of `region` any more.
+    pub(crate) fn forget(&mut self, region: &Arc<Region>) {
+        self.list
+            .retain(|added| !Arc::ptr_eq(&added.region, region));
+    }
+
+    /// Has the server forget `region`, which is forgotten here.
+    pub(crate) fn tell_gone(
+        &self,
         wire: &Wire,
         line: &mut Line,
         region: &Arc<Region>,
     ) -> Result<(), Refusal> {
-        self.list
-            .retain(|added| !Arc::ptr_eq(&added.region, region));
         wire.exchange("to unmap memory", || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.remove_mem_region(&describe(region)),

@@ -173,9 +173,9 @@ fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
         connection.add_region(&one).unwrap();
         connection.add_region(&other).unwrap();
         connection.add_region(&one).unwrap();
-        connection.remove_region(&one).unwrap();
+        connection.remove_region(&one, true).unwrap();
         assert!(holds(&connection, &one) && holds(&connection, &other));
-        connection.remove_region(&one).unwrap();
+        connection.remove_region(&one, true).unwrap();
         assert!(!holds(&connection, &one) && holds(&connection, &other));
         connection.add_region(&one).unwrap();
         assert!(holds(&connection, &one));
@@ -197,7 +197,7 @@ fn a_server_out_of_slots_is_an_error_of_its_own() {
         }
         let refused = connection.add_region(&region()).unwrap_err();
         assert!(matches!(refused, Refusal::NoSlot { limit } if limit == slots));
-        connection.remove_region(&first).unwrap();
+        connection.remove_region(&first, true).unwrap();
         connection.add_region(&region()).unwrap();
         drop(connection);
         server.join();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use pollux_blk::feature;
 use pollux_disk::{Events, Quota};
-use pollux_memory::Region;
+use pollux_memory::{Alarm, Region};
 use pollux_ring::Suppression;
 use pollux_threads::lock;
 
@@ -39,6 +39,8 @@ pub struct Device {
     connection: Arc<Connection>,
     options: Options,
     pool: Pool,
+    /// Rung by the loss of memory that the program has registered.
+    alarm: Arc<Alarm>,
     facts: Mutex<Arc<Facts>>,
     generation: AtomicU64,
     /// Counts the servers that there have been, or says that there will be no other: for reading on the
@@ -86,6 +88,7 @@ impl Device {
             connection,
             options,
             pool,
+            alarm: Arc::new(Alarm::silent()),
             facts: Mutex::new(Arc::new(facts)),
             generation: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
@@ -142,6 +145,11 @@ impl Device {
         &self.pool
     }
 
+    /// For memory that the program registers.
+    pub fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
     /// Which memory the device knows.
     #[inline]
     pub fn known(&self) -> &KnownRegions {
@@ -170,11 +178,24 @@ impl Device {
     ///
     /// When the server takes no more, or is one that takes its memory all anew and has queues that run.
     pub fn share(&self, region: &Arc<Region>) -> Result<(), Refusal> {
+        let _turnover = lock(&self.turnover);
         if !self.can_change_memory() {
             let message = "to share more memory while queues run";
             return Err(Refusal::Refused { message });
         }
         self.connection.add_region(region)
+    }
+
+    /// Has the device forget memory that was shared. A server that takes its memory all anew keeps it for as long as
+    /// queues run: it would lose what they have in flight.
+    pub fn unshare(&self, region: &Arc<Region>) {
+        let _turnover = lock(&self.turnover);
+        let told = self
+            .connection
+            .remove_region(region, self.can_change_memory());
+        if let Err(refusal) = told {
+            tracing::debug!(%refusal, "memory stays shared with the device");
+        }
     }
 
     /// May memory of the user's come and go? Not while queues run, if the server takes it all anew.

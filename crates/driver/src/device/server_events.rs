@@ -50,6 +50,7 @@ impl Observer for Device {
         for index in queues {
             self.start_again(index)?;
         }
+        self.connection().has_told();
         if let Some(next) = &next {
             self.set_facts(next.clone());
         }

@@ -166,9 +166,16 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// When that reaches beyond the end.
+    /// When that reaches beyond the end, or if the memory was registered, and a page of it cannot be had
+    /// ([`Driver::register`](crate::Driver::register)): what was read there is not what the device wrote.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         self.part(at, into.len()).read(into);
+        if let Backing::Registered { region, .. } = &*self.backing {
+            assert!(
+                !region.is_torn(),
+                "registered memory is gone: its file was cut, or has no room for all of it"
+            );
+        }
     }
 
     /// Overwrites what is at `at` with all of `from`.

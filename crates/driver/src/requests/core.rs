@@ -224,10 +224,16 @@ impl<T> Core<T> {
         if !is_there && self.device.is_lost() {
             return self.give_up(done);
         }
+        // Who lost it did so before the request was sent, or may notice when the memory is read (`Buffer::read`).
+        if self.device.alarm().is_rung() {
+            self.device.lose(Lost::Memory);
+            return self.give_up(done);
+        }
         match self.reap_ring(done) {
             Ok(chains) => {
                 if !is_there {
                     self.follow();
+                    self.tell_failed(done);
                 }
                 chains
             }
@@ -272,10 +278,16 @@ impl<T> Core<T> {
         if seen > 0 && !self.backlog.is_empty() {
             self.refill();
         }
+        self.tell_failed(done);
+        Ok(seen)
+    }
+
+    /// Tells of what could not be staged.
+    #[inline]
+    fn tell_failed(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) {
         while let Some((whose, failure)) = self.failed.pop() {
             self.end_part(whose, Err(failure), done);
         }
-        Ok(seen)
     }
 
     /// Which server works on the rings: another [`epoch`](Device::epoch) of the device tells that it is gone.
