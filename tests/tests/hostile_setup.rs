@@ -12,6 +12,7 @@ use pollux_tests::hostile::{
     DISCONNECTED, INVALID, Target, is_turned_away, refused, refused_at_once,
 };
 use pollux_tests::row;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 fn queue_numbers(target: &Target) -> [u32; 5] {
     let queues = u32::from(target.queues);
@@ -222,6 +223,21 @@ row!(a_region_longer_than_its_file, |target| {
     };
     let raw = Raw::new(Code::SetMemTable, table(&[long])).with(vec![long.fd]);
     refused(target, "the file has only 0x1000 bytes", &raw);
+});
+
+// A sparse file takes up nothing, but its mapping takes addresses, which all disks of the process need.
+row!(more_memory_than_any_machine_has, |target| {
+    let memory = GuestMemory::new(8 << 32, PAGE).unwrap();
+    let sparse = memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&sparse, 17 << 40).unwrap();
+    let huge = Region {
+        len: 17 << 40,
+        fd: sparse.as_fd(),
+        ..memory.region()
+    };
+    let raw = Raw::new(Code::SetMemTable, table(&[huge])).with(vec![huge.fd]);
+    let text = "the frontend shares more than 0x100000000000 bytes of memory";
+    refused(target, text, &raw);
 });
 
 row!(a_region_that_was_never_there_is_removed, |target| {

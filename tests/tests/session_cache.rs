@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use pollux_tests::frontend::{Driver, Frontend, Inflight, Status, TWO_QUEUES};
+use pollux_tests::frontend::{Code, Driver, Frontend, Inflight, Status, TWO_QUEUES, feature};
 use pollux_tests::peers;
 use pollux_tests::server::{Ready, Server, pollux_command};
 use rustix::process::Signal;
@@ -146,4 +146,37 @@ fn a_driver_that_goes_on_is_write_through_until_it_says_more() {
             .log()
             .contains("write-through, until it switches")
     );
+}
+
+/// A frontend that hears of a new size reads the configuration, and takes no more than the size from it. What its guest
+/// was told of the mode, another daemon has told it.
+#[test]
+fn what_is_read_after_a_queue_has_run_tells_its_driver_nothing() {
+    let Some(place) = Place::new() else { return };
+    let mut server = place.serve("trace");
+    let mut driver = server.connect();
+    let socket = server.server.socket().to_owned();
+    let begins = |driver: &mut Driver, features: u64| {
+        let features = features.to_le_bytes();
+        driver
+            .frontend
+            .tell(Code::SetFeatures, &features, &[])
+            .unwrap();
+        let inflight = driver.keep_record().unwrap();
+        for index in 0..driver.queues.len() {
+            driver.queues[index] = driver.anew(index);
+        }
+        driver.go_on(&inflight).unwrap();
+    };
+    let all = driver.features;
+    driver.dial_again(&socket).unwrap();
+    // Firmware, which knows nothing of modes.
+    begins(&mut driver, all & !feature::CONFIG_WCE);
+    assert_eq!(server.syncs(&mut driver), 0);
+    for index in 0..driver.queues.len() {
+        driver.stop(index).unwrap();
+    }
+    assert_eq!(shown(&driver.frontend), 1);
+    begins(&mut driver, all);
+    assert_eq!(server.syncs(&mut driver), WRITES);
 }

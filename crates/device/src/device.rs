@@ -116,6 +116,8 @@ impl Device {
                 told.is_now(&*disk);
             }
         });
+        // It may have changed before that.
+        capacity.is_now(&*disk);
         Self {
             observation: Arc::new(Observation::of(options.num_queues)),
             capacity,
@@ -151,6 +153,11 @@ impl Device {
     #[must_use]
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
+    }
+
+    /// Has every frontend read the size again. One that was away when the disk grew may not ask by itself.
+    pub fn tell_size(&self) {
+        self.capacity.changes.tell(Event::Changed);
     }
 
     /// How it is offered.

@@ -4,6 +4,7 @@
 //! memory is ever formed: it is named by a [`Span`] and copied. Which spans exist is decided by the
 //! session's [`Memory`], a table of mapped [`Region`]s.
 
+mod address_space;
 mod alarm;
 pub mod eventfd;
 mod fence;

@@ -10,6 +10,7 @@ use rustix::fs::fstatfs;
 use rustix::mm::{MapFlags, ProtFlags};
 use vm_memory::{FileOffset, MmapRegion};
 
+use crate::address_space::Room;
 use crate::guard::Guard;
 use crate::{Alarm, Span};
 
@@ -54,6 +55,14 @@ pub enum MapError {
         /// What the kernel, or the check against the file's size, said.
         source: io::Error,
     },
+    /// This process has no room for it.
+    #[error(
+        "a region of {len:#x} bytes is more than this process has addresses for, beside the others; share less memory"
+    )]
+    NoRoom {
+        /// The length asked for, in bytes.
+        len: u64,
+    },
     /// Its pages may come from another process or machine, which could keep a thread that touches them waiting for ever.
     #[error(
         "the region's file is on a file system (type {kind:#x}) that may have to wait for others to bring a page in; \
@@ -81,6 +90,7 @@ pub struct Region {
     /// Before `mapping`, so that it goes first.
     guard: Guard,
     mapping: MmapRegion,
+    _room: Room,
 }
 
 impl Region {
@@ -116,6 +126,7 @@ impl Region {
         let [Ok(lead), Ok(size), Ok(page)] = [lead, size, page.offset].map(usize::try_from) else {
             return Err(extent);
         };
+        let room = Room::take(size as u64).ok_or(MapError::NoRoom { len })?;
         let mapping = MmapRegion::build(
             Some(FileOffset::new(file, offset - lead as u64)),
             size,
@@ -134,6 +145,7 @@ impl Region {
             lead,
             guard,
             mapping,
+            _room: room,
         })
     }
 

@@ -59,7 +59,7 @@ impl BackendChannel {
                 tracing::info!(
                     disk,
                     withheld,
-                    "the frontend takes no news of the disk: its guest sees the new size when it connects anew"
+                    "the frontend takes no news of the disk: its guest sees the new size when the frontend is started anew"
                 );
             }
             return;

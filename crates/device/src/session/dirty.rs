@@ -22,9 +22,23 @@ impl Log {
         Ok(Self(Some(Arc::new(pages.with_alarm(Arc::clone(alarm))))))
     }
 
+    /// Was none given?
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// All of `memory` may have been written.
+    pub fn mark_all(&self, memory: &Memory) {
+        for region in memory.regions() {
+            if let Some(pages) = &self.0 {
+                pages.mark(region.guest(), region.len());
+            }
+        }
+    }
+
     /// Where queues log what they write to `memory`, while `LOG_ALL` is among the accepted `features`.
     ///
-    /// A frontend may accept it and have no log yet: its guest's memory is not being copied then.
+    /// A frontend may accept it and have no log yet. Once it gives one, all memory counts as written if queues have run.
     pub fn wanted(
         &self,
         features: u64,

@@ -17,7 +17,7 @@ use super::config;
 use super::dirty::Log;
 use super::notifier::Use;
 use super::refusal::Refusal;
-use super::vring::{Addresses, Kick};
+use super::vring::{Addresses, Kick, Vring};
 use super::{MAX_REGIONS, Session};
 use crate::inflight::Inflight;
 use crate::worker::{Command, Notifier};
@@ -226,7 +226,10 @@ impl VhostUserBackendReqHandlerMut for Session {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        self.cache.is_read(offset, size);
+        // Later it is read for the size: what a frontend shows of the mode, it has read by then.
+        if !self.vrings.iter().any(Vring::has_run) {
+            self.cache.is_read(offset, size);
+        }
         Ok(config::window(&self.config(), offset, size))
     }
 
@@ -335,11 +338,17 @@ impl VhostUserBackendReqHandlerMut for Session {
     /// Once it is answered, nothing is logged anywhere else: the frontend collects the old log then.
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
         let log = Log::map(log, file, &self.alarm)?;
+        let missed = self.features & feature::LOG_ALL != 0
+            && self.log.is_none()
+            && self.vrings.iter().any(Vring::has_run);
         // The one that is used no more goes last, here: a worker unmaps nothing.
         let old = std::mem::replace(&mut self.log, log);
         let told = self.log_anew(0..self.vrings.len());
-        if told.is_err() {
-            self.log = old;
+        match &told {
+            Err(_) => self.log = old,
+            // What queues have written before there was a log.
+            Ok(()) if missed => self.log.mark_all(&self.memory),
+            Ok(()) => {}
         }
         Ok(told?)
     }

@@ -20,10 +20,11 @@ mod vring;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use pollux_blk::{Config, feature};
-use pollux_disk::{Admitted, Subscription};
+use pollux_disk::{Admitted, Geometry, Subscription};
 use pollux_memory::{Alarm, Memory, Region};
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserProtocolFeatures};
 
@@ -41,6 +42,10 @@ pub use server::serve;
 
 /// How many memory regions a frontend may share: what other back ends allow, and QEMU uses at most.
 const MAX_REGIONS: usize = 509;
+
+/// How much memory a frontend may share, in bytes: more than any virtual machine has, and a part of the address space
+/// that leaves room for other sessions.
+const MAX_MEMORY: u64 = 16 << 40;
 
 /// The state of one session.
 pub struct Session {
@@ -139,7 +144,7 @@ impl Session {
         if self.features & feature::CONFIG_WCE == 0 {
             return;
         }
-        let begin = self.vrings.iter().all(Vring::begins);
+        let begin = self.vrings.iter().all(|vring| vring.begins(&self.memory));
         let rings = if begin { Rings::Begin } else { Rings::GoOn };
         if self.cache.settle(self.inflight.as_ref(), rings)
             && let Some(Admitted { withheld }) = self.device.log_quotas().cache.admits()
@@ -257,6 +262,10 @@ impl Session {
             region.user_addr,
             region.memory_size,
         );
+        let shared = memory.regions().iter().map(|region| region.len());
+        if shared.fold(len, u64::saturating_add) > MAX_MEMORY {
+            return Err(Refusal::TooMuchMemory(MAX_MEMORY));
+        }
         let region = Region::map(file, offset, guest, user, len)?;
         let region = Arc::new(region.with_alarm(Arc::clone(&self.alarm)));
         let memory = memory.with(Arc::clone(&region))?;
@@ -316,6 +325,11 @@ impl Session {
             smallest_direct_ring: direct.then(smallest).flatten(),
             cache: self.cache.shown(),
         };
-        config::config(&self.device.disk().geometry(), &context)
+        let geometry = Geometry {
+            // Not more than requests may use by now.
+            bytes: self.device.bytes().load(Ordering::Acquire),
+            ..self.device.disk().geometry()
+        };
+        config::config(&geometry, &context)
     }
 }

@@ -60,6 +60,9 @@ pub enum Refusal {
     /// More regions than were offered.
     #[error("the frontend shares more than {0} memory regions")]
     TooManyRegions(usize),
+    /// More memory than any machine has.
+    #[error("the frontend shares more than {0:#x} bytes of memory")]
+    TooMuchMemory(u64),
     /// The log of dirty pages that cannot be mapped.
     #[error("the log of dirty pages is refused")]
     Log(#[source] MapError),

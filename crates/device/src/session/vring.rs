@@ -114,8 +114,30 @@ impl Vring {
     }
 
     /// Does it start where no driver has been before, as far as this session knows?
-    pub fn begins(&self) -> bool {
-        self.base == 0 || self.has_run
+    pub fn begins(&self, memory: &Memory) -> bool {
+        self.has_run || self.base == 0 && !self.has_wrapped(memory)
+    }
+
+    /// Has its used ring held requests, so that an index of 0 is one that has wrapped? A driver clears it before it
+    /// begins.
+    fn has_wrapped(&self, memory: &Memory) -> bool {
+        let (Some(size), Some(at)) = (self.size, self.addresses) else {
+            return false;
+        };
+        let len = Layout::of(size).device;
+        // SAFETY: `memory` is kept until this returns, and by then the span is used no more.
+        let ring = unsafe { memory.user_span(at.device, len as u64) };
+        ring.is_some_and(|ring| {
+            let mut bytes = vec![0; len];
+            ring.read(&mut bytes);
+            // Without the flags and the index before the elements, and the event index behind them.
+            bytes[4..len - 2].iter().any(|byte| *byte != 0)
+        })
+    }
+
+    /// Has it run in this session?
+    pub fn has_run(&self) -> bool {
+        self.has_run
     }
 
     pub fn running(&self) -> bool {

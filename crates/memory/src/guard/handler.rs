@@ -55,6 +55,14 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
             }
         }
     }
+    // Memory has failed that nothing has touched. If it is a peer's, the first touch has the other code.
+    if code == libc::BUS_MCEERR_AO {
+        // SAFETY: with this code it holds an address.
+        let address = unsafe { described.si_addr() } as usize;
+        if find(address).is_some() {
+            return;
+        }
+    }
     pass_on(signal, info, context, code);
 }
 
@@ -77,8 +85,8 @@ fn zeroes(at: &Range<usize>) -> bool {
 
 /// Lets the signal do what it did before.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, code: c_int) {
-    // Not a fault: another process, or our own, has sent it.
-    let sent = code <= 0;
+    // Nothing repeats it: another process, or our own, has sent it, or the kernel tells of memory that has failed.
+    let sent = code <= 0 || code == libc::BUS_MCEERR_AO;
     let before = BEFORE.get().copied().unwrap_or_else(default_action);
     match before.sa_sigaction {
         SIG_IGN if sent => {}
@@ -88,12 +96,26 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, code: c_in
             // SAFETY: it was installed as such a handler.
             let function = unsafe { std::mem::transmute::<usize, Handler>(function) };
             function(signal, info, context);
+            end_if_default(signal, sent);
         }
         function => {
             // SAFETY: it was installed as a handler without SA_SIGINFO.
             let function = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(function) };
             function(signal);
+            end_if_default(signal, sent);
         }
+    }
+}
+
+/// Ends the process where the handler of before has put the default back: it expects the signal again, as Rust's does,
+/// and one that was `sent` does not come again. Without this the process would go on, and regions would be guarded no
+/// more.
+fn end_if_default(signal: c_int, sent: bool) {
+    let mut now = default_action();
+    // SAFETY: a whole action to be filled in.
+    let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut now) };
+    if sent && known == 0 && now.sa_sigaction == SIG_DFL {
+        die(signal, sent);
     }
 }
 

@@ -183,9 +183,7 @@ fn a_fault_elsewhere_kills_as_ever() {
         if how == "sent" {
             // SAFETY: sends a signal.
             unsafe { libc::raise(libc::SIGBUS) };
-            // The handler of Rust's own, which comes next, ends with the default for the second one.
-            // SAFETY: sends a signal.
-            unsafe { libc::raise(libc::SIGBUS) };
+            unreachable!("regions would be guarded no more");
         }
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(LEN).unwrap();
@@ -209,4 +207,53 @@ fn a_fault_elsewhere_kills_as_ever() {
             .status;
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{how}: {status:?}");
     }
+}
+
+/// The kernel tells of memory that has failed before anything touches it, as it does where
+/// `vm.memory_failure_early_kill` is set. In a process of its own, as elsewhere it kills.
+#[test]
+fn memory_that_has_failed_untouched_is_no_fault_yet() {
+    const NAME: &str = "guard::tests::memory_that_has_failed_untouched_is_no_fault_yet";
+    if let Some(whose) = std::env::var_os("POLLUX_GUARD_TEST") {
+        let (file, region) = memory();
+        let own = [0u8; 1];
+        let address = if whose == "ours" {
+            own.as_ptr().addr()
+        } else {
+            region.addresses().start
+        };
+        tell_of_failure(address);
+        assert!(!region.is_torn());
+        file.set_len(0).unwrap();
+        region.write(0, &[7; 1]);
+        assert!(region.is_torn());
+        return;
+    }
+    for (whose, signal) in [("peer's", None), ("ours", Some(libc::SIGBUS))] {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact", "--nocapture"])
+            .env("POLLUX_GUARD_TEST", whose)
+            .output()
+            .unwrap()
+            .status;
+        assert_eq!(status.signal(), signal, "{whose}: {status:?}");
+        assert_eq!(status.success(), signal.is_none(), "{whose}: {status:?}");
+    }
+}
+
+/// What the kernel sends to this thread then.
+fn tell_of_failure(address: usize) {
+    // `si_signo`, `si_errno`, `si_code` and padding, then `si_addr`.
+    let mut info = [0usize; 16];
+    info[0] = usize::try_from(libc::SIGBUS).unwrap();
+    info[1] = usize::try_from(libc::BUS_MCEERR_AO).unwrap();
+    info[2] = address;
+    let (process, thread) = (
+        std::process::id(),
+        rustix::thread::gettid().as_raw_nonzero(),
+    );
+    let call = libc::SYS_rt_tgsigqueueinfo;
+    // SAFETY: a whole `siginfo_t`, and a thread that exists.
+    let sent = unsafe { libc::syscall(call, process, thread, libc::SIGBUS, &raw const info) };
+    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
 }

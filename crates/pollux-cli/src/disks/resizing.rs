@@ -50,9 +50,14 @@ impl Disks {
 
 impl Resizing {
     /// Resizes it, by a thread that may wait: see [`Disk::resize`](pollux::disk::Disk::resize). What it is then;
-    /// `None`: it was removed meanwhile.
+    /// `None`: it was removed meanwhile. Where nothing has changed, frontends are told all the same.
     pub fn resize(self, bytes: Option<u64>) -> Result<Option<Disk>, ResizeError> {
-        self.device.disk().resize(bytes)?;
+        let disk = self.device.disk();
+        let before = disk.geometry().bytes;
+        disk.resize(bytes)?;
+        if disk.geometry().bytes == before {
+            self.device.tell_size();
+        }
         let served = self.mark.disks.find(&self.mark.name);
         Ok(served.map(|served| served.disk()))
     }

@@ -45,3 +45,31 @@ fn a_queue_whose_kicks_nobody_hears_is_refused() {
     );
     assert!(!vring.running());
 }
+
+#[test]
+fn an_index_that_has_wrapped_is_not_where_a_driver_begins() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(0x1_0000).unwrap();
+    let region = Arc::new(Region::map(file, 0, 0, 0, 0x1_0000).unwrap());
+    let memory = Memory::default().with(Arc::clone(&region)).unwrap();
+    let alarm = Arc::new(Alarm::silent());
+    let mut vring = Vring::new(0, &alarm);
+    assert!(vring.begins(&memory), "as far as is known");
+    vring.size = Some(16);
+    vring.addresses = Some(Addresses {
+        descriptors: 0,
+        driver: 0x4000,
+        device: 0x8000,
+        log: None,
+    });
+    // The back end before has armed it.
+    for at in [0x8000, 0x8000 + 4 + 16 * 8] {
+        region.write(at, &[1]);
+    }
+    assert!(vring.begins(&memory));
+    // The last of its elements.
+    region.write(0x8000 + 4 + 15 * 8 + 4, &[1]);
+    assert!(!vring.begins(&memory));
+    vring.has_run = true;
+    assert!(vring.begins(&memory));
+}
