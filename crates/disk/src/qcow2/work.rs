@@ -13,7 +13,7 @@ use tracing::error;
 use super::engine::{Engine, failure};
 use crate::file::Pool;
 use crate::inbox::Address;
-use crate::{Completion, Durability, Op, Request};
+use crate::{Admitted, Completion, Durability, Op, Quota, Request};
 
 /// A request, whose end is delivered.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ struct Line {
     /// Every write is durable before it is told as done.
     writethrough: bool,
     path: PathBuf,
+    /// How much is said of requests that fail: a guest can go on with those, too.
+    log_quota: Quota,
 }
 
 #[derive(Default)]
@@ -66,6 +68,7 @@ impl Work {
             engine: Mutex::new(engine),
             writethrough,
             path,
+            log_quota: Quota::default(),
         });
         let work = Arc::clone(&line);
         Self {
@@ -198,9 +201,11 @@ impl Line {
     /// Tells how a request has ended.
     fn end(&self, request: &Request, result: io::Result<()>, to: &Address) {
         let result = result.map_err(|error| {
-            let (doing, at, len) = told(&request.op);
-            let path = self.path.display();
-            error!(%path, at, len, %error, "cannot {doing}");
+            if let Some(Admitted { withheld }) = self.log_quota.admits() {
+                let (doing, at, len) = told(&request.op);
+                let path = self.path.display();
+                error!(%path, at, len, %error, withheld, "cannot {doing}");
+            }
             failure(&error)
         });
         let ticket = request.ticket;

@@ -1,0 +1,64 @@
+//! The thread of an image, which does what the file alone cannot: what fails there, and what waits for it.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use pollux_disk_conformance::{Buffer, Client, read};
+
+use super::common::log;
+use super::images::{Lab, open};
+
+const CLUSTER: usize = 64 << 10;
+const CLUSTERS: u8 = 16;
+
+/// An image of compressed clusters, each of which is full of its number plus one.
+fn compressed(lab: &Lab) -> PathBuf {
+    let bytes: Vec<u8> = (0..CLUSTERS)
+        .flat_map(|number| vec![number + 1; CLUSTER])
+        .collect();
+    fs::write(lab.path("base.raw"), bytes).unwrap();
+    lab.img("convert -c -f raw -O qcow2 base.raw compressed.qcow2");
+    lab.path("compressed.qcow2")
+}
+
+/// Overwrites what a cluster was compressed to.
+fn damage(image: &Path, cluster: u64) {
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(image)
+        .unwrap();
+    let field = |at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_be_bytes(bytes)
+    };
+    let table = |entry: u64| entry & 0x00ff_ffff_ffff_fe00;
+    let entry = field(table(field(field(40))) + 8 * cluster);
+    assert_eq!(entry >> 62, 1, "it is compressed");
+    file.write_all_at(&[0xff; 16], entry & ((1 << 54) - 1))
+        .unwrap();
+}
+
+/// A guest reads it again and again.
+#[test]
+fn a_damaged_cluster_does_not_fill_the_log() {
+    // A burst of lines, and some for the seconds that it takes.
+    const FEW: usize = 100;
+    let Some(lab) = Lab::new() else { return };
+    let path = compressed(&lab);
+    damage(&path, 1);
+    log::listen();
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let buffers: Vec<Buffer> = (0..200).map(|_| Buffer::new(512)).collect();
+    let reads: Vec<_> = buffers
+        .iter()
+        .map(|into| read(CLUSTER as u64, into))
+        .collect();
+    assert!(client.run_all(&reads).iter().all(Result::is_err));
+    let lines = log::count(path.to_str().unwrap());
+    assert!((1..FEW).contains(&lines), "{lines} lines");
+    assert_eq!(client.read_bytes(2 * CLUSTER as u64, 512), [3; 512]);
+}
