@@ -34,11 +34,10 @@ pub struct Work {
 type Call = Box<dyn FnOnce(&mut Option<Engine>) + Send>;
 
 /// What the thread is to do.
+#[derive(Clone, Copy)]
 enum Task {
-    /// The requests that are in the queue.
-    Requests,
-    /// Something with the tables.
-    Call(Call),
+    /// All that is in the queue.
+    Queue,
     /// Leave the image in order: it is used no more.
     Close,
 }
@@ -57,6 +56,9 @@ struct Line {
 #[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
+    /// They wait for the jobs that came before them, and for none that come later: a guest that always has some in
+    /// flight does not hold them off.
+    calls: Vec<Call>,
     /// A thread will look at them.
     taken: bool,
 }
@@ -90,11 +92,15 @@ impl Work {
         if jobs.is_empty() {
             return;
         }
+        self.enqueue(|queue| queue.jobs.append(jobs));
+    }
+
+    fn enqueue(&self, add: impl FnOnce(&mut Queue)) {
         let mut queue = lock(&self.line.queue);
-        queue.jobs.append(jobs);
+        add(&mut queue);
         if !std::mem::replace(&mut queue.taken, true) {
             drop(queue);
-            self.pool.submit(&mut vec![Task::Requests]);
+            self.pool.submit(&mut vec![Task::Queue]);
         }
     }
 
@@ -109,7 +115,7 @@ impl Work {
             // The caller may have gone meanwhile.
             let _ = told.send(body(engine));
         };
-        self.pool.submit(&mut vec![Task::Call(Box::new(call))]);
+        self.enqueue(|queue| queue.calls.push(Box::new(call)));
         let gone = |_| Err(io::Error::other("the thread of the image has ended"));
         hears.recv().unwrap_or_else(gone)
     }
@@ -132,8 +138,7 @@ impl Drop for Work {
 impl Line {
     fn run(&self, task: Task) {
         match task {
-            Task::Requests => self.run_requests(),
-            Task::Call(call) => call(&mut lock(&self.engine)),
+            Task::Queue => self.run_queue(),
             Task::Close => self.close(),
         }
     }
@@ -147,21 +152,29 @@ impl Line {
         }
     }
 
-    fn run_requests(&self) {
-        loop {
-            let mut queue = lock(&self.queue);
-            let jobs = std::mem::take(&mut queue.jobs);
-            if jobs.is_empty() {
-                queue.taken = false;
-                return;
+    fn run_queue(&self) {
+        while let Some((jobs, calls)) = self.take() {
+            self.run_requests(jobs);
+            for call in calls {
+                call(&mut lock(&self.engine));
             }
-            drop(queue);
-            match lock(&self.engine).as_mut() {
-                Some(engine) => self.run_all(jobs, engine),
-                None => {
-                    for Job { request, to } in jobs {
-                        self.end(&request, Err(unused()), &to);
-                    }
+        }
+    }
+
+    /// All that is in the queue now. `None`: there is nothing, and the thread is asked for anew.
+    fn take(&self) -> Option<(Vec<Job>, Vec<Call>)> {
+        let mut queue = lock(&self.queue);
+        queue.taken = !queue.jobs.is_empty() || !queue.calls.is_empty();
+        let Queue { jobs, calls, taken } = &mut *queue;
+        taken.then(|| (std::mem::take(jobs), std::mem::take(calls)))
+    }
+
+    fn run_requests(&self, jobs: Vec<Job>) {
+        match lock(&self.engine).as_mut() {
+            Some(engine) => self.run_all(jobs, engine),
+            None => {
+                for Job { request, to } in jobs {
+                    self.end(&request, Err(unused()), &to);
                 }
             }
         }

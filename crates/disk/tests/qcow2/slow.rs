@@ -3,14 +3,20 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use pollux_disk::Disk as _;
 use pollux_disk_conformance::{Buffer, Client, read};
 
 use super::common::log;
+use super::common::owner::Owner;
 use super::images::{Lab, open};
 
 const CLUSTER: usize = 64 << 10;
 const CLUSTERS: u8 = 16;
+/// Whatever takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An image of compressed clusters, each of which is full of its number plus one.
 fn compressed(lab: &Lab) -> PathBuf {
@@ -61,4 +67,29 @@ fn a_damaged_cluster_does_not_fill_the_log() {
     let lines = log::count(path.to_str().unwrap());
     assert!((1..FEW).contains(&lines), "{lines} lines");
     assert_eq!(client.read_bytes(2 * CLUSTER as u64, 512), [3; 512]);
+}
+
+/// A guest keeps so many in flight that there is always another for the thread.
+#[test]
+fn an_image_grows_beside_reads_that_need_its_thread_without_end() {
+    const IN_FLIGHT: u64 = 256;
+    let Some(lab) = Lab::new() else { return };
+    let image = open(&compressed(&lab));
+    let all = Buffer::new(CLUSTER * usize::from(CLUSTERS));
+    let mut owner = Owner::new(&image);
+    (0..IN_FLIGHT).for_each(|ticket| owner.queue(ticket, read(0, &all)));
+    thread::scope(|scope| {
+        let grows = scope.spawn(|| image.resize(Some(64 << 20)));
+        let started = Instant::now();
+        while !grows.is_finished() {
+            assert!(started.elapsed() < PATIENCE, "the disk does not grow");
+            for done in owner.reap() {
+                assert_eq!(done.result, Ok(()));
+                owner.queue(done.ticket.0, read(0, &all));
+            }
+        }
+        grows.join().unwrap().unwrap();
+    });
+    owner.sleep_until_ended(usize::try_from(IN_FLIGHT).unwrap());
+    assert!(all.bytes().ends_with(&vec![CLUSTERS; CLUSTER]));
 }
