@@ -142,6 +142,7 @@ fn backing(
         path: path.to_owned(),
         settings,
         alignment,
+        sector: logical,
         sync: Syncer::default(),
         nowait: NoWait::default(),
         punching: AtomicU32::new(0),
