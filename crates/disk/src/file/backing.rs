@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pollux_memory::io::Flow;
@@ -37,6 +38,8 @@ pub struct Backing {
     pub as_opened: Geometry,
     /// Its size, which others may change while they hold it.
     pub bytes: AtomicU64,
+    /// Held while it is made longer: of two threads neither cuts off what the other has added.
+    pub growing: Mutex<()>,
     pub settings: Settings,
     pub residence: Residence,
     /// With `cache=none`, what the address and length of every span must be a multiple of.
