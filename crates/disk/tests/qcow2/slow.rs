@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_disk::Disk as _;
-use pollux_disk_conformance::{Buffer, Client, read};
+use pollux_disk::file::{Inline, Settings as FileSettings};
+use pollux_disk::qcow2::Settings;
+use pollux_disk::{Disk as _, Image, Options};
+use pollux_disk_conformance::{Buffer, Client, pattern, read, write};
 
 use super::common::log;
 use super::common::owner::Owner;
@@ -92,4 +95,35 @@ fn an_image_grows_beside_reads_that_need_its_thread_without_end() {
     });
     owner.sleep_until_ended(usize::try_from(IN_FLIGHT).unwrap());
     assert!(all.bytes().ends_with(&vec![CLUSTERS; CLUSTER]));
+}
+
+/// A program that reaps and resizes on one thread.
+#[test]
+fn an_image_grows_under_a_write_that_its_owner_has_yet_to_reap() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("grows.qcow2", "", 8 << 20);
+    let file = FileSettings {
+        inline: Inline::Off,
+        ..FileSettings::default()
+    };
+    let settings = Settings {
+        file,
+        ..Settings::default()
+    };
+    let image = Image::open(&path, settings, &Options::default()).unwrap();
+    let (told, heard) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let mut client = Client::new(&image);
+        client.write_bytes(0, &pattern(1, CLUSTER)).unwrap();
+        let (bytes, mut owner) = (Buffer::holding(&pattern(2, 4096)), Owner::new(&image));
+        owner.queue(0, write(0, &bytes));
+        assert!(image.counters().contains(&("direct", 1)));
+        image.resize(Some(16 << 20)).unwrap();
+        told.send(()).unwrap();
+        assert_eq!(owner.sleep_until_ended(1).0[0].result, Ok(()));
+        assert!(client.read_bytes(0, 4096) == bytes.bytes());
+    });
+    let grown = heard.recv_timeout(PATIENCE);
+    assert_ne!(grown, Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap();
 }
