@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::loops::Loop;
 use common::{engines, sparse, tmpfs};
 use pollux_disk::file::{Buffers, Cache, Engine, Inline, Settings};
 use pollux_disk::{Disk, Failure, File, Geometry, Memory, Null, Op, OpenError, Options, Unmap};
@@ -237,4 +238,34 @@ fn a_file_gives_blocks_back() {
         assert!(client.read_bytes(1 << 20, 7 << 20) == vec![0; 7 << 20]);
         assert_eq!(fs::metadata(&path).unwrap().len(), 16 << 20);
     }
+}
+
+/// The disk may have smaller blocks than the device has sectors.
+#[test]
+fn parts_of_the_sectors_of_a_device_are_made_zero_and_kept_where_they_are_given_back() {
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = ["--find", "--show", "--sector-size", "4096"];
+    let Some(device) = Loop::with(&options, &sparse(&folder, 8 << 20)) else {
+        return;
+    };
+    let options = Options::default().block_size(512);
+    let disk = File::open(&device.0, Settings::default(), &options).unwrap();
+    let mut client = Client::new(&disk);
+    let mut expected = pattern(1, 32768);
+    client.write_bytes(0, &expected).unwrap();
+    for (at, unmap) in [(512, Unmap::Forbidden), (1536, Unmap::Allowed)] {
+        assert_eq!(client.run(zeroes(at, 512, unmap)), Ok(()), "{unmap:?}");
+        expected[usize::try_from(at).unwrap()..][..512].fill(0);
+        assert!(client.read_bytes(0, 32768) == expected, "{unmap:?}");
+    }
+    if disk.geometry().discard.is_none() {
+        println!("SKIP: the file system of {} has no holes", device.0);
+        return;
+    }
+    // Parts of one sector, of two, and of two with a whole one between them, which a loop device makes zero.
+    for (at, len) in [(2560, 512), (3584, 1024), (7680, 8192)] {
+        assert_eq!(client.run(Op::Discard { at, len }), Ok(()), "{len}");
+    }
+    expected[8192..12288].fill(0);
+    assert!(client.read_bytes(0, 32768) == expected);
 }

@@ -17,6 +17,8 @@ mod refusals;
 mod rounds;
 #[path = "qcow2/running.rs"]
 mod running;
+#[path = "qcow2/slow.rs"]
+mod slow;
 #[path = "qcow2/stable.rs"]
 mod stable;
 

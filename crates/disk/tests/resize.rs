@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use common::{set_len, sparse};
 use pollux_disk::{Disk, Event, Failure, Options, ResizeError, Spec};
@@ -167,4 +167,30 @@ fn what_would_move_the_rest_of_a_linear_disk_is_told() {
     // Until it is opened again all stays where it is.
     assert_eq!(stack.geometry().bytes, 2 * SIZE);
     assert_eq!(client.read_bytes(SIZE, 4096), [7; 4096]);
+}
+
+/// Each has looked how long it is before the other enlarges it.
+#[test]
+fn of_two_that_enlarge_a_file_neither_cuts_it() {
+    const BLOCK: u64 = 512;
+    const TIMES: u64 = 20_000;
+    let image = Image::new();
+    let disk = open("file:path=PATH", &image.path, &Options::default());
+    let blocks = AtomicU64::new(SIZE / BLOCK);
+    let enlarge = || {
+        for _ in 0..TIMES {
+            let asked = (blocks.fetch_add(1, Ordering::Relaxed) + 1) * BLOCK;
+            match disk.resize(Some(asked)) {
+                // The other was faster, with more.
+                Ok(()) | Err(ResizeError::Smaller { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+            let told = disk.geometry().bytes;
+            assert!((asked..=image.len()).contains(&told), "{told}");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(enlarge);
+        scope.spawn(enlarge);
+    });
 }

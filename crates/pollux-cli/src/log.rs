@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -27,8 +27,13 @@ pub enum Format {
 /// The variable that says what is logged.
 const VARIABLE: &str = "POLLUX_LOG";
 
-/// A dependency that logs each of its steps at `debug`. It is left out but where the variable names it.
-const ALLOCATOR: &str = "offset_allocator";
+/// Dependencies that say too much, and the level from which on they are heard, but where the variable names them. One
+/// logs each of its steps at `debug`; the other warns of every cluster that it cannot give back, and a guest can have it
+/// try that as often as it likes.
+const QUIET: [(&str, LevelFilter); 2] = [
+    ("offset_allocator", LevelFilter::WARN),
+    ("imago", LevelFilter::ERROR),
+];
 
 /// What [`VARIABLE`] says cannot be understood.
 #[derive(Debug, thiserror::Error)]
@@ -57,11 +62,15 @@ fn filter(value: &str, least: LevelFilter) -> Result<EnvFilter, BadFilter> {
     }
     let filter = EnvFilter::builder().with_default_directive(least.into());
     let filter = filter.parse(value).map_err(|_| bad())?;
-    if value.contains(ALLOCATOR) {
-        return Ok(filter);
-    }
-    let quiet = format!("{ALLOCATOR}=warn").parse();
-    Ok(filter.add_directive(quiet.expect("a target and its level")))
+    let most = filter.max_level_hint();
+    let says_too_much = |(target, level): &(&str, LevelFilter)| {
+        !value.contains(target) && most.is_none_or(|most| most > *level)
+    };
+    let too_much = QUIET.into_iter().filter(says_too_much);
+    Ok(too_much.fold(filter, |filter, (target, level)| {
+        let quiet = format!("{target}={level}").parse();
+        filter.add_directive(quiet.expect("a target and its level"))
+    }))
 }
 
 /// Starts logging, from `asked` on. Where nothing is asked for, `POLLUX_LOG` chooses: `debug`, or
@@ -90,9 +99,15 @@ pub fn start(
     };
     tracing_subscriber::registry()
         .with(lines.with_filter(filter))
-        .with(Teller.with_filter(LevelFilter::WARN))
+        .with(Teller.with_filter(news()))
         .init();
     Ok(())
+}
+
+/// What goes wrong, whatever is logged.
+fn news() -> Targets {
+    let all = Targets::new().with_default(LevelFilter::WARN);
+    all.with_targets(QUIET)
 }
 
 /// Tells those that listen to events of what goes wrong.
@@ -153,6 +168,8 @@ pub fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -184,13 +201,34 @@ mod tests {
 
     #[test]
     fn the_steps_of_a_dependency_are_logged_where_it_is_named() {
+        let filtered = |value| filter(value, LevelFilter::DEBUG).unwrap().to_string();
         for (value, says) in [
             ("", "offset_allocator=warn"),
             ("debug", "offset_allocator=warn"),
             ("info,offset_allocator=debug", "offset_allocator=debug"),
+            ("", "imago=error"),
+            ("debug", "imago=error"),
+            ("info,offset_allocator=debug", "imago=error"),
+            ("warn,imago=debug", "imago=debug"),
         ] {
-            let filter = filter(value, LevelFilter::DEBUG).unwrap().to_string();
+            let filter = filtered(value);
             assert!(filter.contains(says), "{value}: {filter}");
+        }
+        // No more than is asked for.
+        assert_eq!(filtered("off"), "off");
+        assert_eq!(filtered("error"), "error");
+    }
+
+    #[test]
+    fn of_what_a_guest_can_have_a_dependency_say_nobody_is_told() {
+        let news = news();
+        for (target, level, told) in [
+            ("imago::qcow2::allocation", Level::WARN, false),
+            ("imago::qcow2::allocation", Level::ERROR, true),
+            ("pollux_disk", Level::WARN, true),
+            ("pollux_disk", Level::INFO, false),
+        ] {
+            assert_eq!(news.would_enable(target, &level), told, "{target} {level}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pollux_memory::io::Flow;
@@ -37,10 +38,14 @@ pub struct Backing {
     pub as_opened: Geometry,
     /// Its size, which others may change while they hold it.
     pub bytes: AtomicU64,
+    /// Held while it is made longer: of two threads neither cuts off what the other has added.
+    pub growing: Mutex<()>,
     pub settings: Settings,
     pub residence: Residence,
     /// With `cache=none`, what the address and length of every span must be a multiple of.
     pub alignment: Option<usize>,
+    /// Of a block device, the smallest piece that can be given back; the disk may have smaller blocks.
+    pub sector: u32,
     pub sync: Syncer,
     pub nowait: NoWait,
     /// How many threads punch holes into a file in memory: copies to it wait for their lock.
@@ -264,10 +269,19 @@ impl Backing {
         match self.kind {
             _ if len == 0 => Ok(()),
             Kind::Regular => self.punch(at, len),
-            Kind::BlockDevice => {
-                retry_on_intr(|| pollux_memory::file::discard_blocks(&self.file, at, len))
-            }
+            Kind::BlockDevice => self.discard_sectors(at, len),
         }
+    }
+
+    /// A device refuses parts of its sectors: they are kept.
+    fn discard_sectors(&self, at: u64, len: u64) -> Result<(), Errno> {
+        let sector = u64::from(self.sector);
+        let (from, end) = (at.next_multiple_of(sector), at + len);
+        let len = (end - end % sector).saturating_sub(from);
+        if len == 0 {
+            return Ok(());
+        }
+        retry_on_intr(|| pollux_memory::file::discard_blocks(&self.file, from, len))
     }
 
     /// What lies in a hole reads as zeroes, on a block device too, which may give its blocks back.
@@ -285,20 +299,20 @@ impl Backing {
     }
 
     /// Zeroes in the best way there is: a hole where that is allowed, zeroes that the file system
-    /// keeps in its books, or zeroes written one by one.
+    /// keeps in its books, or zeroes written one by one. A block device says INVAL for parts of its sectors.
     fn zero(&self, at: u64, len: u64, unmap: Unmap) -> Result<(), Errno> {
         if len == 0 {
             return Ok(());
         }
         if unmap == Unmap::Allowed {
             match self.punch(at, len) {
-                Err(Errno::OPNOTSUPP) => {}
+                Err(Errno::OPNOTSUPP | Errno::INVAL) => {}
                 result => return result,
             }
         }
         let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         match retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, at, len)) {
-            Err(Errno::OPNOTSUPP) => self.write_zeroes(at, len),
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => self.write_zeroes(at, len),
             result => result,
         }
     }

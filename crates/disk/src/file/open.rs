@@ -4,6 +4,7 @@ use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{Access as Ask, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags, fallocate};
@@ -136,12 +137,14 @@ fn backing(
     Ok(Backing {
         as_opened: abilities(geometry, limits),
         bytes: AtomicU64::new(geometry.bytes),
+        growing: Mutex::default(),
         kind,
         residence: system::residence(kind, &file),
         file,
         path: path.to_owned(),
         settings,
         alignment,
+        sector: logical,
         sync: Syncer::default(),
         nowait: NoWait::default(),
         punching: AtomicU32::new(0),

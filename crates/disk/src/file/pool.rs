@@ -13,10 +13,14 @@ use std::thread::JoinHandle;
 use pollux_threads::{Kind, lock, spawn};
 use tracing::warn;
 
+use crate::{Admitted, Quota};
+
 /// Threads that work off `J`s.
 pub struct Pool<J: Send + 'static> {
     shared: Arc<Shared<J>>,
     limit: usize,
+    /// How much is said of threads that cannot be started: each request may ask for one.
+    log_quota: Quota,
 }
 
 struct Shared<J> {
@@ -48,7 +52,11 @@ impl<J: Send + 'static> Pool<J> {
             arrived: Condvar::new(),
             work: Box::new(work),
         });
-        Self { shared, limit }
+        Self {
+            shared,
+            limit,
+            log_quota: Quota::default(),
+        }
     }
 
     /// Makes sure of one thread, so that every job will be done.
@@ -76,8 +84,7 @@ impl<J: Send + 'static> Pool<J> {
             match self.start() {
                 Ok(thread) => state.threads.push(thread),
                 Err(error) => {
-                    let threads = state.threads.len();
-                    warn!(%error, threads, "cannot start another thread; going on with these");
+                    self.tell(&error, state.threads.len());
                     break;
                 }
             }
@@ -85,6 +92,12 @@ impl<J: Send + 'static> Pool<J> {
         drop(state);
         for _ in 0..wake {
             self.shared.arrived.notify_one();
+        }
+    }
+
+    fn tell(&self, error: &io::Error, threads: usize) {
+        if let Some(Admitted { withheld }) = self.log_quota.admits() {
+            warn!(%error, threads, withheld, "cannot start another thread; going on with these");
         }
     }
 

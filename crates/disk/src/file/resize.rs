@@ -5,6 +5,8 @@
 
 use std::sync::atomic::Ordering;
 
+use pollux_threads::lock;
+
 use super::backing::Backing;
 use super::size::size;
 use super::system::Kind;
@@ -15,6 +17,7 @@ impl Backing {
     /// Has it changed?
     pub fn resize(&self, bytes: Option<u64>) -> Result<bool, ResizeError> {
         let path = || self.path.clone();
+        let _growing = lock(&self.growing);
         let resized = self.hold.while_locked(|| match bytes {
             Some(bytes) => self.enlarge(bytes).and_then(|()| self.look_again()),
             None => self.look_again(),

@@ -345,9 +345,9 @@ impl Engine {
         self.changed = Changed::Tables;
         let last = self.image.size() >> self.bits;
         self.image.resize_grow(bytes, PreallocateMode::None)?;
-        // Of the cluster in which the disk ended, the backing file may have more than the disk shows from now on.
-        let map = Arc::clone(&self.map);
-        map.closed(last..=last, || map.set(last, Place::Unknown));
+        // Of the cluster in which the disk ended, the backing file may have more than the disk shows from now on. Requests
+        // on their way there end before that: they may go on, and their owner may be the one that waits for this.
+        self.map.set(last, Place::Unknown);
         self.commit()?;
         self.sync()
     }

@@ -195,7 +195,8 @@ impl Map {
         })
     }
 
-    /// `cluster` is there from now on. It was nowhere, or its chunk is closed.
+    /// `cluster` is there from now on. It was nowhere, or its chunk is closed; or it becomes unknown, and requests that
+    /// are on their way to where it was go on.
     pub fn set(&self, cluster: u64, place: Place) {
         let chunk = self.chunk(cluster / CLUSTERS);
         if chunk.number.load(Ordering::Relaxed) == cluster / CLUSTERS {

@@ -227,8 +227,8 @@ impl Disk for Image {
             source,
         })?;
         grown.ok_or_else(|| ResizeError::NotHeld { path: path() })?;
-        // Another may have asked for more at the same time.
-        if shared.bytes.fetch_max(asked, Ordering::Relaxed) < asked {
+        // Another may have asked for more at the same time. A channel that sees this size sees what the map says by then.
+        if shared.bytes.fetch_max(asked, Ordering::Release) < asked {
             shared.events.tell(Event::Changed);
         }
         Ok(())

@@ -45,7 +45,8 @@ impl Totals {
 impl Shared {
     pub fn geometry(&self) -> Geometry {
         Geometry {
-            bytes: self.bytes.load(Ordering::Relaxed),
+            // With what was done to the map before the disk had this size.
+            bytes: self.bytes.load(Ordering::Acquire),
             ..self.as_opened
         }
     }

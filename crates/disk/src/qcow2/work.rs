@@ -13,7 +13,7 @@ use tracing::error;
 use super::engine::{Engine, failure};
 use crate::file::Pool;
 use crate::inbox::Address;
-use crate::{Completion, Durability, Op, Request};
+use crate::{Admitted, Completion, Durability, Op, Quota, Request};
 
 /// A request, whose end is delivered.
 #[derive(Debug)]
@@ -34,11 +34,10 @@ pub struct Work {
 type Call = Box<dyn FnOnce(&mut Option<Engine>) + Send>;
 
 /// What the thread is to do.
+#[derive(Clone, Copy)]
 enum Task {
-    /// The requests that are in the queue.
-    Requests,
-    /// Something with the tables.
-    Call(Call),
+    /// All that is in the queue.
+    Queue,
     /// Leave the image in order: it is used no more.
     Close,
 }
@@ -50,11 +49,16 @@ struct Line {
     /// Every write is durable before it is told as done.
     writethrough: bool,
     path: PathBuf,
+    /// How much is said of requests that fail: a guest can go on with those, too.
+    log_quota: Quota,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
+    /// They wait for the jobs that came before them, and for none that come later: a guest that always has some in
+    /// flight does not hold them off.
+    calls: Vec<Call>,
     /// A thread will look at them.
     taken: bool,
 }
@@ -66,6 +70,7 @@ impl Work {
             engine: Mutex::new(engine),
             writethrough,
             path,
+            log_quota: Quota::default(),
         });
         let work = Arc::clone(&line);
         Self {
@@ -87,11 +92,15 @@ impl Work {
         if jobs.is_empty() {
             return;
         }
+        self.enqueue(|queue| queue.jobs.append(jobs));
+    }
+
+    fn enqueue(&self, add: impl FnOnce(&mut Queue)) {
         let mut queue = lock(&self.line.queue);
-        queue.jobs.append(jobs);
+        add(&mut queue);
         if !std::mem::replace(&mut queue.taken, true) {
             drop(queue);
-            self.pool.submit(&mut vec![Task::Requests]);
+            self.pool.submit(&mut vec![Task::Queue]);
         }
     }
 
@@ -106,7 +115,7 @@ impl Work {
             // The caller may have gone meanwhile.
             let _ = told.send(body(engine));
         };
-        self.pool.submit(&mut vec![Task::Call(Box::new(call))]);
+        self.enqueue(|queue| queue.calls.push(Box::new(call)));
         let gone = |_| Err(io::Error::other("the thread of the image has ended"));
         hears.recv().unwrap_or_else(gone)
     }
@@ -129,8 +138,7 @@ impl Drop for Work {
 impl Line {
     fn run(&self, task: Task) {
         match task {
-            Task::Requests => self.run_requests(),
-            Task::Call(call) => call(&mut lock(&self.engine)),
+            Task::Queue => self.run_queue(),
             Task::Close => self.close(),
         }
     }
@@ -144,21 +152,29 @@ impl Line {
         }
     }
 
-    fn run_requests(&self) {
-        loop {
-            let mut queue = lock(&self.queue);
-            let jobs = std::mem::take(&mut queue.jobs);
-            if jobs.is_empty() {
-                queue.taken = false;
-                return;
+    fn run_queue(&self) {
+        while let Some((jobs, calls)) = self.take() {
+            self.run_requests(jobs);
+            for call in calls {
+                call(&mut lock(&self.engine));
             }
-            drop(queue);
-            match lock(&self.engine).as_mut() {
-                Some(engine) => self.run_all(jobs, engine),
-                None => {
-                    for Job { request, to } in jobs {
-                        self.end(&request, Err(unused()), &to);
-                    }
+        }
+    }
+
+    /// All that is in the queue now. `None`: there is nothing, and the thread is asked for anew.
+    fn take(&self) -> Option<(Vec<Job>, Vec<Call>)> {
+        let mut queue = lock(&self.queue);
+        queue.taken = !queue.jobs.is_empty() || !queue.calls.is_empty();
+        let Queue { jobs, calls, taken } = &mut *queue;
+        taken.then(|| (std::mem::take(jobs), std::mem::take(calls)))
+    }
+
+    fn run_requests(&self, jobs: Vec<Job>) {
+        match lock(&self.engine).as_mut() {
+            Some(engine) => self.run_all(jobs, engine),
+            None => {
+                for Job { request, to } in jobs {
+                    self.end(&request, Err(unused()), &to);
                 }
             }
         }
@@ -198,9 +214,11 @@ impl Line {
     /// Tells how a request has ended.
     fn end(&self, request: &Request, result: io::Result<()>, to: &Address) {
         let result = result.map_err(|error| {
-            let (doing, at, len) = told(&request.op);
-            let path = self.path.display();
-            error!(%path, at, len, %error, "cannot {doing}");
+            if let Some(Admitted { withheld }) = self.log_quota.admits() {
+                let (doing, at, len) = told(&request.op);
+                let path = self.path.display();
+                error!(%path, at, len, %error, withheld, "cannot {doing}");
+            }
             failure(&error)
         });
         let ticket = request.ticket;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 pub mod faulty;
+pub mod log;
 pub mod loops;
 pub mod owner;
 pub mod tiny;

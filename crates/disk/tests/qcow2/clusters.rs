@@ -315,6 +315,36 @@ fn an_image_on_a_block_device_is_written_until_that_is_full() {
     }
 }
 
+/// What was overwritten is in the page cache of a device that the image's own descriptor has for itself, and the device
+/// may have larger sectors than the disk has blocks.
+#[test]
+fn a_cluster_of_a_block_device_that_is_kept_under_zeroes_is_written_again() {
+    let Some(lab) = Lab::new() else { return };
+    let file = lab.path("device");
+    fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
+    for sectors in ["512", "4096"] {
+        let options = ["--find", "--show", "--sector-size", sectors];
+        let Some(device) = Loop::with(&options, &file) else {
+            return;
+        };
+        lab.img(&format!("create -q -f qcow2 {} 4M", device.0));
+        let options = Options::default().block_size(512);
+        let image = Image::open(&device.0, Settings::default(), &options).unwrap();
+        let mut client = Client::new(&image);
+        let (at, len) = (CLUSTER as u64, CLUSTER as u64);
+        for seed in 1..=2 {
+            client.write_bytes(at, &pattern(seed, CLUSTER)).unwrap();
+        }
+        client.run(zeroes(at, len, Unmap::Forbidden)).unwrap();
+        client.write_bytes(at, &pattern(3, 512)).unwrap();
+        let mut expected = vec![0; CLUSTER];
+        expected[..512].copy_from_slice(&pattern(3, 512));
+        assert!(client.read_bytes(at, CLUSTER) == expected, "{sectors}");
+        drop((client, image));
+        assert!(lab.raw(device.0.as_ref())[CLUSTER..2 * CLUSTER] == expected);
+    }
+}
+
 /// The backing file was once longer: what it has there is not the disk's.
 #[test]
 fn a_disk_that_grows_shows_nothing_that_lies_below_behind_its_end() {

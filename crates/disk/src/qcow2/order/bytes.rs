@@ -72,19 +72,23 @@ pub fn write_changed(file: &fs::File, old: &[u8], new: &[u8], at: u64) -> io::Re
 }
 
 /// Makes a range read as zeroes, and keeps its blocks where the file system can.
+///
+/// A block device says BUSY where its page cache has what is not written yet, and INVAL for parts of its sectors.
 pub fn zero(file: &fs::File, at: u64, len: u64) -> io::Result<()> {
     match retry_on_intr(|| fallocate(file, FallocateFlags::ZERO_RANGE, at, len)) {
-        Err(Errno::OPNOTSUPP) => {
-            let zeroes = vec![0; 1 << 16];
-            let mut done = 0;
-            while done < len {
-                let now = (len - done).min(zeroes.len() as u64);
-                let now = usize::try_from(now).expect("a piece");
-                write_all(file, &zeroes[..now], at + done)?;
-                done += now as u64;
-            }
-            Ok(())
-        }
+        Err(Errno::OPNOTSUPP | Errno::BUSY | Errno::INVAL) => write_zeroes(file, at, len),
         result => Ok(result?),
     }
+}
+
+fn write_zeroes(file: &fs::File, at: u64, len: u64) -> io::Result<()> {
+    let zeroes = vec![0; 1 << 16];
+    let mut done = 0;
+    while done < len {
+        let now = (len - done).min(zeroes.len() as u64);
+        let now = usize::try_from(now).expect("a piece");
+        write_all(file, &zeroes[..now], at + done)?;
+        done += now as u64;
+    }
+    Ok(())
 }
