@@ -51,6 +51,15 @@ int compat_find_vqs(struct pollux_disk *disk, struct virtqueue **vqs);
 #define compat_rq_list_add(list, rq) rq_list_add(list, rq)
 #endif
 
+/*
+ * Has a request of a batch found by its tag, by which those in flight are counted. Before 6.7 that is for the driver to
+ * do; later blk_mq_start_request() does the same.
+ */
+static inline void compat_set_tag(struct request *rq)
+{
+	rq->mq_hctx->tags->rqs[rq->tag] = rq;
+}
+
 static inline int compat_map_sg(struct request *rq, struct scatterlist *list)
 {
 #ifdef POLLUX_HAS_MAP_SG_OF_REQUEST

@@ -172,6 +172,7 @@ static void queue_rqs(COMPAT_RQ_LIST *list)
 		if (queue && next != queue)
 			submit_chain(queue, &batch);
 		queue = next;
+		compat_set_tag(rq);
 		if (pollux_prepare(queue, rq))
 			compat_rq_list_add(&rest, rq);
 		else
