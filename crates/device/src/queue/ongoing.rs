@@ -7,6 +7,9 @@ use pollux_memory::{Span, Spans};
 use super::budget::Pace;
 use super::parse::Range;
 
+/// How many spans a list keeps room for: a frontend that shares its memory in tiny pieces makes many.
+const KEPT_SPANS: usize = 128;
+
 /// A request that is done in slices.
 #[derive(Debug)]
 pub struct Ongoing {
@@ -74,6 +77,12 @@ impl Ongoing {
         }
     }
 
+    /// It has ended. Gives back the room that unusually many spans took.
+    pub fn shrink(&mut self) {
+        self.spans.clear();
+        self.spans.shrink_to(KEPT_SPANS);
+    }
+
     fn lend(&self) -> Spans {
         // SAFETY: the list neither moves nor changes while a slice is in flight: `Queue::step` begins the next one,
         // and reuses the list, only once the slot says that there is none. A queue is dropped only when nothing
@@ -101,5 +110,30 @@ impl Ongoing {
                 durability,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pollux_memory::{Region, memfd};
+
+    use super::*;
+
+    #[test]
+    fn the_room_of_many_spans_is_given_back() {
+        let region = Region::map(memfd("test", 4096).unwrap(), 0, 0, 0, 4096).unwrap();
+        // SAFETY: the region is kept until the end of the test.
+        let all = unsafe { region.span() };
+        let data: Vec<_> = (0..4096).map(|at| all.slice(at, 1).unwrap()).collect();
+        let mut it = Ongoing::default();
+        it.left.push(Range {
+            at: 0,
+            len: 4096,
+            unmap: pollux_disk::Unmap::Forbidden,
+        });
+        it.advance(4096, &data);
+        assert_eq!(it.spans.len(), 4096);
+        it.shrink();
+        assert!(it.spans.capacity() < 2 * KEPT_SPANS);
     }
 }

@@ -71,7 +71,10 @@ impl Queue {
                         break;
                     }
                 }
-                Stage::Ended => self.spare.push(it),
+                Stage::Ended => {
+                    it.shrink();
+                    self.spare.push(it);
+                }
                 Stage::Stays => {
                     self.ongoing.push_front(it);
                     break;
