@@ -14,7 +14,8 @@ pub(crate) fn memfd_region(name: &str, bytes: usize) -> io::Result<Arc<Region>> 
     let file = memfd(name, bytes)?;
     let bytes = file.metadata()?.len();
     // Where the device sees it is decided when it is registered: where it then lies in this process.
-    let region = Region::map(file, 0, 0, 0, bytes).map_err(io::Error::other)?;
+    let lacks = |error| io::Error::new(io::ErrorKind::OutOfMemory, error);
+    let region = Region::map(file, 0, 0, 0, bytes).map_err(lacks)?;
     Ok(Arc::new(region))
 }
 
