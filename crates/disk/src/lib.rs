@@ -115,7 +115,8 @@ pub trait Disk: Send + Sync {
     }
 
     /// Makes the disk `bytes` large or, without a size, reads how large what it is stored on has become. Requests in
-    /// flight go on. [`Event::Changed`] tells of a change, and [`Disk::geometry`] what it is. It may block.
+    /// flight go on. [`Event::Changed`] tells of a change, and [`Disk::geometry`] what it is. It may block, also until
+    /// requests of others have ended: a thread that has some in flight reaps them first.
     ///
     /// # Errors
     ///
