@@ -226,18 +226,25 @@ row!(a_region_longer_than_its_file, |target| {
 });
 
 // A sparse file takes up nothing, but its mapping takes addresses, which all disks of the process need.
-row!(more_memory_than_any_machine_has, |target| {
+row!(more_memory_than_a_frontend_needs, |target| {
     let memory = GuestMemory::new(8 << 32, PAGE).unwrap();
     let sparse = memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&sparse, 17 << 40).unwrap();
+    ftruncate(&sparse, 33 << 40).unwrap();
     let huge = Region {
-        len: 17 << 40,
+        len: 33 << 40,
         fd: sparse.as_fd(),
         ..memory.region()
     };
     let raw = Raw::new(Code::SetMemTable, table(&[huge])).with(vec![huge.fd]);
-    let text = "the frontend shares more than 0x100000000000 bytes of memory";
+    let text = "the frontend shares more than 0x200000000000 bytes of memory";
     refused(target, text, &raw);
+    let fd = huge.fd;
+    let log = Raw::new(
+        Code::SetLogBase,
+        [(1u64 << 38).to_le_bytes(), [0; 8]].concat(),
+    );
+    let text = "the log of dirty pages has 0x4000000000 bytes";
+    refused(target, text, &log.with(vec![fd]));
 });
 
 row!(a_region_that_was_never_there_is_removed, |target| {

@@ -108,7 +108,7 @@ fn what_a_request_writes_is_logged_and_nothing_else() {
     }
 }
 
-/// Frontends that accept no features of the protocol start queues before they give the log.
+/// Queues of a frontend that does not accept `PROTOCOL_FEATURES` start by their kick, before it gives the log.
 #[test]
 fn what_was_written_before_there_was_a_log_counts_as_written() {
     let subject = Subject::start(Disk::memory(SIZE, 1), &[]).unwrap();

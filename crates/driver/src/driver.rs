@@ -99,7 +99,8 @@ impl Driver {
     ///
     /// If a page of it cannot be had (the file was cut, no huge page is left, or a tmpfs is full), this process no
     /// longer sees what the device sees. Then no request is told as done any more: the disk is lost
-    /// ([`Lost::Memory`](crate::Lost)).
+    /// ([`Lost::Memory`](crate::Lost)). What was read before that is there to be had by [`Buffer::read`], which panics
+    /// if it is gone by then; a program that goes by [spans](Buffer::span) asks [`Driver::lost`] after it has read.
     ///
     /// ```no_run
     /// # use pollux_disk::Durability;
@@ -204,6 +205,7 @@ impl Driver {
     /// Why the device is gone, once it is.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
+        self.0.device.has_lost_memory();
         self.0.device.why().cloned()
     }
 

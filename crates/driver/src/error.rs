@@ -178,8 +178,8 @@ pub enum Lost {
     Ring { queue: u16, fault: PeerFault },
     /// A page of memory that was [registered](crate::Driver::register) cannot be had.
     #[error(
-        "memory that this program has registered is gone: its file was cut, or has no room for all of it (no huge page \
-         is left, or the tmpfs is full); give it that room, and connect anew"
+        "memory that this program has registered is gone: its file was cut, has no room for all of it (no huge page is \
+         left, or the tmpfs is full), or a page has failed; give it that room, and connect anew"
     )]
     Memory,
 }

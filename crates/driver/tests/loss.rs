@@ -273,6 +273,7 @@ fn a_request_in_registered_memory_that_is_gone_is_not_told_as_done() {
     const BLOCK: usize = 4096;
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&Options::default());
+    let queue = driver.queue(0).unwrap();
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(2 * BLOCK as u64).unwrap();
     let (own, len) = (file.try_clone().unwrap(), 2 * BLOCK as u64);
@@ -283,13 +284,21 @@ fn a_request_in_registered_memory_that_is_gone_is_not_told_as_done() {
     second.write(0, &[2; BLOCK]);
     file.set_len(2 * BLOCK as u64).unwrap();
     first.write(0, &[3; BLOCK]);
-    let queue = driver.queue(0).unwrap();
     let write = queue.write(0, first, Durability::Volatile, CompletionMode::Call);
     let failed = write.wait().unwrap_err();
     assert_eq!(failed.failure, Failure::Lost);
     assert_eq!(driver.lost(), Some(Lost::Memory));
     let read = || second.read(0, &mut [0; BLOCK]);
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).unwrap_err();
-    drop((queue, driver));
+    // A device that does not know it is given a copy.
+    let elsewhere = Served::disk("memory:size=1M", 1);
+    let copies = elsewhere.connect(&Options::default());
+    let third = copies.queue(0).unwrap();
+    let write = third.write(0, second, Durability::Volatile, CompletionMode::Call);
+    let failed = write.wait().unwrap_err();
+    assert!(matches!(failed.failure, Failure::Io(_)), "{failed:?}");
+    assert_eq!(copies.lost(), None);
+    drop((queue, driver, third, copies));
     served.join();
+    elsewhere.join();
 }

@@ -1,9 +1,9 @@
-//! How much of this process's address space regions take: a sparse file may be as long as its maker likes, and takes up
-//! nothing. Where peers had all of it, no thread, ring or allocation of this process would find a place.
+//! How much of this process's address space peers take: a sparse file may be as long as its maker likes, and takes up
+//! nothing. Where they had all of it, no thread, ring or allocation of this process would find a place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What all regions together take at most, in bytes: half of what the smallest user space of a 64-bit kernel has.
+/// What they all take together at most, in bytes: half of what a process has on x86-64.
 const MOST: u64 = 1 << 46;
 
 static TAKEN: AtomicU64 = AtomicU64::new(0);

@@ -28,7 +28,7 @@ impl DirtyPages {
     ///
     /// When there are none, they wrap, are more than the file has, or cannot be mapped.
     pub fn map(file: File, offset: u64, len: u64) -> Result<Self, MapError> {
-        let region = Region::map(file, offset, 0, 0, len)?;
+        let region = Region::of_peer(file, offset, 0, 0, len)?;
         Ok(Self { region })
     }
 

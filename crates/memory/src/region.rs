@@ -57,7 +57,7 @@ pub enum MapError {
     },
     /// This process has no room for it.
     #[error(
-        "a region of {len:#x} bytes is more than this process has addresses for, beside the others; share less memory"
+        "this process has no addresses left for a region of {len:#x} bytes; share less memory, or serve fewer disks with it"
     )]
     NoRoom {
         /// The length asked for, in bytes.
@@ -90,7 +90,7 @@ pub struct Region {
     /// Before `mapping`, so that it goes first.
     guard: Guard,
     mapping: MmapRegion,
-    _room: Room,
+    _room: Option<Room>,
 }
 
 impl Region {
@@ -126,7 +126,6 @@ impl Region {
         let [Ok(lead), Ok(size), Ok(page)] = [lead, size, page.offset].map(usize::try_from) else {
             return Err(extent);
         };
-        let room = Room::take(size as u64).ok_or(MapError::NoRoom { len })?;
         let mapping = MmapRegion::build(
             Some(FileOffset::new(file, offset - lead as u64)),
             size,
@@ -145,7 +144,28 @@ impl Region {
             lead,
             guard,
             mapping,
+            _room: None,
+        })
+    }
+
+    /// As [`Region::map`], for a peer that may share more than it has: what all such regions of a process take together
+    /// is bounded.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Region::map`], and when there is no room left.
+    pub fn of_peer(
+        file: File,
+        offset: u64,
+        guest: u64,
+        user: u64,
+        len: u64,
+    ) -> Result<Self, MapError> {
+        let room = Some(Room::take(len).ok_or(MapError::NoRoom { len })?);
+        let region = Self::map(file, offset, guest, user, len)?;
+        Ok(Self {
             _room: room,
+            ..region
         })
     }
 

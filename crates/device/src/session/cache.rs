@@ -8,10 +8,10 @@
 //! 1. from `SET_CONFIG`, or else
 //! 2. from the in-flight record, which travels with the guest, or else
 //! 3. it is write-back for a driver that begins: its frontend has read the configuration in this session, where that is
-//!    what it says, all its rings start at 0, and its record is blank. Or else
+//!    what it says, before a queue has run; all its rings start at 0, and were not used before; and its record is blank.
+//!    Or else
 //! 4. another back end has told this driver, another daemon or one on another host. It is write-through until the
-//!    driver says
-//!    more: a driver that does flush only loses time by that, one that does not would lose data.
+//!    driver says more: a driver that does flush only loses time by that, one that does not would lose data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::inflight::Inflight;
 /// Where a session's rings start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
-    /// All of them at 0.
+    /// All of them at 0, and none was used before.
     Begin,
     /// Some of them have been used before.
     GoOn,

@@ -10,6 +10,9 @@ use vhost::vhost_user::message::VhostUserLog;
 use super::refusal::Refusal;
 use crate::queue::{Dirty, UsedRing};
 
+/// How long a log may be, in bytes: a bit for each page of 4 KiB of a guest with addresses of 52 bits.
+const MAX_LOG: u64 = 1 << (52 - 12 - 3);
+
 /// The log that a session was given, if any.
 #[derive(Debug, Default)]
 pub struct Log(Option<Arc<DirtyPages>>);
@@ -17,6 +20,10 @@ pub struct Log(Option<Arc<DirtyPages>>);
 impl Log {
     /// What `SET_LOG_BASE` carries. To lose its memory rings `alarm`.
     pub fn map(message: &VhostUserLog, file: File, alarm: &Arc<Alarm>) -> Result<Self, Refusal> {
+        let (len, most) = (message.mmap_size, MAX_LOG);
+        if len > most {
+            return Err(Refusal::LongLog { len, most });
+        }
         let pages = DirtyPages::map(file, message.mmap_offset, message.mmap_size);
         let pages = pages.map_err(Refusal::Log)?;
         Ok(Self(Some(Arc::new(pages.with_alarm(Arc::clone(alarm))))))

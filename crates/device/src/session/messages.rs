@@ -226,8 +226,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        // Later it is read for the size: what a frontend shows of the mode, it has read by then.
-        if !self.vrings.iter().any(Vring::has_run) {
+        // Once queues have run, a frontend that reads more than one byte wants the size, and shows no more of it. Drivers
+        // read the mode alone, and some frontends pass each read on.
+        if size == 1 || !self.vrings.iter().any(Vring::has_run) {
             self.cache.is_read(offset, size);
         }
         Ok(config::window(&self.config(), offset, size))

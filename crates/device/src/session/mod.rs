@@ -43,9 +43,8 @@ pub use server::serve;
 /// How many memory regions a frontend may share: what other back ends allow, and QEMU uses at most.
 const MAX_REGIONS: usize = 509;
 
-/// How much memory a frontend may share, in bytes: more than any virtual machine has, and a part of the address space
-/// that leaves room for other sessions.
-const MAX_MEMORY: u64 = 16 << 40;
+/// How much memory a frontend may share, in bytes. Of the addresses that there are, it leaves some for other sessions.
+const MAX_MEMORY: u64 = 32 << 40;
 
 /// The state of one session.
 pub struct Session {
@@ -266,7 +265,7 @@ impl Session {
         if shared.fold(len, u64::saturating_add) > MAX_MEMORY {
             return Err(Refusal::TooMuchMemory(MAX_MEMORY));
         }
-        let region = Region::map(file, offset, guest, user, len)?;
+        let region = Region::of_peer(file, offset, guest, user, len)?;
         let region = Arc::new(region.with_alarm(Arc::clone(&self.alarm)));
         let memory = memory.with(Arc::clone(&region))?;
         self.log.wanted(self.features, &memory)?;

@@ -60,12 +60,15 @@ pub enum Refusal {
     /// More regions than were offered.
     #[error("the frontend shares more than {0} memory regions")]
     TooManyRegions(usize),
-    /// More memory than any machine has.
+    /// More memory than a frontend needs.
     #[error("the frontend shares more than {0:#x} bytes of memory")]
     TooMuchMemory(u64),
     /// The log of dirty pages that cannot be mapped.
     #[error("the log of dirty pages is refused")]
     Log(#[source] MapError),
+    /// A log of dirty pages for more memory than a guest has addresses for.
+    #[error("the log of dirty pages has {len:#x} bytes; the most that a guest needs is {most:#x}")]
+    LongLog { len: u64, most: u64 },
     /// The log of dirty pages has no bit for some of the memory it is for.
     #[error(
         "the log of dirty pages is for guest memory below {covered:#x}, but there is memory up to {end:#x}"

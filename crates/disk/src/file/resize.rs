@@ -59,8 +59,7 @@ impl Backing {
             return Err(ResizeError::Shrunk { path, now, found });
         }
         let bytes = found - found % u64::from(self.as_opened.block);
-        // A listener that is told of it afterwards reads this size or a later one: `Events` has a lock. Another thread
-        // may have found more meanwhile.
+        // A listener that is told of it afterwards reads this size or a later one: `Events` has a lock.
         Ok(self.bytes.fetch_max(bytes, Ordering::Relaxed) < bytes)
     }
 

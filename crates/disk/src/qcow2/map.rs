@@ -3,8 +3,8 @@
 //! Mappings are kept in *chunks* of [`CLUSTERS`] guest clusters. A channel that uses some *enters* the chunks first,
 //! and leaves them when its request has ended. The thread that changes a mapping on which a request may rest *closes*
 //! the chunk, waits until none is inside, changes it, and opens it again; a worker that finds a chunk closed takes
-//! the way that waits. So a cluster is never freed, and used anew, under a request that goes there. See
-//! `docs/notes/0010`.
+//! the way that waits. So a cluster is never freed, and used anew, under a request that goes there. (One that only
+//! becomes unknown stays where it is: the chunk is not closed for that.) See `docs/notes/0010`.
 //!
 //! Only one thread changes mappings. There are at most [`MAX_CHUNKS`]: a chunk gives way to another with the same
 //! place.

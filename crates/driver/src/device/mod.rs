@@ -150,6 +150,16 @@ impl Device {
         &self.alarm
     }
 
+    /// Is memory gone that the program registered? The device is lost with it.
+    #[inline]
+    pub fn has_lost_memory(&self) -> bool {
+        let is_gone = self.alarm.is_rung();
+        if is_gone {
+            self.lose(Lost::Memory);
+        }
+        is_gone
+    }
+
     /// Which memory the device knows.
     #[inline]
     pub fn known(&self) -> &KnownRegions {
@@ -186,8 +196,8 @@ impl Device {
         self.connection.add_region(region)
     }
 
-    /// Has the device forget memory that was shared. A server that takes its memory all anew keeps it for as long as
-    /// queues run: it would lose what they have in flight.
+    /// Has the device forget memory that was shared. A server that takes its memory all anew would lose what queues have
+    /// in flight: while some run it is not told, and keeps it until other memory comes or goes.
     pub fn unshare(&self, region: &Arc<Region>) {
         let _turnover = lock(&self.turnover);
         let told = self

@@ -170,12 +170,15 @@ impl Buffer {
     /// ([`Driver::register`](crate::Driver::register)): what was read there is not what the device wrote.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         self.part(at, into.len()).read(into);
-        if let Backing::Registered { region, .. } = &*self.backing {
-            assert!(
-                !region.is_torn(),
-                "registered memory is gone: its file was cut, or has no room for all of it"
-            );
-        }
+        assert!(
+            !self.is_torn(),
+            "registered memory is gone: its file was cut, or has no room for all of it"
+        );
+    }
+
+    /// Is it registered memory of which a page could not be had?
+    pub(crate) fn is_torn(&self) -> bool {
+        matches!(&*self.backing, Backing::Registered { region, .. } if region.is_torn())
     }
 
     /// Overwrites what is at `at` with all of `from`.

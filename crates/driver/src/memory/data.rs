@@ -58,6 +58,11 @@ pub mod sealed {
         /// The request has ended.
         fn take_back(lent: Self::Lent, direction: Direction) -> Self;
 
+        /// Is memory of it gone, so that what it holds is not what the device sees?
+        fn is_torn(&self) -> bool {
+            false
+        }
+
         /// The device is gone, and may still write to it.
         fn retire(lent: Self::Lent);
     }
@@ -97,6 +102,10 @@ impl sealed::Lend for Buffer {
         lent
     }
 
+    fn is_torn(&self) -> bool {
+        Buffer::is_torn(self)
+    }
+
     fn retire(lent: Self) {
         lent.retire();
     }
@@ -118,6 +127,10 @@ impl sealed::Lend for Vec<Buffer> {
 
     fn take_back(lent: Self, _direction: Direction) -> Self {
         lent
+    }
+
+    fn is_torn(&self) -> bool {
+        self.iter().any(Buffer::is_torn)
     }
 
     fn retire(lent: Self) {

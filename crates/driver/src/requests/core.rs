@@ -224,9 +224,8 @@ impl<T> Core<T> {
         if !is_there && self.device.is_lost() {
             return self.give_up(done);
         }
-        // Who lost it did so before the request was sent, or may notice when the memory is read (`Buffer::read`).
-        if self.device.alarm().is_rung() {
-            self.device.lose(Lost::Memory);
+        // A page that a write needed was lost before that was sent; of one that is lost later, `Buffer::read` tells.
+        if self.device.has_lost_memory() {
             return self.give_up(done);
         }
         match self.reap_ring(done) {

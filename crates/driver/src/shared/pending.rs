@@ -319,9 +319,14 @@ impl<D: Data> Pending<D> {
         };
         let data = lent.state.take_lent();
         let data = data.map(|data| D::take_back(data, direction));
-        match result {
-            Ok(()) => Ok(data.expect("only a device that is gone keeps memory")),
-            Err(failure) => Err(Failed { failure, data }),
+        match (result, data) {
+            // It was registered with another device, and copied from and to here.
+            (Ok(()), Some(data)) if data.is_torn() => Err(Failed {
+                failure: Failure::Io(Errno::FAULT),
+                data: Some(data),
+            }),
+            (Ok(()), data) => Ok(data.expect("only a device that is gone keeps memory")),
+            (Err(failure), data) => Err(Failed { failure, data }),
         }
     }
 }
