@@ -206,6 +206,11 @@ fn limits_change_while_a_queue_waits() {
         code == Some(1) && said.contains("there are iops-total"),
         "{said}"
     );
+    let (code, said) = pollux(&["iops-total=5", "iops-total=none"]);
+    assert!(
+        code == Some(1) && said.contains("iops-total is given twice"),
+        "{said}"
+    );
     let (code, said) = pollux(&["none"]);
     assert_eq!((code, &*said), (Some(0), "root has no limits\n"));
 }

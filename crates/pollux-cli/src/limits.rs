@@ -186,8 +186,24 @@ impl From<Limits> for DiskLimits {
     }
 }
 
+/// What `parts` change: fields of [`DiskLimits`], each once.
+pub fn changes<'a>(
+    parts: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<(String, Option<u64>)>, BadLimit> {
+    let mut given = HashSet::new();
+    let mut once = |part| {
+        let (field, number) = change(part)?;
+        if given.insert(field.clone()) {
+            Ok((field, number))
+        } else {
+            Err(BadLimit::Twice(field.replace('_', "-")))
+        }
+    };
+    parts.into_iter().map(&mut once).collect()
+}
+
 /// One limit, as `iops-total=1000`: its field in [`DiskLimits`], and its number, or `None` for `none`.
-pub fn change(text: &str) -> Result<(String, Option<u64>), BadLimit> {
+fn change(text: &str) -> Result<(String, Option<u64>), BadLimit> {
     let (word, number) = text.split_once('=').unwrap_or((text, ""));
     let what = Limited::of(word.strip_suffix("-max").unwrap_or(word));
     let what = what.ok_or_else(|| match text {
@@ -234,13 +250,9 @@ impl FromStr for LimitsOption {
     type Err = BadLimit;
 
     fn from_str(text: &str) -> Result<Self, BadLimit> {
-        let (mut all, mut given) = (DiskLimits::default(), HashSet::new());
-        for part in text.split(',') {
-            let (field, number) = change(part)?;
+        let mut all = DiskLimits::default();
+        for (field, number) in changes(text.split(','))? {
             let word = field.replace('_', "-");
-            if !given.insert(field) {
-                return Err(BadLimit::Twice(word));
-            }
             for (what, [rate, burst]) in Limited::ALL.into_iter().zip(all.each()) {
                 if word == what.word() {
                     *rate = number;

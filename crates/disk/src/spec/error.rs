@@ -46,6 +46,12 @@ pub enum SpecError {
     /// The same option twice.
     #[error("`{key}` is given twice; leave out one")]
     Twice { key: String },
+    /// Nothing stands behind its `=`.
+    #[error("`{key}=` is empty; leave it out, or give it a value as in `{example}`")]
+    EmptyValue {
+        key: &'static str,
+        example: &'static str,
+    },
     /// An option that cannot be left out.
     #[error("`{key}` is missing; write for example `{example}`")]
     Missing {

@@ -157,9 +157,15 @@ impl Given {
         }
     }
 
-    /// What stands there, unless that is nothing.
-    pub fn text(&mut self, key: &'static str) -> Option<String> {
-        self.take(key).filter(|value| !value.is_empty())
+    /// What stands there. An empty value is refused: it may be a variable of a shell that is not set.
+    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, SpecError> {
+        match self.take(key) {
+            Some(value) if value.is_empty() => Err(SpecError::EmptyValue {
+                key,
+                example: self.example,
+            }),
+            value => Ok(value),
+        }
     }
 
     pub fn number<T>(

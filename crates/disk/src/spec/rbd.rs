@@ -75,9 +75,9 @@ impl Rbd {
 
 pub fn parse(rest: &str) -> Result<Rbd, SpecError> {
     let mut given = Given::parse("rbd", RBD, rest)?;
-    let pool = given.text("pool");
-    let (namespace, snapshot) = (given.text("namespace"), given.text("snapshot"));
-    let (id, conf) = (given.text("id"), given.text("conf"));
+    let pool = given.text("pool")?;
+    let (namespace, snapshot) = (given.text("namespace")?, given.text("snapshot")?);
+    let (id, conf) = (given.text("id")?, given.text("conf")?);
     let cache = given.choice("cache", &CACHES)?;
     let lock = given.choice("lock", &LOCKS)?;
     let timeout = given.number("timeout", 1..=3600)?;
@@ -155,7 +155,11 @@ mod tests {
         for (spec, told) in [
             ("rbd:image=i", "`pool` is missing"),
             ("rbd:pool=p", "`image` is missing"),
-            ("rbd:pool=,image=i", "`pool` is missing"),
+            ("rbd:pool=,image=i", "`pool=` is empty"),
+            ("rbd:pool=p,image=i,snapshot=", "`snapshot=` is empty"),
+            ("rbd:pool=p,namespace=,image=i", "`namespace=` is empty"),
+            ("rbd:pool=p,image=i,id=", "`id=` is empty"),
+            ("rbd:pool=p,image=i,conf=", "`conf=` is empty"),
             ("rbd:pool=p,image=i,timeout=0", "from 1 to 3600"),
             ("rbd:pool=p,image=i,cache=writearound", "`writethrough`"),
             ("rbd:pool=p,image=i,user=a", "has no `user`"),

@@ -75,6 +75,7 @@ impl State {
             age_ns: counted.age_ns,
             asleep_ns: counted.asleep_ns,
             polling_ns: counted.polling_ns,
+            working_ns: counted.working_ns,
             sleeps: counted.sleeps,
             turns: counted.turns,
         };

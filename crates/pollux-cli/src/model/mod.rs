@@ -242,9 +242,12 @@ pub struct Worker {
     /// Time asleep, in nanoseconds.
     #[serde(default)]
     pub asleep_ns: u64,
-    /// Time of polls that found nothing, in nanoseconds. What is left, it worked, or waited for its processor.
+    /// Time of polls that found nothing, in nanoseconds.
     #[serde(default)]
     pub polling_ns: u64,
+    /// Time that it worked, or waited for its processor, in nanoseconds.
+    #[serde(default)]
+    pub working_ns: u64,
     /// Sleeps.
     #[serde(default)]
     pub sleeps: u64,
@@ -302,14 +305,6 @@ pub enum Status {
     Serving,
     /// It was told to end, and finishes what is in flight.
     Ending,
-}
-
-impl Worker {
-    /// The time that it worked, or waited for its processor, in nanoseconds.
-    pub const fn working_ns(&self) -> u64 {
-        let idle = self.asleep_ns.saturating_add(self.polling_ns);
-        self.age_ns.saturating_sub(idle)
-    }
 }
 
 impl Outcomes {

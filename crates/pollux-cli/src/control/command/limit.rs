@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::listed::{Error, Listed};
 use crate::control::client::{get, patch};
 use crate::control::table::{Align, table};
-use crate::limits::change as read;
+use crate::limits::changes;
 use crate::model::Disk;
 use crate::units::{bytes, float};
 
@@ -17,11 +17,10 @@ pub fn change(listed: &Listed, words: &[String]) -> Result<Listed, Error> {
             return listed.told(get(&listed.control, &path));
         }
         [word] if word == "none" => Value::Null,
-        words => words
-            .iter()
-            .flat_map(|words| words.split(','))
-            .map(|word| read(word).map(|(field, number)| (field, number.into())))
-            .collect::<Result<Map<_, _>, _>>()?
+        words => changes(words.iter().flat_map(|words| words.split(',')))?
+            .into_iter()
+            .map(|(field, number)| (field, number.into()))
+            .collect::<Map<_, _>>()
             .into(),
     };
     patched(listed, &json!({ "limits": limits }))

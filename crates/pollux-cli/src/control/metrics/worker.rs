@@ -29,7 +29,7 @@ const TIMES: [Counter; 4] = [
     (
         "pollux_worker_working_seconds",
         "Time that the worker worked, or waited for its processor",
-        |worker| Some(worker.working_ns()),
+        |worker| Some(worker.working_ns),
     ),
 ];
 

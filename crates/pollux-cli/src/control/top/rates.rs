@@ -145,7 +145,7 @@ fn time(was: &Worker, now: &Worker) -> WorkerTime {
     let cpu = now.cpu_ns.zip(was.cpu_ns).map(|(now, was)| of(now, was));
     WorkerTime {
         number: now.number,
-        working: share(of(now.working_ns(), was.working_ns()), passed),
+        working: share(of(now.working_ns, was.working_ns), passed),
         polling: share(of(now.polling_ns, was.polling_ns), passed),
         cpu: cpu.map(|cpu| share(cpu, passed)),
     }
