@@ -4,6 +4,8 @@
 #
 # What an administrator writes, SYSCONFDIR/pollux/NAME.toml, is never touched.
 set -euo pipefail
+# Others than root read all of it.
+umask 022
 
 dist=$(cd "$(dirname "$0")" && pwd)
 pollux=${POLLUX:-$dist/../target/release/pollux}

@@ -219,6 +219,7 @@ static int probe(struct virtio_device *vdev)
 	disk->vdev = vdev;
 	vdev->priv = disk;
 	mutex_init(&disk->gone);
+	mutex_init(&disk->switching);
 	INIT_WORK(&disk->config_work, config_work);
 	INIT_DELAYED_WORK(&disk->broken_work, pollux_broken);
 	disk->index = find_index(vdev, name);

@@ -201,6 +201,7 @@ struct pollux_queue {
 struct pollux_disk {
 	struct virtio_device *vdev;
 	struct mutex gone; /* @vdev */
+	struct mutex switching; /* of the cache, by its attribute */
 	struct gendisk *gendisk;
 	struct blk_mq_tag_set tags;
 	struct work_struct config_work;

@@ -193,8 +193,9 @@ static void complete_in_task(struct pollux_chain *done, struct io_comp_batch *ba
 
 	while ((request = chain_pop(done))) {
 		rq = blk_mq_rq_from_pdu(request);
-		if (request->polled && blk_mq_add_to_batch(rq, batch, pollux_status(request) != BLK_STS_OK,
-							   complete_batch))
+		/* What has failed is never put into a batch: some kernels (6.12.16) would end it as a success. */
+		if (request->polled && pollux_status(request) == BLK_STS_OK &&
+		    blk_mq_add_to_batch(rq, batch, false, complete_batch))
 			continue;
 		if (request->in_task) {
 			blk_mq_set_request_complete(rq);

@@ -78,29 +78,42 @@ static int empty_cache(struct pollux_disk *disk)
 	return blkdev_issue_flush(disk->gendisk->part0);
 }
 
+/* Has the device write back or through, and the block layer flush it in the first case. */
+static int switch_cache(struct pollux_disk *disk, u8 writeback)
+{
+	struct request_queue *queue = disk->gendisk->queue;
+	bool used;
+	int error;
+
+	do {
+		/* The block layer passes flushes on before the device needs them, and until its cache is empty. */
+		error = compat_set_write_cache(queue, true);
+		if (error)
+			return error;
+		virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
+		used = pollux_write_cache(disk->vdev);
+		if (!used)
+			error = empty_cache(disk) ?: compat_set_write_cache(queue, false);
+		/* A reset meanwhile has the device use its cache as before. */
+	} while (!error && used != pollux_write_cache(disk->vdev) && !fatal_signal_pending(current));
+	if (pollux_write_cache(disk->vdev))
+		error = compat_set_write_cache(queue, true) ?: error;
+	return error;
+}
+
 static ssize_t cache_type_store(struct device *dev, struct device_attribute *attribute, const char *buffer,
 				size_t length)
 {
 	struct pollux_disk *disk = dev_to_disk(dev)->private_data;
-	int error = 0, type = sysfs_match_string(cache_types, buffer);
-	u8 writeback = type;
-	bool used;
+	int error, type = sysfs_match_string(cache_types, buffer);
 
 	if (type < 0)
 		return type;
 	/* Removal takes this attribute away first, and waits for us: the device is there. */
-	do {
-		/* The block layer passes flushes on before the device needs them. */
-		if (writeback)
-			error = compat_set_write_cache(disk->gendisk->queue, true);
-		virtio_cwrite(disk->vdev, struct virtio_blk_config, wce, &writeback);
-		used = pollux_write_cache(disk->vdev);
-		if (!error && !used)
-			error = empty_cache(disk);
-		if (!error)
-			error = compat_set_write_cache(disk->gendisk->queue, used);
-		/* A reset meanwhile has the device use its cache as before. */
-	} while (!error && used != pollux_write_cache(disk->vdev) && !fatal_signal_pending(current));
+	if (mutex_lock_interruptible(&disk->switching))
+		return -ERESTARTSYS;
+	error = switch_cache(disk, type);
+	mutex_unlock(&disk->switching);
 	return error ?: length;
 }
 static DEVICE_ATTR_RW(cache_type);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +17,10 @@ fn installed() -> (TempDir, PathBuf) {
     let root = TempDir::new().unwrap();
     let prefix = root.path().join("prefix");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/install.sh");
-    let output = Command::new(script)
+    let output = Command::new("sh")
+        // As root has it on a machine that was made strict.
+        .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+        .arg(script)
         .env("POLLUX", pollux_binary())
         .args([Path::new(""), &prefix, &root.path().join("etc")])
         .output()
@@ -45,6 +49,35 @@ fn the_units_are_valid_where_they_are_installed() {
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.is_empty(), "{told}");
+}
+
+/// A service that fails again and again, as its disk is not there yet, does not take its socket with it.
+#[test]
+fn guests_find_the_socket_however_often_the_service_fails() {
+    let (_root, prefix) = installed();
+    let unit = prefix.join("lib/systemd/system/pollux@.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let (first, _) = unit.split_once("[Service]").unwrap();
+    assert!(first.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+}
+
+/// Every user may read it, and the service has one of its own.
+#[test]
+fn what_is_installed_is_there_for_all_users() {
+    let (root, _) = installed();
+    let mut folders = vec![root.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let (path, there) = (entry.path(), entry.metadata().unwrap());
+            let needed = if there.is_dir() { 0o755 } else { 0o644 };
+            let mode = there.permissions().mode();
+            assert_eq!(mode & needed, needed, "{}: {mode:o}", path.display());
+            if there.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
 }
 
 /// The names in the group of system calls `group`, as systemd knows it, and those of the groups in it.

@@ -13,7 +13,7 @@ use pollux_threads::Kind::{
 use rule::Need;
 use table::{EVERY_THREAD, OPENING, STARTING_THREADS, TABLE};
 
-pub use rule::{Rule, When, any, errno, only};
+pub use rule::{Rule, TYPING, When, any, errno, only};
 pub use table::REFUSED;
 
 mod rule;

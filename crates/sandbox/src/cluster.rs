@@ -2,7 +2,7 @@
 //! a network does. They read files, and write none; they connect to addresses, and take no connections; they start
 //! threads, and no programs.
 
-use crate::calls::{Rule, When, any, only};
+use crate::calls::{Rule, TYPING, When, any, only};
 
 // As the filter sees them: unsigned.
 const AF_UNIX: u32 = 1;
@@ -39,7 +39,7 @@ pub const NETWORK_CLIENT: &[Rule] = &[
     any(libc::SYS_getsockopt),
     any(libc::SYS_getuid),
     any(libc::SYS_gettimeofday),
-    any(libc::SYS_ioctl),
+    only(libc::SYS_ioctl, When::NoneOf(1, TYPING)),
     any(libc::SYS_lseek),
     any(libc::SYS_membarrier),
     any(libc::SYS_newfstatat),

@@ -67,6 +67,10 @@ fn conditions(when: When) -> Result<Vec<SeccompCondition>, BackendError> {
         When::IsThisProcess(argument) => {
             vec![holds(argument, SeccompCmpOp::Eq, std::process::id())]
         }
+        When::NoneOf(argument, values) => {
+            let differs = |value: &u32| holds(argument, SeccompCmpOp::Ne, *value);
+            values.iter().map(differs).collect()
+        }
         When::Has(argument, bits) => vec![holds(argument, masked(bits), bits)],
         When::Lacks(argument, bits) => vec![holds(argument, masked(bits), 0)],
     };

@@ -20,9 +20,15 @@ pub enum When {
     Has(u8, u32),
     /// That argument has none of these bits.
     Lacks(u8, u32),
+    /// That argument is none of these.
+    NoneOf(u8, &'static [u32]),
     /// That argument is the number of this process.
     IsThisProcess(u8),
 }
+
+/// Requests of terminals (TIOCSTI, TIOCLINUX, TIOCSETD) with which one types into the shell that has started this
+/// process.
+pub const TYPING: &[u32] = &[0x5412, 0x541c, 0x5423];
 
 pub const fn any(call: c_long) -> Rule {
     let when = When::Always;

@@ -6,7 +6,7 @@ use pollux_threads::Kind::{
     Cluster, Control, DriverControl, Keeper, Main, Opener, Pool, Resizer, Session, Signals, Worker,
 };
 
-use super::rule::{Need, Row, Rule, When, any, errno, only, row};
+use super::rule::{Need, Row, Rule, TYPING, When, any, errno, only, row};
 use crate::cluster::NETWORK_CLIENT;
 
 /// What stands in place of a call that a tracer has taken away (`strace -e inject`). The kernel does nothing
@@ -314,7 +314,7 @@ pub const TABLE: &[Row] = &[
             any(libc::SYS_getdents64),
             any(libc::SYS_geteuid),
             any(libc::SYS_getsockname),
-            any(libc::SYS_ioctl),
+            only(libc::SYS_ioctl, When::NoneOf(1, TYPING)),
             any(libc::SYS_listen),
             any(libc::SYS_lseek),
             #[cfg(target_arch = "x86_64")]

@@ -1,3 +1,4 @@
+use std::os::fd::AsRawFd;
 use std::thread;
 
 use super::table::AF_UNIX;
@@ -39,6 +40,11 @@ fn nobody_starts_programs_or_talks_to_the_network() {
         ] {
             assert!(!calls.contains(&never), "{kind:?} may do {never}");
         }
+        let any_ioctl = Rule {
+            call: libc::SYS_ioctl,
+            when: When::Always,
+        };
+        assert!(!allowed(kind, ALL).contains(&any_ioctl), "{kind:?}");
         for socket in [libc::SYS_bind, libc::SYS_listen] {
             assert_eq!(calls.contains(&socket), kind == Opener, "{kind:?}");
         }
@@ -97,5 +103,37 @@ fn the_thread_of_an_image_may_start_one_for_syncs() {
             syncs.join().unwrap().unwrap();
         });
         image.join().unwrap();
+    });
+}
+
+/// A daemon that is started from a shell has its terminal.
+#[test]
+fn the_threads_of_a_cluster_do_not_type_into_a_terminal() {
+    let needs = Needs {
+        cluster: true,
+        ..Needs::default()
+    };
+    let plan = Plan {
+        needs,
+        ..Plan::default()
+    };
+    let cage = Cage::new(&plan).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let asks = |request: u32| {
+        // SAFETY: on a file that is no terminal, either request does nothing.
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), request.into(), c"x".as_ptr()) };
+        assert_eq!(done, -1);
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    };
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            assert_eq!(asks(TYPING[0]), libc::ENOTTY);
+            cage.confine(Main, Cluster).unwrap().seccomp.unwrap();
+            for request in TYPING {
+                assert_eq!(asks(*request), libc::EPERM);
+            }
+            assert_eq!(asks(0x5401), libc::ENOTTY, "TCGETS");
+        });
+        client.join().unwrap();
     });
 }
