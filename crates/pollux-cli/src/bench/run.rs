@@ -32,6 +32,8 @@ pub struct Outcome {
     pub unstarted: u64,
     /// Blocks that were read and are what was written.
     pub checked: u64,
+    /// Was it told to end before all of it was done?
+    pub stopped: bool,
     pub error: Option<JobError>,
 }
 
@@ -44,6 +46,7 @@ impl Outcome {
         self.elapsed = self.elapsed.max(job.elapsed);
         self.unstarted += job.unstarted;
         self.checked += job.checked;
+        self.stopped |= job.stopped;
         self.error = self.error.take().or(job.error);
     }
 }
@@ -241,6 +244,7 @@ fn one<C: Hybrid>(
     if plan.verify && plan.rw.writes() {
         job.work(&mut Task::read_back());
     }
+    let stopped = common.stop.is_asked();
     tell(Phase::ReadBack);
     let Measured {
         latencies,
@@ -254,6 +258,7 @@ fn one<C: Hybrid>(
         elapsed,
         unstarted,
         checked,
+        stopped,
         error,
         ..Outcome::default()
     }
