@@ -28,7 +28,7 @@ pub struct Outcome {
     pub server: Option<Duration>,
     /// From the start until the last request that is measured had ended.
     pub elapsed: Duration,
-    /// Requests that were due and stayed in line.
+    /// Requests that were due and stayed in line; of a run that went on to its end.
     pub unstarted: u64,
     /// Blocks that were read and are what was written.
     pub checked: u64,
@@ -238,7 +238,12 @@ fn one<C: Hybrid>(
     let elapsed = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
     let counters = counters(&mut job).since(before);
-    let unstarted = task.unstarted(nanoseconds(elapsed));
+    // A server cannot keep up with what was due after the end was asked for.
+    let unstarted = if common.stop.is_asked() {
+        0
+    } else {
+        task.unstarted(nanoseconds(elapsed))
+    };
     tell(Phase::Run);
     gate.pass(Phase::ReadBack);
     if plan.verify && plan.rw.writes() {
