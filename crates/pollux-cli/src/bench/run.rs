@@ -26,7 +26,7 @@ pub struct Outcome {
     pub client: Usage,
     /// Of the server; `None` where the kernel does not tell.
     pub server: Option<Duration>,
-    /// From the start until the last request that is measured had ended.
+    /// From the start until the last request that is measured had ended; with a rate, at least the time of the run.
     pub elapsed: Duration,
     /// Requests that were due and stayed in line; of a run that went on to its end.
     pub unstarted: u64,
@@ -235,14 +235,15 @@ fn one<C: Hybrid>(
     };
     let (before, client) = (counters(&mut job), Usage::of_this_thread());
     let mut task = ramp.then_run(&job.plan);
-    let elapsed = job.work(&mut task);
+    let worked = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
     let counters = counters(&mut job).since(before);
-    // A server cannot keep up with what was due after the end was asked for.
-    let unstarted = if common.stop.is_asked() {
-        0
+    let (elapsed, unstarted) = if common.stop.is_asked() {
+        // A server cannot keep up with what was due after the end was asked for.
+        (worked, 0)
     } else {
-        task.unstarted(nanoseconds(elapsed))
+        let elapsed = plan.span(worked);
+        (elapsed, task.unstarted(nanoseconds(elapsed)))
     };
     tell(Phase::Run);
     gate.pass(Phase::ReadBack);
