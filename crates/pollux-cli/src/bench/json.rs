@@ -148,7 +148,7 @@ fn pollux(report: &Report<'_>) -> Value {
         "sleeps_per_io": each(counters.sleeps),
         "cpu_us_per_io": {
             "client": us_per(outcome.client.total, requests),
-            // Null where the kernel does not tell.
+            // Null where it is not known.
             "server": outcome.server.map(|time| us_per(time, requests)),
         },
         "unstarted": outcome.unstarted,

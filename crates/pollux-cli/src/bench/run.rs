@@ -24,7 +24,7 @@ pub struct Outcome {
     /// How long the lock of a shared queue was held and waited for, where that was recorded.
     pub lock: Option<LockTimes>,
     pub client: Usage,
-    /// Of the server; `None` where the kernel does not tell.
+    /// Of the server; `None` where it is not known.
     pub server: Option<Duration>,
     /// From the start until the last request that is measured had ended; with a rate, at least the time of the run.
     pub elapsed: Duration,

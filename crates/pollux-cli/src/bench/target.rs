@@ -63,8 +63,8 @@ impl Target {
 
     /// Whose processor time is the server's, if that is known.
     pub fn server(&self) -> Option<Server> {
-        match self.inside {
-            Some(_) => Some(Server::Inside),
+        match &self.inside {
+            Some(inside) => inside.server(),
             None => self.driver.server().map(Server::Process),
         }
     }
