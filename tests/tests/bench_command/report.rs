@@ -136,6 +136,17 @@ fn an_open_loop_starts_what_is_due() {
     assert_eq!(read + left, 200);
 }
 
+/// The second of them is the last one, and ends half a second before the run.
+#[test]
+fn the_rate_of_an_open_loop_is_the_one_that_was_asked_for() {
+    let load = ["--rw", "randread", "--rate-iops", "2", "--runtime", "1s"];
+    let report = json(&[&["--disk", "null:size=1M"], &load[..]].concat());
+    let read = &report["jobs"][0]["read"];
+    assert_eq!(read["total_ios"], 2);
+    let iops = number(&read["iops"]);
+    assert!((1.9..=2.1).contains(&iops), "{iops}");
+}
+
 /// One request at a time takes 50 ms, and another one is due every 10 ms: each waits 40 ms longer than the one before.
 /// A client that counted from when a request was sent would find 50 ms for all of them.
 #[test]

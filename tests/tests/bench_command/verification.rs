@@ -1,6 +1,9 @@
 //! `--verify` finds every disk that loses, tears or returns stale data.
 
-use super::{MEMORY, fails, json};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{MEMORY, fails, json, started};
 
 #[test]
 fn jobs_that_only_read_verify_what_they_wrote_before() {
@@ -21,6 +24,46 @@ fn jobs_that_only_read_verify_what_they_wrote_before() {
         job["read"]["total_ios"],
         report["pollux"]["blocks_verified"]
     );
+    assert_eq!(report["pollux"]["verified"], true);
+}
+
+/// The report may be kept when what is said on standard error is gone.
+#[test]
+fn the_report_of_a_disk_that_corrupts_names_the_failure() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("report");
+    let to_a_file = ["--output", path.to_str().unwrap()];
+    let disk = "fault:torn=0,then=ok,chance=1%,on=memory:size=1M";
+    let load = ["--disk", disk, "--rw", "randrw", "--verify", "crc32c"];
+    let report = |format: &[&str]| {
+        fails(&[&load, &to_a_file[..], format].concat());
+        std::fs::read_to_string(&path).unwrap()
+    };
+    let table = report(&[]);
+    assert!(
+        table.contains("The run failed: --verify: the block at offset"),
+        "{table}"
+    );
+    assert!(!table.to_lowercase().contains("verified"), "{table}");
+    let json: Value = serde_json::from_str(&report(&["--output-format", "json"])).unwrap();
+    assert_eq!(json["pollux"]["verified"], false);
+}
+
+#[test]
+fn a_run_that_is_ended_before_it_has_read_back_is_not_verified() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let load = ["--rw", "randwrite", "--verify", "crc32c", "--runtime", "1h"];
+        let child = started(&[&MEMORY[..], &load].concat(), "signals");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            table.contains("ended early: not all that was written has been read back"),
+            "{table}"
+        );
+        assert!(!table.to_lowercase().contains("verified"), "{table}");
+    }
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn ticks(task: &Path) -> Option<Duration> {
 /// The threads that serve.
 #[derive(Clone, Debug)]
 pub enum Server {
-    /// Those of this process that belong to the device and its disk.
+    /// Those of this process that belong to the device and its disk, where all of these are ours.
     Inside,
     /// All of another process.
     Process(u32),

@@ -13,6 +13,7 @@ use pollux::disk::file::Cache;
 use rustix::fs::{SeekFrom, seek};
 use tempfile::TempDir;
 
+use super::cpu::Server;
 use super::options::BenchArgs;
 use crate::export::ExportArgs;
 use crate::limits::Groups;
@@ -26,6 +27,7 @@ pub struct Inside {
     _folder: TempDir,
     socket: PathBuf,
     session: JoinHandle<()>,
+    threads: Option<Server>,
 }
 
 impl Inside {
@@ -41,6 +43,7 @@ impl Inside {
         if args.rw.reads() && args.verify.is_none() {
             warn_of_holes(&offer.disk);
         }
+        let threads = whose_threads_are_known(&offer.disk);
         let device = offer.open(&mut Groups::default(), &pollux::Drivers)?;
         let tuning = args.process.tuning()?;
         let workers = Arc::new(args.process.start_workers(cpus, tuning)?);
@@ -61,6 +64,7 @@ impl Inside {
             _folder: folder,
             socket,
             session: builder.spawn(session)?,
+            threads,
         })
     }
 
@@ -69,11 +73,22 @@ impl Inside {
         &self.socket
     }
 
+    /// Whose processor time is the server's, if that is known.
+    pub fn server(&self) -> Option<Server> {
+        self.threads.clone()
+    }
+
     /// Waits until all is ended, after the frontend has disconnected.
     pub fn end(self) {
         // If it panicked, it has said so.
         let _ = self.session.join();
     }
+}
+
+/// The threads of Ceph's library do most of the work for its images, and cannot be told from others by their names.
+fn whose_threads_are_known(disk: &Spec) -> Option<Server> {
+    let is_known = |part: &&Spec| !matches!(part, Spec::Rbd(_));
+    disk.parts().iter().all(is_known).then_some(Server::Inside)
 }
 
 /// Holes are read without the storage, at many times its speed.
@@ -119,6 +134,19 @@ mod tests {
         assert!(has_holes(file.path()).unwrap());
         file.as_file().write_all_at(&vec![1; 1 << 20], 0).unwrap();
         assert!(!has_holes(file.path()).unwrap());
+    }
+
+    #[test]
+    fn a_fraction_of_the_servers_time_is_not_told_as_all_of_it() {
+        for (disk, is_known) in [
+            ("memory:size=1M", true),
+            ("linear:memory:size=1M+null:size=1M", true),
+            ("rbd:pool=p,image=i", false),
+            ("fault:delay=1ms,on=rbd:pool=p,image=i", false),
+        ] {
+            let server = whose_threads_are_known(&disk.parse().unwrap());
+            assert_eq!(server.is_some(), is_known, "{disk}");
+        }
     }
 
     #[test]

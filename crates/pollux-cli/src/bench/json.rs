@@ -148,10 +148,12 @@ fn pollux(report: &Report<'_>) -> Value {
         "sleeps_per_io": each(counters.sleeps),
         "cpu_us_per_io": {
             "client": us_per(outcome.client.total, requests),
-            // Null where the kernel does not tell.
+            // Null where it is not known.
             "server": outcome.server.map(|time| us_per(time, requests)),
         },
         "unstarted": outcome.unstarted,
+        // Null without --verify.
+        "verified": report.plan.verify.then(|| report.is_verified()),
         "blocks_verified": outcome.checked,
         "error": outcome.error.as_ref().map(|error| crate::log::chain(error)),
         "lock": outcome.lock.as_ref().map(|times| lock(times, &counters, requests)),
@@ -188,7 +190,9 @@ fn lock(times: &LockTimes, counters: &Counters, requests: u64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::report::tests::{given, of_a_mixed_run, of_a_run};
+    use crate::bench::report::tests::{
+        given, given_load, of_a_mixed_run, of_a_run, of_verified_runs,
+    };
 
     #[test]
     fn fios_fields_are_where_fio_has_them() {
@@ -240,6 +244,16 @@ mod tests {
         assert_eq!(read["call"]["clat_ns"]["N"], 1);
         assert_eq!(report["pollux"]["write"]["call"]["total_ios"], 1);
         assert_eq!(report["jobs"][0]["read"]["total_ios"], 1001);
+    }
+
+    #[test]
+    fn only_what_was_verified_is_called_so() {
+        for (outcome, load, is_verified) in of_verified_runs() {
+            let report = given_load(load, &outcome, report);
+            assert_eq!(report["pollux"]["verified"], is_verified, "{load}");
+        }
+        let report = given(&of_a_run(), report);
+        assert!(report["pollux"]["verified"].is_null());
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub struct BenchArgs {
 
     /// For how long to wait for a server that goes away; once it is back, it is handed what was in flight
     /// [default: end with an error]
-    #[arg(long, value_name = "TIME", conflicts_with = "disk", value_parser = reconnect)]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["disk", "filename"], value_parser = reconnect)]
     pub reconnect: Option<Duration>,
 
     /// Use only this much of the disk, from its beginning [default: all of it]

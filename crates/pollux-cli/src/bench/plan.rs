@@ -112,6 +112,15 @@ impl Plan {
         }
     }
 
+    /// What a rate of requests refers to, where a job that went on to its end has `worked` for so long. With a rate,
+    /// nothing is due between the last request and the end, and that time counts as well.
+    pub fn span(&self, worked: Duration) -> Duration {
+        match self.rate {
+            Some(_) => worked.max(self.runtime),
+            None => worked,
+        }
+    }
+
     /// Are polled and call-driven requests told apart?
     pub fn is_mixed(&self) -> bool {
         matches!(self.mix, Mix::Hipri(_))
@@ -202,6 +211,17 @@ mod tests {
         let huge = Geometry::plain(1 << 50);
         let error = Plan::new(&args("--verify crc32c"), &huge).unwrap_err();
         assert!(error.contains("give --size 1T or less"), "{error}");
+    }
+
+    #[test]
+    fn with_a_rate_the_time_after_the_last_request_counts() {
+        let span = |line, ms| {
+            let span = plan(line).unwrap().span(Duration::from_millis(ms));
+            span.as_millis()
+        };
+        let rated = "--runtime 1s --rate-iops 2";
+        assert_eq!((span(rated, 500), span(rated, 1500)), (1000, 1500));
+        assert_eq!(span("--runtime 1s", 500), 500);
     }
 
     #[test]

@@ -51,6 +51,13 @@ impl Report<'_> {
         self.outcome.elapsed
     }
 
+    /// Did all that was to be verified turn out right? A run that writes and ends early has not read all of it back.
+    pub fn is_verified(&self) -> bool {
+        let outcome = self.outcome;
+        let is_cut_off = outcome.stopped && self.plan.rw.writes();
+        outcome.checked > 0 && outcome.error.is_none() && !is_cut_off
+    }
+
     /// What was done, in one line.
     pub fn title(&self) -> String {
         let Self { args, plan, .. } = self;
@@ -74,7 +81,7 @@ impl Report<'_> {
             Mix::All(waiting) => format!("completion {}", name(waiting)),
             Mix::Hipri(percent) => format!("{percent}% polled"),
         });
-        if plan.verify {
+        if self.is_verified() {
             parts.push("verified".to_owned());
         }
         parts.join(", ")
@@ -91,6 +98,7 @@ pub const PERCENTILES: [f64; 17] = [
 pub mod tests {
     use pollux::disk::Geometry;
     use pollux::driver::CompletionMode;
+    use pollux_load::JobError;
 
     use super::*;
     use crate::bench::options::tests::parse;
@@ -125,12 +133,42 @@ pub mod tests {
         outcome
     }
 
+    /// What can come of a run with `--verify`, whether it writes, and whether all was verified then.
+    pub fn of_verified_runs() -> Vec<(Outcome, &'static str, bool)> {
+        let outcome = |checked, stopped, error: Option<&str>| Outcome {
+            checked,
+            stopped,
+            error: error.map(|error| JobError::Pin(error.to_owned())),
+            ..of_a_run()
+        };
+        let (reads, writes) = (
+            "--verify crc32c --rw randread",
+            "--verify crc32c --rw randwrite",
+        );
+        vec![
+            (outcome(7, false, None), reads, true),
+            (outcome(7, false, None), writes, true),
+            // What was read until then was compared. Before the first read there was nothing.
+            (outcome(7, true, None), reads, true),
+            (outcome(0, true, None), reads, false),
+            (outcome(7, true, None), writes, false),
+            // A failure ends the other jobs as well.
+            (outcome(7, true, Some("found zeroes")), reads, false),
+            (outcome(7, true, Some("found zeroes")), writes, false),
+        ]
+    }
+
     /// What `print` makes of `outcome`, of a mixed run if it has requests of both kinds.
     pub fn given<T>(outcome: &Outcome, print: impl Fn(&Report<'_>) -> T) -> T {
         let load = match outcome.latencies.write.count() {
             0 => "--rw randread",
             _ => "--rw randrw --hipri-percent 50",
         };
+        given_load(load, outcome, print)
+    }
+
+    /// The same, of a run with these options.
+    pub fn given_load<T>(load: &str, outcome: &Outcome, print: impl Fn(&Report<'_>) -> T) -> T {
         let args = parse(&format!("--disk null:size=1M --iodepth 16 {load}")).unwrap();
         let plan = Plan::new(&args, &Geometry::plain(1 << 20)).unwrap();
         print(&Report {

@@ -24,14 +24,16 @@ pub struct Outcome {
     /// How long the lock of a shared queue was held and waited for, where that was recorded.
     pub lock: Option<LockTimes>,
     pub client: Usage,
-    /// Of the server; `None` where the kernel does not tell.
+    /// Of the server; `None` where it is not known.
     pub server: Option<Duration>,
-    /// From the start until the last request that is measured had ended.
+    /// From the start until the last request that is measured had ended; with a rate, at least the time of the run.
     pub elapsed: Duration,
-    /// Requests that were due and stayed in line.
+    /// Requests that were due and stayed in line; of a run that went on to its end.
     pub unstarted: u64,
     /// Blocks that were read and are what was written.
     pub checked: u64,
+    /// Was it told to end before all of it was done?
+    pub stopped: bool,
     pub error: Option<JobError>,
 }
 
@@ -44,6 +46,7 @@ impl Outcome {
         self.elapsed = self.elapsed.max(job.elapsed);
         self.unstarted += job.unstarted;
         self.checked += job.checked;
+        self.stopped |= job.stopped;
         self.error = self.error.take().or(job.error);
     }
 }
@@ -232,15 +235,22 @@ fn one<C: Hybrid>(
     };
     let (before, client) = (counters(&mut job), Usage::of_this_thread());
     let mut task = ramp.then_run(&job.plan);
-    let elapsed = job.work(&mut task);
+    let worked = job.work(&mut task);
     let client = Usage::of_this_thread().since(client);
     let counters = counters(&mut job).since(before);
-    let unstarted = task.unstarted(nanoseconds(elapsed));
+    let (elapsed, unstarted) = if common.stop.is_asked() {
+        // A server cannot keep up with what was due after the end was asked for.
+        (worked, 0)
+    } else {
+        let elapsed = plan.span(worked);
+        (elapsed, task.unstarted(nanoseconds(elapsed)))
+    };
     tell(Phase::Run);
     gate.pass(Phase::ReadBack);
     if plan.verify && plan.rw.writes() {
         job.work(&mut Task::read_back());
     }
+    let stopped = common.stop.is_asked();
     tell(Phase::ReadBack);
     let Measured {
         latencies,
@@ -254,6 +264,7 @@ fn one<C: Hybrid>(
         elapsed,
         unstarted,
         checked,
+        stopped,
         error,
         ..Outcome::default()
     }

@@ -6,6 +6,7 @@ use pollux::driver::{Counters, LockTimes};
 use pollux_load::Histogram;
 
 use super::report::Report;
+use crate::log::chain;
 use crate::units::{bytes, count, float, per, rate, ratio, time, us_per};
 use pollux_load::{Direction, Split};
 
@@ -171,13 +172,25 @@ fn remarks(report: &Report<'_>) -> Vec<String> {
              lower --rate-iops, or a higher --iodepth."
         ));
     }
-    if outcome.checked > 0 {
+    remarks.extend(how_it_ended(report));
+    remarks
+}
+
+/// Whether it failed, or whether what was read can be relied upon.
+fn how_it_ended(report: &Report<'_>) -> Option<String> {
+    let outcome = report.outcome;
+    if let Some(error) = &outcome.error {
+        return Some(format!("The run failed: {}.", chain(error)));
+    }
+    if report.is_verified() {
         let blocks = outcome.checked;
-        remarks.push(format!(
+        return Some(format!(
             "Verified: {blocks} blocks were read, each as it was written last."
         ));
     }
-    remarks
+    let is_cut_off = report.plan.verify && outcome.stopped;
+    let words = "The run was ended early: not all that was written has been read back.";
+    is_cut_off.then(|| words.to_owned())
 }
 
 /// What happens in a smaller share of all waits hardly happens.
@@ -212,7 +225,9 @@ fn who_slept(counters: &Counters) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::report::tests::{given, of_a_mixed_run, of_a_run};
+    use crate::bench::report::tests::{
+        given, given_load, of_a_mixed_run, of_a_run, of_verified_runs,
+    };
     use crate::bench::run::Outcome;
 
     #[test]
@@ -303,6 +318,22 @@ randread of 4K at a time, 16 in flight, completion adaptive, 2.0 s
             text.contains("started 70.0 µs (p99: 70.0 µs) after"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn only_what_was_verified_is_called_so() {
+        for (outcome, load, is_verified) in of_verified_runs() {
+            let text = given_load(load, &outcome, report);
+            let words = match (is_verified, &outcome.error) {
+                (true, _) => "  Verified: 7 blocks were read",
+                (false, None) => "  The run was ended early: not all that was written",
+                (false, Some(_)) => "  The run failed: found zeroes.",
+            };
+            assert!(text.contains(words), "{load}: {text}");
+            let title = text.lines().next().unwrap();
+            assert_eq!(title.contains("verified"), is_verified, "{load}: {text}");
+            assert_eq!(text.contains("Verified"), is_verified, "{load}: {text}");
+        }
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl Target {
 
     /// Whose processor time is the server's, if that is known.
     pub fn server(&self) -> Option<Server> {
-        match self.inside {
-            Some(_) => Some(Server::Inside),
+        match &self.inside {
+            Some(inside) => inside.server(),
             None => self.driver.server().map(Server::Process),
         }
     }
@@ -262,19 +262,26 @@ pub mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use pollux_load::Stop;
+
     use super::*;
     use crate::bench::options::tests::parse;
     use crate::bench::plan::Plan;
 
     /// What `pollux bench` measures with these options.
     pub fn measured(line: &str) -> Outcome {
+        measured_until(line, &Arc::default())
+    }
+
+    /// The same, until `stop` is asked.
+    fn measured_until(line: &str, stop: &Arc<Stop>) -> Outcome {
         let args = parse(line).unwrap();
         let target = Target::open(&args, &[]).unwrap();
         let plan = Plan::new(&args, &target.geometry()).unwrap();
         let counts: Vec<_> = (0..plan.jobs).map(|_| Arc::default()).collect();
         let common = Common {
             plan: &plan,
-            stop: &Arc::default(),
+            stop,
             live: &counts,
             cpus: &[],
             server: None,
@@ -301,6 +308,16 @@ pub mod tests {
                 assert_eq!(outcome.lock.is_some(), sharing.contains("held"), "{line}");
             }
         }
+    }
+
+    /// The first request is due at once.
+    #[test]
+    fn what_is_due_after_the_stop_is_not_left_in_line() {
+        let stop = Arc::new(Stop::default());
+        stop.ask();
+        let line = "--disk null:size=1M --rw randread --rate-iops 1000 --runtime 10m";
+        let outcome = measured_until(line, &stop);
+        assert_eq!((outcome.stopped, outcome.unstarted), (true, 0));
     }
 
     #[test]

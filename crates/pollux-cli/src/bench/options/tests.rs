@@ -72,6 +72,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("--filename=", "--filename <FILE>"),
         ("--socket d --reconnect 0", "leave --reconnect out"),
         ("--disk d --reconnect 5s", "cannot be used with"),
+        ("--filename f --reconnect 5s", "cannot be used with"),
         ("--disk d --queue-size 100", "a power of two from 4 to 1024"),
         (
             "--disk d --queue-size 2048",
