@@ -126,6 +126,7 @@ static void free_disk(struct gendisk *gendisk)
 
 	ida_free(&indices, disk->index);
 	pollux_queues_free(disk);
+	mutex_destroy(&disk->switching);
 	mutex_destroy(&disk->gone);
 	kfree(disk);
 }
@@ -262,6 +263,7 @@ free_queues:
 free_index:
 	ida_free(&indices, disk->index);
 free:
+	mutex_destroy(&disk->switching);
 	mutex_destroy(&disk->gone);
 	kfree(disk);
 	return error;

@@ -184,6 +184,7 @@ struct pollux_queue {
  * struct pollux_disk - a device
  * @vdev: the virtio device; NULL once it is gone (under @gone)
  * @gone: held while the device is used by callers who may come after it has gone
+ * @switching: held while the attribute switches the device's cache
  * @gendisk: the disk
  * @tags: its tags
  * @config_work: looks at the capacity after a change of the configuration

@@ -161,10 +161,10 @@ impl Region {
         user: u64,
         len: u64,
     ) -> Result<Self, MapError> {
-        let room = Some(Room::take(len).ok_or(MapError::NoRoom { len })?);
         let region = Self::map(file, offset, guest, user, len)?;
+        let room = Room::take(region.mapping.size() as u64).ok_or(MapError::NoRoom { len })?;
         Ok(Self {
-            _room: room,
+            _room: Some(room),
             ..region
         })
     }

@@ -56,8 +56,8 @@ struct Line {
 #[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
-    /// They wait for the jobs that came before them, and for none that come later: a guest that always has some in
-    /// flight does not hold them off.
+    /// They wait for the jobs that are there when the thread comes to them, and for none that come later: a guest that
+    /// always has some in flight does not hold them off.
     calls: Vec<Call>,
     /// A thread will look at them.
     taken: bool,
