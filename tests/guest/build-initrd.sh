@@ -13,7 +13,7 @@ modules=(virtio_pci virtio_blk crc32c_generic ext4 dm_mod)
 
 programs=(
     /usr/sbin/{mkfs.ext4,e2fsck,tune2fs,debugfs,resize2fs,blkdiscard,blockdev,fstrim}
-    /usr/bin/fallocate
+    /usr/bin/{fallocate,perl}
 )
 
 root=$(mktemp -d)

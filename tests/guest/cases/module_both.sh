@@ -9,6 +9,19 @@ insmod /run/pollux_blk.ko
 for disk in vda vdb vdc; do equal "the driver of $disk once both are loaded" "$(driver_of $disk)" virtio_blk; done
 refused "switching a disk that is mounted" sh $switch vda pollux_blk
 refused "switching a disk that is not there" sh $switch vdz pollux_blk
+sleep 1000 9</dev/vdb &
+opener=$!
+refused "switching a disk that a program has open" sh $switch vdb pollux_blk
+grep -q "/proc/$opener/fd/9" /tmp/refused || fail "the program that has it open is not named"
+kill $opener
+wait $opener || true
+mkfs.ext4 -q -O journal_dev /dev/vdb
+mkfs.ext4 -q -J device=/dev/vdb /dev/vdc
+mkdir /run/journaled
+mount /dev/vdc /run/journaled
+refused "switching a disk that holds a journal" sh $switch vdb pollux_blk
+grep -q exclusively /tmp/refused || fail "the journal is not seen"
+umount /run/journaled
 equal "the driver of the mounted disk" "$(driver_of vda)" virtio_blk
 
 (while [ ! -e /run/enough ]; do
