@@ -415,6 +415,7 @@ fn a_connection_may_be_inherited() {
         "2",
         "--fd",
         &number,
+        "--show-attach",
     ]);
     let server = Server::start(&mut command, Path::new(""), Ready::LogLine).unwrap();
     drop(theirs);
@@ -422,4 +423,5 @@ fn a_connection_may_be_inherited() {
     driver.queues[1].round(9);
     let (status, log) = server.terminate().unwrap();
     assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("not of those that were passed"), "{log}");
 }

@@ -249,6 +249,11 @@ fn show_attach(exports: &[Export]) {
         Endpoint::Fd(_) | Endpoint::Passed { .. } => None,
     });
     let paths: Vec<_> = paths.collect();
+    if paths.len() < exports.len() {
+        tracing::warn!(
+            "--show-attach tells of sockets that are made here, and not of those that were passed"
+        );
+    }
     if !paths.is_empty() {
         // Disks are served all the same.
         if let Err(error) = writeln!(io::stdout(), "{}", attach::hints(&paths)) {

@@ -73,6 +73,9 @@ pub enum SpecError {
         value: String,
         values: String,
     },
+    /// What only the other engine can do.
+    #[error("`buffers=registered` needs `engine=io_uring`; threads register no memory")]
+    NothingRegistered,
     /// A disk made of disks made of disks, and so on.
     #[error("`{disk}` is nested more than {most} deep; write fewer disks into each other")]
     Nested { disk: String, most: u32 },

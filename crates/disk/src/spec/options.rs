@@ -133,13 +133,17 @@ impl Given {
 
     /// What files of all formats have.
     pub fn settings(&mut self) -> Result<Settings, SpecError> {
-        Ok(Settings {
+        let settings = Settings {
             cache: self.choice("cache", &CACHES)?,
             engine: self.choice("engine", &ENGINES)?,
             inline: self.choice("inline", &INLINE)?,
             buffers: self.choice("buffers", &BUFFERS)?,
             ..Settings::default()
-        })
+        };
+        match (settings.engine, settings.buffers) {
+            (Engine::Threads, Buffers::Registered) => Err(SpecError::NothingRegistered),
+            _ => Ok(settings),
+        }
     }
 
     /// Which backing file an image has.

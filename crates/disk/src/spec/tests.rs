@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::options::{BUFFERS, CACHES, ENGINES, INLINE};
 use super::*;
-use crate::file::{Cache, Engine, Format, Inline, Locked};
+use crate::file::{Buffers, Cache, Engine, Format, Inline, Locked};
 use crate::qcow2::Backing;
 
 fn parse(spec: &str) -> Result<Spec, SpecError> {
@@ -127,6 +127,10 @@ fn every_mistake_is_named_with_its_remedy() {
             "file:path=a,inline=yes",
             "no `inline=yes`; use `on` or `off`",
         ),
+        (
+            "file:path=a,engine=threads,buffers=registered",
+            "`buffers=registered` needs `engine=io_uring`",
+        ),
     ];
     for (spec, expected) in table {
         let told = parse(spec).unwrap_err().to_string();
@@ -186,7 +190,11 @@ fn plain_specs() -> impl Strategy<Value = Spec> {
             cache,
             engine,
             inline,
-            buffers,
+            // Threads register nothing.
+            buffers: match engine {
+                Engine::Threads => Buffers::Plain,
+                _ => buffers,
+            },
             lock,
             format,
         })

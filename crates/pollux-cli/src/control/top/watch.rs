@@ -37,7 +37,7 @@ pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
     let (samples, told) = channel();
-    let asked = asked.map(Path::to_owned);
+    let (asked, answers) = (asked.map(Path::to_owned), samples.clone());
     std::thread::Builder::new()
         .name("samples".to_owned())
         .spawn(move || ask(asked.as_deref(), interval, &samples))?;
@@ -45,7 +45,7 @@ pub fn watch(asked: Option<&Path>, interval: Duration) -> Result<(), Error> {
         .name("terminal".to_owned())
         .spawn(end_with_terminal)?;
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, first, &told, &ended);
+    let shown = show(&mut terminal, first, (&answers, &told), &ended);
     ratatui::restore();
     Ok(shown?)
 }
@@ -71,7 +71,7 @@ fn ask(asked: Option<&Path>, interval: Duration, samples: &Sender<Told>) {
 fn show(
     terminal: &mut DefaultTerminal,
     mut before: Sample,
-    told: &Receiver<Told>,
+    (answers, told): (&Sender<Told>, &Receiver<Told>),
     ended: &AtomicBool,
 ) -> io::Result<()> {
     let (mut view, mut rates, mut message) = (View::default(), Rates::default(), String::new());
@@ -105,18 +105,26 @@ fn show(
             Act::Draw => {}
             Act::Quit => return Ok(()),
             Act::SwitchLatencies => {
-                let switched = view.disk(&rates).map(switch);
-                message = switched.and_then(Result::err).unwrap_or_default();
+                if let Some(disk) = view.disk(&rates) {
+                    switch(disk, answers.clone())?;
+                }
             }
         }
     }
     Ok(())
 }
 
-/// Has the times of requests of a disk counted, or not any more.
-fn switch(disk: &DiskRates) -> Result<(), String> {
+/// Has the times of requests of a disk counted, or not any more, by a thread of its own: the daemon may not answer.
+fn switch(disk: &DiskRates, answers: Sender<Told>) -> io::Result<()> {
     let path = format!("/v1/disks/{}", disk.name);
     let change = json!({ "latencies": !disk.latencies });
-    let answer = patch::<Disk>(&disk.control, &path, &change);
-    answer.map(|_| ()).map_err(|error| chain(&error))
+    let control = disk.control.clone();
+    let ask = move || {
+        if let Err(error) = patch::<Disk>(&control, &path, &change) {
+            // Nothing is left to tell it to once the user has quit.
+            let _ = answers.send(Err(chain(&error)));
+        }
+    };
+    let thread = std::thread::Builder::new().name("switch".to_owned());
+    thread.spawn(ask).map(drop)
 }
