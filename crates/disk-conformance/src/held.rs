@@ -18,9 +18,6 @@ impl Held {
     /// Lets others have it, and takes it back.
     pub fn renew(&self) {
         self.0
-            .acquire()
-            .unwrap_or_else(|error| panic!("a disk may be acquired again and again: {error}"));
-        self.0
             .release()
             .unwrap_or_else(|error| panic!("a disk that is acquired is released: {error}"));
         self.0

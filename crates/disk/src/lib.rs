@@ -95,7 +95,7 @@ pub trait Disk: Send + Sync {
     }
 
     /// Requests follow, until [`Disk::release`]. For disks that others may use at other times: it keeps
-    /// those off; to most it is nothing. It may block, and may be called again and again.
+    /// those off; to most it is nothing. It may block. A caller that has it does not ask for it again before the release.
     ///
     /// # Errors
     ///

@@ -18,6 +18,7 @@ mod server;
 mod vring;
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -60,6 +61,8 @@ pub struct Session {
     alarm: Arc<Alarm>,
     /// Which workers have a channel of this session.
     channels: Vec<bool>,
+    /// The disk is acquired: since the first queue started, until the last one is retired.
+    held: bool,
     /// For messages of ours to the frontend.
     backend: Arc<BackendChannel>,
     _changes: Subscription,
@@ -85,6 +88,7 @@ impl Session {
             id: workers.new_session(),
             vrings: (0..device.options().num_queues).map(vring).collect(),
             channels: vec![false; workers.count()],
+            held: false,
             device,
             workers,
             memory: Arc::default(),
@@ -120,7 +124,10 @@ impl Session {
         if !vring.can_start(features) {
             return Ok(());
         }
-        self.device.disk().acquire().map_err(Refusal::InUse)?;
+        if !self.held {
+            self.device.disk().acquire().map_err(Refusal::InUse)?;
+            self.held = true;
+        }
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);
         self.open_channel(number)?;
@@ -197,8 +204,29 @@ impl Session {
         if self.vrings.iter().any(Vring::running) {
             return Ok(());
         }
-        let failed = Refusal::machine("let go of the disk");
-        self.device.disk().release().map_err(failed)
+        self.let_go()
+            .map_err(Refusal::machine("let go of the disk"))
+    }
+
+    /// No queue runs: others may have the disk. The channels go first, so that one that is a queue of another daemon
+    /// stops there as well.
+    fn let_go(&mut self) -> io::Result<()> {
+        for (number, open) in self.channels.iter_mut().enumerate() {
+            if std::mem::take(open) {
+                let (closed, is_closed) = crossbeam_channel::bounded(1);
+                self.workers.get(number).send(Command::Close {
+                    session: self.id,
+                    closed,
+                });
+                // Dropped here. Disconnected only when the worker is gone, and its channels with it.
+                let _ = is_closed.recv();
+            }
+        }
+        if self.held {
+            self.device.disk().release()?;
+            self.held = false;
+        }
+        Ok(())
     }
 
     /// Changes what queues stand on: stops those that run, changes, and starts them again.
@@ -296,19 +324,8 @@ impl Session {
             let index = u32::try_from(index).expect("queues have small numbers");
             self.stop(index).expect("these queues exist");
         }
-        if let Err(error) = self.device.disk().release() {
+        if let Err(error) = self.let_go() {
             tracing::error!(disk = self.device.options().name, %error, "the disk is kept: no other program may use it");
-        }
-        for (number, open) in self.channels.iter_mut().enumerate() {
-            if std::mem::take(open) {
-                let (closed, is_closed) = crossbeam_channel::bounded(1);
-                self.workers.get(number).send(Command::Close {
-                    session: self.id,
-                    closed,
-                });
-                // Dropped here. Disconnected only when the worker is gone, and its channels with it.
-                let _ = is_closed.recv();
-            }
         }
         let memory = std::mem::take(&mut self.memory);
         self.forget_regions(memory.regions());

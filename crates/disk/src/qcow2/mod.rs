@@ -180,11 +180,17 @@ impl Disk for Image {
             return Ok(());
         };
         let block = shared.as_opened.block;
-        let Some(now) = running.acquire(&shared.work, &shared.map, block)? else {
-            return Ok(());
+        let before = shared.bytes.load(Ordering::Relaxed);
+        let is = {
+            let shared = Arc::clone(shared);
+            move |now: u64| {
+                shared
+                    .bytes
+                    .store(now - now % u64::from(block), Ordering::Relaxed);
+            }
         };
-        let now = now - now % u64::from(block);
-        if shared.bytes.swap(now, Ordering::Relaxed) != now {
+        running.acquire(&shared.work, &shared.map, block, is)?;
+        if shared.bytes.load(Ordering::Relaxed) != before {
             shared.events.tell(Event::Changed);
         }
         Ok(())

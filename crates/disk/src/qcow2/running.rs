@@ -32,15 +32,21 @@ impl Running {
         }
     }
 
-    /// The image is used from now on. How large is the disk, if it was not used before?
+    /// The image is used from now on. `is` is told how large the disk is, before it can be enlarged.
     ///
     /// # Errors
     ///
     /// Where another program uses it, or has left something else in its place.
-    pub fn acquire(&self, work: &Work, map: &Arc<Map>, block: u32) -> io::Result<Option<u64>> {
+    pub fn acquire(
+        &self,
+        work: &Work,
+        map: &Arc<Map>,
+        block: u32,
+        is: impl FnOnce(u64) + Send + 'static,
+    ) -> io::Result<()> {
         let mut used = lock(&self.used);
         if *used {
-            return Ok(None);
+            return Ok(());
         }
         let (chain, map) = (Arc::clone(&self.chain), Arc::clone(map));
         let begin = move |engine: &mut Option<Engine>| {
@@ -50,15 +56,16 @@ impl Running {
                 let built = chain.build().map_err(io::Error::other)?;
                 *engine = Some(Engine::new(&chain, built, map, block));
             }
-            Ok(engine.as_ref().map_or(0, Engine::bytes))
+            is(engine.as_ref().map_or(0, Engine::bytes));
+            Ok(())
         };
         let locked = self.written.iter().try_for_each(Raw::acquire);
-        let bytes = locked.and_then(|()| work.call(begin)).inspect_err(|_| {
+        locked.and_then(|()| work.call(begin)).inspect_err(|_| {
             // Nothing was written: what fails here has failed already.
             let _ = self.unlock();
         })?;
         *used = true;
-        Ok(Some(bytes))
+        Ok(())
     }
 
     /// The image is used no more.

@@ -1,6 +1,7 @@
 //! An image that two have open, and one after the other uses: `lock=running`.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pollux_disk::file::{Locked, Settings as FileSettings};
 use pollux_disk::qcow2::Settings;
@@ -84,4 +85,34 @@ fn an_image_that_is_not_in_use_is_neither_read_nor_written() {
     let refused = image.acquire().unwrap_err().to_string();
     assert!(refused.contains("another image"), "{refused}");
     lab.io(&path, &["write 0 4k".to_owned()]);
+}
+
+/// As soon as it is in use it can be enlarged: here by threads that try all the time, before the one that has taken it
+/// gets to know its size, as that waits for the processors that the others use.
+#[test]
+fn an_image_that_is_enlarged_while_it_is_taken_is_as_large_as_was_said() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.create("grows.qcow2", "", 1 << 20);
+    let image = open(&path);
+    for larger in (1..=30).map(|step| (1 << 20) + step * 65536) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while image.resize(Some(larger)).is_err() && !over.load(Ordering::Relaxed) {}
+                over.store(true, Ordering::Relaxed);
+            });
+            for _ in 0..4 {
+                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+            }
+            scope.spawn(|| {
+                rustix::process::nice(19).unwrap();
+                if let Err(error) = image.acquire() {
+                    over.store(true, Ordering::Relaxed);
+                    panic!("{error}");
+                }
+            });
+        });
+        assert_eq!(image.geometry().bytes, larger);
+        image.release().unwrap();
+    }
 }
