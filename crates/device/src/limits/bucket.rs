@@ -25,6 +25,8 @@ struct Bucket {
     /// What it may lack at most where a request is let through.
     tolerance: u64,
     full: AtomicU64,
+    /// How far requests that wait have moved `full` on.
+    reserved: AtomicU64,
 }
 
 impl Bucket {
@@ -35,6 +37,19 @@ impl Bucket {
             per_second,
             tolerance: ticks(burst - 1, per_second).min(LARGEST),
             full: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+        }
+    }
+
+    /// As it is without the requests that wait.
+    fn without_waiting(&self) -> Self {
+        let full = self.full.load(Ordering::Relaxed);
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        Self {
+            per_second: self.per_second,
+            tolerance: self.tolerance,
+            full: AtomicU64::new(full.saturating_sub(reserved)),
+            reserved: AtomicU64::new(0),
         }
     }
 
@@ -56,9 +71,21 @@ impl Bucket {
         ticks(tokens, self.per_second).min(DEAREST)
     }
 
+    /// A request that takes its tokens waits.
+    fn reserve(&self, tokens: u64) {
+        self.reserved
+            .fetch_add(self.cost(tokens), Ordering::Relaxed);
+    }
+
+    /// It waits no more.
+    fn begin(&self, tokens: u64) {
+        self.reserved
+            .fetch_sub(self.cost(tokens), Ordering::Relaxed);
+    }
+
     fn give_back(&self, tokens: u64) {
-        let cost = self.cost(tokens);
-        self.full.fetch_sub(cost, Ordering::Relaxed);
+        self.begin(tokens);
+        self.full.fetch_sub(self.cost(tokens), Ordering::Relaxed);
     }
 }
 
@@ -86,21 +113,40 @@ impl Buckets {
         Self(Limited::ALL.map(|what| limits.get(what).map(Bucket::new)))
     }
 
+    /// As these are without the requests that wait, if there are any.
+    pub fn without_waiting(&self) -> Option<Self> {
+        let mut all = self.0.iter().flatten();
+        let waited_for = all.any(|bucket| bucket.reserved.load(Ordering::Relaxed) > 0);
+        let each = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::without_waiting);
+        waited_for.then(|| Self(self.0.each_ref().map(each)))
+    }
+
     /// Takes the tokens of a request over so many bytes, also where a bucket has none yet: so those that wait for the
     /// same bucket are let through in the order in which they came.
     ///
     /// # Errors
     ///
-    /// When the request is to be let through, if not now.
+    /// When the request is to be let through, if not now. It waits until it is begun, or its tokens are given back.
     pub fn take(&self, flow: Flow, bytes: u64, now: u64) -> Result<(), u64> {
         let ready = self.concerned(flow, bytes).map(|(of, _)| of.ready()).max();
+        let waits = ready.filter(|ready| *ready > now);
         for (bucket, tokens) in self.concerned(flow, bytes) {
             bucket.take(tokens, now);
+            if waits.is_some() {
+                bucket.reserve(tokens);
+            }
         }
-        ready.filter(|ready| *ready > now).map_or(Ok(()), Err)
+        waits.map_or(Ok(()), Err)
     }
 
-    /// Such a request took its tokens and is not begun.
+    /// A request that waited is begun.
+    pub fn begin(&self, flow: Flow, bytes: u64) {
+        for (bucket, tokens) in self.concerned(flow, bytes) {
+            bucket.begin(tokens);
+        }
+    }
+
+    /// A request that waited is not begun.
     pub fn give_back(&self, flow: Flow, bytes: u64) {
         for (bucket, tokens) in self.concerned(flow, bytes) {
             bucket.give_back(tokens);

@@ -53,6 +53,18 @@ impl Limiter {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
+    /// Tokens of `buckets` were given back: those that wait take theirs anew. They learn of it as of a change.
+    fn queue_anew(&self, buckets: &Arc<Buckets>) {
+        let mut current = self.current();
+        let is_current = |these: &Arc<Buckets>| Arc::ptr_eq(these, buckets);
+        if current.buckets.as_ref().is_some_and(is_current)
+            && let Some(without) = buckets.without_waiting()
+        {
+            current.buckets = Some(Arc::new(without));
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
     fn current(&self) -> std::sync::MutexGuard<'_, Current> {
         lock(&self.current)
     }
@@ -174,7 +186,10 @@ impl Throttle {
             return Verdict::Passes;
         };
         match self.paid.take() {
-            Some(paid) if paid == (flow, bytes) => return Verdict::Passes,
+            Some(paid) if paid == (flow, bytes) => {
+                buckets.begin(flow, bytes);
+                return Verdict::Passes;
+            }
             // The driver has put another in its place.
             Some((flow, bytes)) => buckets.give_back(flow, bytes),
             None => {}
@@ -207,10 +222,11 @@ impl Throttle {
 }
 
 impl Drop for Throttle {
-    /// The request that waits stays in the ring.
+    /// The request that waits stays in the ring. What it was to take is for others, which wait behind it.
     fn drop(&mut self) {
         if let (Some(buckets), Some((flow, bytes))) = (&self.buckets, self.paid) {
             buckets.give_back(flow, bytes);
+            self.limiter.queue_anew(buckets);
         }
     }
 }

@@ -227,3 +227,31 @@ fn queues_that_share_a_limiter_share_its_tokens() {
     }
     assert_eq!(through, 10);
 }
+
+/// The tokens of a request of gigabytes are given back as its queue stops: no other waits for them any longer.
+#[test]
+fn what_waits_behind_a_queue_that_stops_takes_its_place() {
+    let limiter = Arc::new(Limiter::default());
+    limiter.set(limits(&[("bps-total", 1 << 20, Some(1 << 20))]));
+    let mut queues = [(); 3].map(|()| Throttle::new(Arc::clone(&limiter)));
+    let mut asks = |queue: usize, bytes| {
+        queues[queue].waits(nothing);
+        queues[queue].admits(Flow::Read, bytes)
+    };
+    assert_eq!(asks(0, 8 << 20), Verdict::Passes);
+    assert_eq!(asks(0, 8 << 30), Verdict::Waits);
+    assert_eq!(asks(1, 4096), Verdict::Waits);
+    assert_eq!(asks(2, 4096), Verdict::Waits);
+    let [stops, mut one, other] = queues;
+    assert!(one.remains() > Some(Duration::from_secs(3600)));
+    drop(stops);
+    assert_eq!(one.remains(), Some(Duration::ZERO));
+    assert!(!one.waits(nothing), "it takes its tokens anew");
+    assert_eq!(one.admits(Flow::Read, 4096), Verdict::Waits);
+    assert!(one.remains() < Some(Duration::from_secs(9)));
+    // One whose tokens were counted before that gives nothing back.
+    let before = one.remains();
+    drop(other);
+    drop(Throttle::new(Arc::clone(&limiter)));
+    assert!(one.remains() <= before && one.remains() > Some(Duration::ZERO));
+}

@@ -187,6 +187,10 @@ impl Session {
         let (id, device) = (self.id, Arc::clone(&self.device));
         let (vring, worker) = self.vring(index)?;
         vring.stop(worker, id, &device.options().name);
+        // Queues of other disks may have waited behind it for what limits these together.
+        if !device.limiter().limits().is_empty() {
+            self.workers.wake();
+        }
         if self.vrings.iter().any(Vring::running) {
             for (number, _) in self.channels.iter().enumerate().filter(|(_, open)| **open) {
                 self.workers

@@ -249,17 +249,25 @@ pub const TABLE: &[Row] = &[
         Need::Driver,
         &[
             any(libc::SYS_connect),
-            any(libc::SYS_fstat),
-            any(libc::SYS_ftruncate),
             any(libc::SYS_getsockopt),
-            any(libc::SYS_memfd_create),
             any(libc::SYS_recvfrom),
             any(libc::SYS_setsockopt),
-            any(libc::SYS_statx),
             only(libc::SYS_socket, When::Is(0, AF_UNIX)),
             only(libc::SYS_socketpair, When::Is(0, AF_UNIX)),
             // A connection that waits, or does not.
             only(libc::SYS_ioctl, When::Is(1, FIONBIO)),
+        ],
+    ),
+    // More memory for rings, and for requests in memory that the server refuses.
+    row(
+        &[Main, Worker, DriverControl],
+        Need::Driver,
+        &[
+            any(libc::SYS_fstat),
+            any(libc::SYS_fstatfs),
+            any(libc::SYS_ftruncate),
+            any(libc::SYS_memfd_create),
+            any(libc::SYS_statx),
         ],
     ),
     row(
