@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use fastrand::Rng;
-use pollux_tests::frontend::{Driver, Status, TWO_QUEUES};
+use pollux_tests::frontend::{Driver, Queue, Status, TWO_QUEUES};
 use pollux_tests::peers;
 use pollux_tests::random::seed;
 use pollux_tests::records::RECORD;
@@ -131,24 +131,36 @@ fn writes_through_the_cache_survive_without_a_flush() {
     survives(TWO_FILES, "writethrough", 8);
 }
 
-/// It never flushes, and the image's own setting is another.
-#[test]
-fn what_a_driver_writes_that_has_switched_the_cache_survives() {
+/// A driver that waits for each request, in a few clusters: most of what it writes goes straight to the file. It flushes
+/// at last, or has switched the cache to write-through.
+fn survives_exactly(promise: Promise) {
     /// In the configuration space (VIRTIO 1.3, 5.2.4).
     const WRITEBACK: u32 = 32;
+    /// `VIRTIO_BLK_T_FLUSH`
+    const FLUSH: u32 = 4;
+    const PLACES: usize = 32;
     let seed = seed();
     let mut random = Rng::with_seed(seed);
-    for options in ["cluster_size=64k", TWO_FILES].into_iter().cycle().take(8) {
+    let options = ["cluster_size=64k", TWO_FILES].into_iter().cycle();
+    // The last request of some is a write to a place that was written before, and of others one that makes zeroes.
+    for (requests, options) in (20..32).zip(options) {
         let Some(image) = Image::make(options, "cache=writeback") else {
             return;
         };
         let server = image.serve();
         let mut driver = Driver::connect(server.socket(), TWO_QUEUES).unwrap();
-        driver.frontend.set_config(WRITEBACK, &[0]).unwrap();
+        if promise == Promise::Write {
+            driver.frontend.set_config(WRITEBACK, &[0]).unwrap();
+        }
         let queue = &mut driver.queues[0];
+        let succeed = |queue: &mut Queue| {
+            queue.publish_and_kick();
+            queue.finish();
+            assert_eq!(queue.status(0), Status::Ok);
+        };
         let mut expected = vec![0; usize::try_from(DISK).unwrap()];
-        for number in 0..random.u8(1..40) {
-            let at = random.usize(..expected.len() / RECORD) * RECORD;
+        for number in 0..requests {
+            let at = random.usize(..PLACES) * RECORD;
             let (sector, page) = (at as u64 / 512, &mut expected[at..at + RECORD]);
             if number % 3 == 2 {
                 queue.zero(0, sector);
@@ -157,18 +169,26 @@ fn what_a_driver_writes_that_has_switched_the_cache_survives() {
                 queue.write(0, sector, number + 1);
                 page.fill(number + 1);
             }
-            queue.publish_and_kick();
-            queue.finish();
-            assert_eq!(queue.status(0), Status::Ok);
+            succeed(queue);
+        }
+        if promise == Promise::Flush {
+            queue.bare(0, FLUSH);
+            succeed(queue);
         }
         let (survived, _) = image.left(server);
-        let lost = survived
-            .iter()
-            .zip(&expected)
-            .position(|(is, was)| is != was);
-        assert_eq!(
-            lost, None,
-            "{options}: something else is there than was written"
-        );
+        let mut bytes = survived.iter().zip(&expected);
+        let lost = bytes.position(|(is, was)| is != was);
+        assert_eq!(lost, None, "{options}, {requests} requests, {promise:?}");
     }
+}
+
+#[test]
+fn all_that_a_driver_has_flushed_survives() {
+    survives_exactly(Promise::Flush);
+}
+
+/// It never flushes, and the image's own setting is another.
+#[test]
+fn all_that_a_driver_has_written_survives_where_it_has_switched_the_cache() {
+    survives_exactly(Promise::Write);
 }
