@@ -5,6 +5,8 @@
 #[path = "qcow2/clusters.rs"]
 mod clusters;
 mod common;
+#[path = "qcow2/fuse.rs"]
+mod fuse;
 #[path = "qcow2/images.rs"]
 mod images;
 #[path = "qcow2/power.rs"]
