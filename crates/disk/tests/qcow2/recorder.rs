@@ -41,10 +41,13 @@ impl Recorder {
         self.changes.lock().unwrap().len()
     }
 
-    /// How many syncs there were.
-    pub fn syncs(&self) -> usize {
-        let changes = self.changes.lock().unwrap();
-        changes.iter().filter(|change| is_sync(change)).count()
+    /// Is change number `number` there, and a sync?
+    pub fn has_sync(&self, number: usize) -> bool {
+        self.changes
+            .lock()
+            .unwrap()
+            .get(number)
+            .is_some_and(is_sync)
     }
 
     /// What a disk holds if the power fails while change number `alone` is under way, and of all that was not synced by

@@ -67,9 +67,33 @@ pub fn tables_of_another_process() {
     let mut client = Client::new(&image);
     let into = Buffer::holding(&vec![0; CLUSTER]);
     client.run(pollux_disk_conformance::read(0, &into)).unwrap();
-    let before = recorder.syncs();
+    let before = recorder.count();
     client.run(write(0, &some)).unwrap();
-    assert!(recorder.syncs() > before, "the tables were not synced");
+    assert!(recorder.has_sync(before), "the tables were not synced");
+    drop((client, image));
+}
+
+/// What lies in another file, where it is no hole, is synced before the image says that it is the disk's.
+pub fn entry_of_what_lies_in_another_file() {
+    let Some(lab) = Lab::new() else { return };
+    let options = "data_file=data.raw,data_file_raw=off";
+    let path = lab.create("image.qcow2", options, 8 << 20);
+    let Some(recorder) = Recorder::over(&path) else {
+        return;
+    };
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let some = Buffer::holding(&[7; 512]);
+    // The first makes the table.
+    for number in 0..3 {
+        let before = recorder.count();
+        client.run(write(number * CLUSTER as u64, &some)).unwrap();
+        let count = recorder.count();
+        if number > 0 {
+            assert!(recorder.has_sync(before), "an entry came before its data");
+            assert!(count > before + 1, "no entry was written");
+        }
+    }
     drop((client, image));
 }
 
