@@ -53,16 +53,18 @@ pub struct Storm {
     slots: Vec<Option<InFlight>>,
     busy: BTreeSet<Place>,
     completed: Vec<Record>,
+    /// What each byte was at first.
+    before: u8,
     /// Of each place, the last record that is zeroes.
     zeroed: BTreeMap<Place, Record>,
 }
 
 impl Storm {
-    /// Begins at the disk of `server`.
+    /// Begins at the disk of `server`, where each byte is `before`: zeroes that are lost show where that is not 0.
     ///
     /// # Panics
     /// When it cannot connect.
-    pub fn start(server: &Server, seed: u64, promise: Promise) -> Self {
+    pub fn start(server: &Server, seed: u64, promise: Promise, before: u8) -> Self {
         let shape = Shape::polling(1, 64);
         let (client, mut queues) = Client::connect(server.socket(), shape).expect("it serves");
         Self {
@@ -74,6 +76,7 @@ impl Storm {
             slots: vec![None; CHANGES + FLUSHES],
             busy: BTreeSet::new(),
             completed: Vec::new(),
+            before,
             zeroed: BTreeMap::new(),
         }
     }
@@ -163,13 +166,16 @@ impl Storm {
         self.expected.check(&survived)
     }
 
-    /// Puts the record that zeroes may be where there are zeroes.
+    /// Puts the record that zeroes may be where there are zeroes, and zeroes where nothing has happened.
     fn name_zeroes(&self, survived: &mut [u8]) {
         for (place, block) in (0..).zip(survived.chunks_mut(RECORD)) {
+            let is_all = |wanted| block.iter().all(|byte| *byte == wanted);
             if let Some(record) = self.zeroed.get(&place)
-                && block.iter().all(|byte| *byte == 0)
+                && is_all(0)
             {
                 block.copy_from_slice(&record.encode());
+            } else if is_all(self.before) {
+                block.fill(0);
             }
         }
     }
@@ -191,7 +197,7 @@ impl Storm {
             let here = unpromised.iter().filter(|record| record.place == place);
             let later = here.filter(|record| record.sequence > sequence);
             let news: Vec<_> = later.map(|record| content(*record)).collect();
-            let old = least.map_or([0; RECORD], content);
+            let old = least.map_or([self.before; RECORD], content);
             let olds = [&old].into_iter().chain(&news);
             if { olds }.any(|old| news.iter().any(|new| is_torn(new, old, block))) {
                 block.copy_from_slice(&least.map_or([0; RECORD], Record::encode));

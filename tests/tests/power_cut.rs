@@ -9,6 +9,9 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::fs::File;
+use std::io::Write as _;
+
 use fastrand::Rng;
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::random::seed;
@@ -20,6 +23,9 @@ use pollux_tests::subject::file_spec;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+/// What a disk is full of at first.
+const BEFORE: u8 = 0xee;
+
 /// Serves a disk on `medium` in the mode `cache`, from either engine, and cuts the power `times` times.
 fn survives(medium: Medium, cache: &str, times: usize) {
     let seed = seed();
@@ -28,10 +34,15 @@ fn survives(medium: Medium, cache: &str, times: usize) {
         let Some(storage) = Storage::new(medium, DISK) else {
             return;
         };
+        let mut disk = File::options().write(true).open(storage.disk()).unwrap();
+        let bytes = usize::try_from(DISK).unwrap();
+        disk.write_all(&vec![BEFORE; bytes]).unwrap();
+        disk.sync_all().unwrap();
+        drop(disk);
         let folder = TempDir::new().unwrap();
         let spec = file_spec(storage.disk(), &format!("cache={cache},engine={engine}"));
         let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
-        let mut storm = Storm::start(&server, random.u64(..), Promise::of(cache));
+        let mut storm = Storm::start(&server, random.u64(..), Promise::of(cache), BEFORE);
         storm.rage(&mut random, 500);
         let (status, log) = server.end_by(Signal::KILL).unwrap();
         assert!(!status.success(), "{log}");

@@ -102,7 +102,7 @@ fn survives(options: &str, cache: &str, times: usize) {
             return;
         };
         let server = image.serve();
-        let mut storm = Storm::start(&server, random.u64(..), Promise::of(cache));
+        let mut storm = Storm::start(&server, random.u64(..), Promise::of(cache), 0);
         storm.rage(&mut random, 300);
         let (survived, with_leaks) = image.left(server);
         leaking += u32::from(with_leaks);
