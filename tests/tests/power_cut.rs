@@ -66,7 +66,7 @@ fn flushed_writes_to_a_block_device_survive() {
 
 #[test]
 fn writes_through_the_cache_survive_without_a_flush() {
-    survives(Medium::FileOnExt4, "writethrough", 8);
+    survives(Medium::FileOnExt4, "writethrough", 16);
     survives(Medium::BlockDevice, "writethrough", 8);
 }
 
