@@ -81,7 +81,7 @@ impl Storm {
         }
     }
 
-    /// Goes on for as many turns as it takes until something is known of up to `most` places, and then until any moment.
+    /// Goes on until something is known of up to `most` places, and then until any moment.
     pub fn rage(&mut self, random: &mut Rng, most: usize) {
         let enough = 1 + random.usize(..most);
         while self.expected.places() < enough {

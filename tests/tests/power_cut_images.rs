@@ -91,7 +91,8 @@ impl Image {
     }
 }
 
-/// Serves an image that is made with `options` in the mode `cache`, from either engine, and cuts the power `times` times.
+/// Serves an image that is made with `options` in the mode `cache`, from either engine, and cuts the power `times`
+/// times.
 fn survives(options: &str, cache: &str, times: usize) {
     let seed = seed();
     let mut random = Rng::with_seed(seed);
@@ -131,8 +132,8 @@ fn writes_through_the_cache_survive_without_a_flush() {
     survives(TWO_FILES, "writethrough", 8);
 }
 
-/// A driver that waits for each request, in a few clusters: most of what it writes goes straight to the file. It flushes
-/// at last, or has switched the cache to write-through.
+/// A driver waits for each of its requests, all in a few clusters, so that most of its writes go straight to the file.
+/// It flushes at last, or has switched the cache to write-through.
 fn survives_exactly(promise: Promise) {
     /// In the configuration space (VIRTIO 1.3, 5.2.4).
     const WRITEBACK: u32 = 32;
