@@ -26,4 +26,5 @@ pub mod server;
 pub mod spdk;
 pub mod stepping;
 pub mod storage;
+pub mod storm;
 pub mod subject;

@@ -48,15 +48,6 @@ impl Record {
         block
     }
 
-    /// Is `block` this record up to some byte and `old` from there on? A page of the cache may be written back while
-    /// the next write is copied into it.
-    pub fn is_torn_over(self, old: &[u8], block: &[u8]) -> bool {
-        let new = self.encode();
-        let kept = block.iter().zip(&new).take_while(|(byte, new)| byte == new);
-        let copied = kept.count();
-        block[copied..] == old[copied..]
-    }
-
     /// The record that begins with `header`, whatever follows; none if that is no record's.
     pub fn from_header(header: &[u8]) -> Option<Self> {
         let word = |index: usize| {

@@ -126,17 +126,39 @@ impl Storage {
 
     /// Cuts the power and returns what the disk holds when it is back.
     pub fn cut_power(mut self) -> io::Result<Vec<u8>> {
-        let Some(mount) = self.mount.take() else {
+        match self.mount.take() {
             // Read beneath the device, whose page cache still has what was never written.
-            return fs::read(backing_in(&self.folder));
-        };
+            None => fs::read(backing_in(&self.folder)),
+            Some(mount) => {
+                let mount = self.mount_anew(mount)?;
+                let survived = fs::read(&self.disk);
+                drop(mount);
+                survived
+            }
+        }
+    }
+
+    /// Cuts the power and copies all files that there are when it is back to the folder `to`.
+    ///
+    /// # Panics
+    /// On a block device.
+    pub fn cut_power_to(mut self, to: &Path) -> io::Result<()> {
+        let mount = self.mount.take().expect("there is a file system");
+        let mount = self.mount_anew(mount)?;
+        for entry in fs::read_dir(&mount.at)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mount_anew(&self, mount: Mount) -> io::Result<Mount> {
         mount.shut_down()?;
         let at = mount.at.clone();
         mount.unmount();
-        let mount = Mount::ext4(&self.device.path, at)?;
-        let survived = fs::read(&self.disk);
-        drop(mount);
-        survived
+        Mount::ext4(&self.device.path, at)
     }
 }
 

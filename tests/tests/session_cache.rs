@@ -7,7 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use pollux_tests::frontend::{Code, Driver, Frontend, Inflight, Status, TWO_QUEUES, feature};
+use pollux_tests::frontend::{
+    Code, Driver, Frontend, Inflight, Queue, Status, TWO_QUEUES, feature,
+};
 use pollux_tests::peers;
 use pollux_tests::server::{Ready, Server, pollux_command};
 use rustix::process::Signal;
@@ -39,13 +41,16 @@ impl Place {
     }
 
     fn serve(&self, name: &str) -> Traced {
+        let image = self.folder.path().join("disk.img");
+        self.serve_disk(name, &format!("file:path={}", image.display()))
+    }
+
+    fn serve_disk(&self, name: &str, spec: &str) -> Traced {
         let (socket, trace) = (
             self.folder.path().join("disk.sock"),
             self.folder.path().join(name),
         );
-        let image = self.folder.path().join("disk.img");
-        let spec = format!("file:path={}", image.display());
-        let command = pollux_command(&socket, &["--disk", &spec]);
+        let command = pollux_command(&socket, &["--disk", spec]);
         let mut traced = Command::new(&self.strace);
         traced.args(["-D", "-f", "-e", "trace=fdatasync", "-o"]);
         traced.arg(&trace).arg(command.get_program());
@@ -66,9 +71,14 @@ impl Traced {
 
     /// How many syncs some writes take, one after the other.
     fn syncs(&mut self, driver: &mut Driver) -> usize {
+        self.syncs_of(driver, |queue, sector| queue.write(0, sector, 1))
+    }
+
+    /// The same of other requests than writes.
+    fn syncs_of(&mut self, driver: &mut Driver, stage: impl Fn(&mut Queue, u64)) -> usize {
         let queue = &mut driver.queues[0];
-        for sector in 0..WRITES as u64 {
-            queue.write(0, sector * 8, 1);
+        for page in 0..WRITES as u64 {
+            stage(queue, page * 8);
             queue.publish_and_kick();
             queue.finish();
             assert_eq!(queue.status(0), Status::Ok);
@@ -113,6 +123,29 @@ fn the_mode_outlives_sessions_and_daemons() {
         let mut other = third.connect();
         assert_eq!(third.syncs(&mut other), 0, "another guest begins anew");
         assert_eq!(shown(&other.frontend), 1);
+    }
+}
+
+#[test]
+fn what_a_write_through_driver_zeroes_or_writes_to_a_disk_of_disks_is_synced() {
+    let Some(place) = Place::new() else { return };
+    let path = |name: &str| place.folder.path().join(name).display().to_string();
+    let (one, other) = (path("disk.img"), path("other.img"));
+    fs::copy(&one, &other).unwrap();
+    for spec in [
+        format!("file:path={one}"),
+        format!("linear:{one}+{other}"),
+        format!("striped:chunk=4K:{one},{other}"),
+    ] {
+        let mut server = place.serve_disk("trace", &spec);
+        let mut driver = server.connect();
+        for (mode, expected) in [(1, 0), (0, WRITES)] {
+            driver.frontend.set_config(WRITEBACK, &[mode]).unwrap();
+            assert_eq!(server.syncs(&mut driver), expected, "{spec}: writes");
+            let zeroes = server.syncs_of(&mut driver, |queue, sector| queue.zero(0, sector));
+            assert_eq!(zeroes, expected, "{spec}: zeroes");
+        }
+        server.server.terminate().unwrap();
     }
 }
 

@@ -5,6 +5,8 @@
 #[path = "qcow2/clusters.rs"]
 mod clusters;
 mod common;
+#[path = "qcow2/fuse.rs"]
+mod fuse;
 #[path = "qcow2/images.rs"]
 mod images;
 #[path = "qcow2/power.rs"]
@@ -88,6 +90,10 @@ fn what_was_flushed_survives_the_power_and_the_image_is_sound() {
     for seed in [27, 31] {
         power::stories(1, seed);
     }
+    // Of these, some requests are stable, as of the second.
+    for seed in [5, 8] {
+        power::stories(1, seed);
+    }
     // It makes room for a table in the middle of a discard. Where writes end in another order it takes no harm.
     (0..4).for_each(|_| power::stories(1, 1_000_312));
 }
@@ -100,6 +106,11 @@ fn an_image_that_grows_over_what_was_freed_keeps_what_was_flushed() {
 #[test]
 fn a_write_through_image_of_two_files_syncs_the_tables_that_another_process_has_left() {
     stable::tables_of_another_process();
+}
+
+#[test]
+fn data_in_a_file_of_its_own_is_synced_before_the_image_refers_to_it() {
+    stable::entry_of_what_lies_in_another_file();
 }
 
 #[test]

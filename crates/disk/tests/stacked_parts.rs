@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use common::owner::Owner;
 use pollux_disk::stack::Stack;
 use pollux_disk::{
-    Armed, Channel, Completion, Disk, Event, Events, Failure, Geometry, Op, PollScope, Queued,
-    Request, Ticket, WaitPoint, striped,
+    Armed, Channel, Completion, Disk, Durability, Event, Events, Failure, Geometry, Op, PollScope,
+    Queued, RangeLimits, Request, Ticket, Unmap, WaitPoint, striped,
 };
 use pollux_disk_conformance::{Buffer, read, write};
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ struct Manual {
 #[derive(Default)]
 struct ManualState {
     bytes: u64,
-    asked: Vec<Ticket>,
+    asked: Vec<Request>,
     ends: Vec<Completion>,
     looks: usize,
 }
@@ -46,9 +46,15 @@ impl Manual {
         let ends = state
             .asked
             .drain(..)
-            .map(|ticket| Completion { ticket, result });
+            .map(|Request { ticket, .. }| Completion { ticket, result });
         state.ends.extend(ends);
         state.ends.len()
+    }
+
+    /// What it was asked for, and has not ended.
+    fn asked(&self) -> Vec<Op> {
+        let state = self.state.lock().unwrap();
+        state.asked.iter().map(|request| request.op).collect()
     }
 
     fn looks(&self) -> usize {
@@ -58,7 +64,14 @@ impl Manual {
 
 impl Disk for Manual {
     fn geometry(&self) -> Geometry {
-        Geometry::plain(self.state.lock().unwrap().bytes)
+        let zeroes = RangeLimits {
+            max_bytes: 1 << 20,
+            alignment: 512,
+        };
+        Geometry {
+            write_zeroes: Some(zeroes),
+            ..Geometry::plain(self.state.lock().unwrap().bytes)
+        }
     }
 
     fn open_channel(&self, _: &WaitPoint) -> io::Result<Box<dyn Channel>> {
@@ -73,7 +86,7 @@ impl Disk for Manual {
 // SAFETY: it touches no memory.
 unsafe impl Channel for ManualChannel {
     fn queue(&mut self, request: Request) -> Queued {
-        self.0.lock().unwrap().asked.push(request.ticket);
+        self.0.lock().unwrap().asked.push(request);
         Queued::Pending
     }
 
@@ -130,6 +143,47 @@ fn a_failed_part_fails_the_whole_once_and_after_its_siblings() {
         let (ticket, result) = (Ticket(7), failed);
         assert_eq!(rig.owner.reap(), [Completion { ticket, result }]);
         assert_eq!(rig.owner.reap(), []);
+    }
+}
+
+/// A write-through guest never flushes.
+#[test]
+fn the_parts_of_what_is_to_be_stable_are_stable_and_no_others() {
+    for durability in [Durability::Volatile, Durability::Stable] {
+        let mut rig = Rig::new(3, PollScope::OwnInFlight);
+        for chunks in [1, 3] {
+            let buffer = Buffer::new(chunks * 4096);
+            let (at, from, unmap) = (0, buffer.spans(), Unmap::Allowed);
+            let len = from.bytes();
+            let write = Op::Write {
+                at,
+                from,
+                durability,
+            };
+            let zeroes = Op::WriteZeroes {
+                at,
+                len,
+                unmap,
+                durability,
+            };
+            for op in [write, zeroes] {
+                rig.owner.queue(0, op);
+                let parts: Vec<Op> = rig.legs.iter().flat_map(|leg| leg.asked()).collect();
+                let as_asked = |part: &&Op| match (op, part) {
+                    (Op::Write { .. }, Op::Write { durability: of, .. })
+                    | (Op::WriteZeroes { .. }, Op::WriteZeroes { durability: of, .. }) => {
+                        *of == durability
+                    }
+                    _ => false,
+                };
+                let kept = parts.iter().filter(as_asked).count();
+                assert_eq!((parts.len(), kept), (chunks, chunks), "{op:?}: {parts:?}");
+                for leg in &rig.legs {
+                    leg.end(Ok(()));
+                }
+                assert_eq!(rig.owner.reap().len(), 1);
+            }
+        }
     }
 }
 

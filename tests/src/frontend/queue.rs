@@ -227,6 +227,16 @@ impl Queue {
         self.stage(slot, &[self.part(table, 16 * 6, INDIRECT)]);
     }
 
+    /// Stages a request to make a page read as zeroes, which may not be given back.
+    pub fn zero(&mut self, slot: u16, sector: u64) {
+        let sectors = PAGE as u64 / 512; // in the lower half; no flags in the upper
+        let segment = [sector, sectors].map(u64::to_le_bytes).concat();
+        self.memory.put(self.data(slot), &segment);
+        self.begin(slot, 13, 0);
+        let data = self.part(self.data(slot), 16, 0);
+        self.stage(slot, &self.chain(slot, &[data]));
+    }
+
     /// Stages a request without data of any type: 4 is a flush.
     pub fn bare(&mut self, slot: u16, kind: u32) {
         self.begin(slot, kind, 0);

@@ -6,7 +6,6 @@ use pollux_disk::file::Cache;
 use pollux_disk::{Disk as _, Image, Op, Options, Unmap};
 use pollux_disk_conformance::{Buffer, Client, write, zeroes};
 
-use super::common::set_len;
 use super::images::{Lab, open};
 use super::recorder::Recorder;
 
@@ -16,7 +15,7 @@ const CLUSTER: usize = 64 << 10;
 pub fn growth_over_what_was_freed() {
     let Some(lab) = Lab::new() else { return };
     let path = lab.create("image.qcow2", "cluster_size=64k", 8 << 20);
-    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+    let Some(recorder) = Recorder::over(&path) else {
         return;
     };
     let image = open(&path);
@@ -60,18 +59,41 @@ pub fn tables_of_another_process() {
         8 << 20,
     );
     lab.io(&path, &[format!("write -P 7 0 {CLUSTER}")]);
-    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+    let Some(recorder) = Recorder::over(&path) else {
         return;
     };
     let some = Buffer::holding(&vec![7; CLUSTER]);
-    // The image's thread may sync them before the write.
-    let before = recorder.syncs();
     let image = Image::open(&path, Cache::Writethrough, &Options::default()).unwrap();
     let mut client = Client::new(&image);
     let into = Buffer::holding(&vec![0; CLUSTER]);
     client.run(pollux_disk_conformance::read(0, &into)).unwrap();
+    let before = recorder.count();
     client.run(write(0, &some)).unwrap();
-    assert!(recorder.syncs() > before, "the tables were not synced");
+    assert!(recorder.has_sync(before), "the tables were not synced");
+    drop((client, image));
+}
+
+/// What lies in another file, where it is no hole, is synced before the image says that it is the disk's.
+pub fn entry_of_what_lies_in_another_file() {
+    let Some(lab) = Lab::new() else { return };
+    let options = "data_file=data.raw,data_file_raw=off";
+    let path = lab.create("image.qcow2", options, 8 << 20);
+    let Some(recorder) = Recorder::over(&path) else {
+        return;
+    };
+    let image = open(&path);
+    let mut client = Client::new(&image);
+    let some = Buffer::holding(&[7; 512]);
+    // The first makes the table.
+    for number in 0..3 {
+        let before = recorder.count();
+        client.run(write(number * CLUSTER as u64, &some)).unwrap();
+        let count = recorder.count();
+        if number > 0 {
+            assert!(recorder.has_sync(before), "an entry came before its data");
+            assert!(count > before + 1, "no entry was written");
+        }
+    }
     drop((client, image));
 }
 
@@ -83,7 +105,7 @@ pub fn cluster_that_two_share() {
     lab.io(&path, &[format!("write -P 7 0 {CLUSTER}")]);
     share_the_first_cluster(&path);
     assert_eq!(lab.check(&path), 0);
-    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+    let Some(recorder) = Recorder::over(&path) else {
         return;
     };
     let image = open(&path);
@@ -117,7 +139,7 @@ pub fn cluster_that_two_share_and_one_hides() {
     let path = lab.create("image.qcow2", "cluster_size=64k", 8 << 20);
     lab.io(&path, &[format!("write -P 7 0 {CLUSTER}")]);
     share_the_first_cluster(&path);
-    let Some(mut recorder) = Recorder::over(&lab, &path) else {
+    let Some(recorder) = Recorder::over(&path) else {
         return;
     };
     let image = open(&path);
@@ -135,8 +157,6 @@ pub fn cluster_that_two_share_and_one_hides() {
     for alone in flushed..count {
         let left = lab.path("left.qcow2");
         fs::write(&left, recorder.with_one_alone(alone)).unwrap();
-        // The record has no lengths.
-        set_len(&left, 1 << 20);
         lab.check(&left);
     }
     drop((client, image));
