@@ -10,8 +10,8 @@ use rustix::thread::UnshareFlags;
 
 use crate::eventually;
 
-/// A file system that is mounted, which this thread sees, and the threads and processes that it starts. It goes with the
-/// last of them, however they end.
+/// A file system that is mounted, which this thread sees, and the threads and processes that it starts. It goes with
+/// the last of them, however they end.
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,

@@ -48,7 +48,7 @@ fn there_are(expected: std::ops::RangeInclusive<usize>) {
     }
 }
 
-/// The threads once all are asleep and have stayed so: one that has just become idle may take its time on a busy machine.
+/// The threads once all are asleep and have stayed so: one that has just become idle takes its time on a busy machine.
 fn at_rest() -> Vec<(String, bool, u64)> {
     let started = Instant::now();
     let mut before = threads();
