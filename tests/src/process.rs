@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+pub use pollux_disk_conformance::eventually;
+
 /// How long something that must come may take before a test gives up on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -210,17 +212,4 @@ pub fn assert_idle(process: Process, watched: Duration) {
     let at_rest = unchanging(activity);
     std::thread::sleep(watched);
     assert_eq!(activity(), at_rest, "a thread has slept again or run on");
-}
-
-/// Waits until `reached`, looking again and again: for what `/proc` shows there is no event.
-///
-/// # Panics
-/// With what `description` says, if it does not come to be for a minute.
-pub fn eventually(mut reached: impl FnMut() -> bool, description: impl FnOnce() -> String) {
-    let start = Instant::now();
-    while !reached() {
-        let patient = start.elapsed() < PATIENCE;
-        assert!(patient, "after a minute still: {}", description());
-        std::thread::yield_now();
-    }
 }

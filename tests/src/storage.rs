@@ -11,7 +11,7 @@
 //! All this takes root. Mounts are made in a mount namespace of the test's own thread and loop devices
 //! are detached when their last user lets go, so nothing stays behind, however the test ends.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -19,13 +19,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
-use rustix::thread::UnshareFlags;
+use pollux_disk_conformance::Mount;
 use tempfile::TempDir;
 
 use crate::peers;
-use crate::process::eventually;
 
 /// What a disk's file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +66,11 @@ impl Storage {
                 run(Command::new("mkfs.ext4").arg("-qF").arg(&device.path))?;
                 let at = folder.path().join("mnt");
                 fs::create_dir(&at)?;
-                let mount = Mount::ext4(&device.path, at)?;
-                let disk = mount.at.join("disk.img");
+                let mount = mount_ext4(&device.path, at)?;
+                let disk = mount.at().join("disk.img");
                 File::create(&disk)?.set_len(bytes)?;
                 // The file itself, unlike what will be written to it, is meant to be there.
-                rustix::fs::syncfs(File::open(&mount.at)?)?;
+                rustix::fs::syncfs(File::open(mount.at())?)?;
                 (Some(mount), disk)
             }
         };
@@ -106,7 +103,7 @@ impl Storage {
     /// On a block device.
     pub fn freeze(&self) -> io::Result<Frozen<'_>> {
         let mount = self.mount.as_ref().expect("there is a file system");
-        run(Command::new("fsfreeze").arg("--freeze").arg(&mount.at))?;
+        run(Command::new("fsfreeze").arg("--freeze").arg(mount.at()))?;
         Ok(Frozen(mount))
     }
 
@@ -121,7 +118,7 @@ impl Storage {
     /// From now on nothing reaches the storage: every operation on a file system fails. (A block device
     /// stays as it is; its power is cut when it is looked at.)
     pub fn fail(&self) -> io::Result<()> {
-        self.mount.as_ref().map_or(Ok(()), Mount::shut_down)
+        self.mount.as_ref().map_or(Ok(()), shut_down)
     }
 
     /// Cuts the power and returns what the disk holds when it is back.
@@ -145,7 +142,7 @@ impl Storage {
     pub fn cut_power_to(mut self, to: &Path) -> io::Result<()> {
         let mount = self.mount.take().expect("there is a file system");
         let mount = self.mount_anew(mount)?;
-        for entry in fs::read_dir(&mount.at)? {
+        for entry in fs::read_dir(mount.at())? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
                 fs::copy(entry.path(), to.join(entry.file_name()))?;
@@ -155,10 +152,10 @@ impl Storage {
     }
 
     fn mount_anew(&self, mount: Mount) -> io::Result<Mount> {
-        mount.shut_down()?;
-        let at = mount.at.clone();
+        shut_down(&mount)?;
+        let at = mount.at().to_owned();
         mount.unmount();
-        Mount::ext4(&self.device.path, at)
+        mount_ext4(&self.device.path, at)
     }
 }
 
@@ -201,7 +198,7 @@ pub struct Frozen<'a>(&'a Mount);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("fsfreeze").arg("--unfreeze").arg(&self.0.at)) {
+        if let Err(error) = run(Command::new("fsfreeze").arg("--unfreeze").arg(self.0.at())) {
             let _ = writeln!(io::stderr(), "{error}");
         }
     }
@@ -222,13 +219,15 @@ impl SmallTmpfs {
 
     fn make(bytes: u64) -> io::Result<Self> {
         let folder = TempDir::new()?;
-        let mount = Mount::tmpfs(bytes, folder.path().to_owned())?;
+        let size = CString::new(format!("size={bytes}"))?;
+        let at = folder.path().to_owned();
+        let mount = Mount::new(Path::new("tmpfs"), at, "tmpfs", Some(&size))?;
         Ok(Self { mount, folder })
     }
 
     /// A sparse file of `bytes`, more than there is room for.
     pub fn file(&self, bytes: u64) -> io::Result<PathBuf> {
-        let path = self.mount.at.join("disk.img");
+        let path = self.mount.at().join("disk.img");
         File::create(&path)?.set_len(bytes)?;
         Ok(path)
     }
@@ -244,86 +243,23 @@ fn allowed<T>(what: &str, made: io::Result<T>) -> Option<T> {
     made.map_err(|error| peers::denied(what, &error)).ok()
 }
 
-/// A file system that is mounted.
-struct Mount {
-    at: PathBuf,
+fn mount_ext4(device: &Path, at: PathBuf) -> io::Result<Mount> {
+    Mount::new(device, at, "ext4", None)
 }
 
-impl Mount {
-    fn ext4(device: &Path, at: PathBuf) -> io::Result<Self> {
-        Self::of(device, at, "ext4", None)
+/// Fails everything from now on, the file system's journal included.
+fn shut_down(mount: &Mount) -> io::Result<()> {
+    // Linux, fs/ext4/ext4.h: EXT4_IOC_SHUTDOWN is _IOR('X', 125, __u32).
+    const SHUTDOWN: libc::c_ulong = 0x8004_587d;
+    const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
+    let root = File::open(mount.at())?;
+    // SAFETY: this request reads one `u32` through the pointer, which is valid for the call.
+    let done = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &WITHOUT_FLUSHING_THE_LOG) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
-
-    fn tmpfs(bytes: u64, at: PathBuf) -> io::Result<Self> {
-        let size = CString::new(format!("size={bytes}"))?;
-        Self::of(Path::new("tmpfs"), at, "tmpfs", Some(&size))
-    }
-
-    fn of(source: &Path, at: PathBuf, kind: &str, options: Option<&CStr>) -> io::Result<Self> {
-        enter_own_namespace()?;
-        rustix::mount::mount(source, &at, kind, MountFlags::empty(), options)?;
-        Ok(Self { at })
-    }
-
-    /// Waits until nobody uses it any more: the kernel may let go of a dead process's files a little later.
-    fn unmount(self) {
-        let mut outcome = Ok(());
-        eventually(
-            || {
-                outcome = rustix::mount::unmount(&self.at, UnmountFlags::empty());
-                outcome != Err(Errno::BUSY)
-            },
-            || format!("{} is in use", self.at.display()),
-        );
-        // Unless this worked, dropping it tries again and says what is wrong.
-        if outcome.is_ok() {
-            std::mem::forget(self);
-        }
-    }
-
-    /// Fails everything from now on, the file system's journal included.
-    fn shut_down(&self) -> io::Result<()> {
-        // Linux, fs/ext4/ext4.h: EXT4_IOC_SHUTDOWN is _IOR('X', 125, __u32).
-        const SHUTDOWN: libc::c_ulong = 0x8004_587d;
-        const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
-        let root = File::open(&self.at)?;
-        // SAFETY: this request reads one `u32` through the pointer, which is valid for the call.
-        let done = unsafe { libc::ioctl(root.as_raw_fd(), SHUTDOWN, &WITHOUT_FLUSHING_THE_LOG) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if let Err(error) = rustix::mount::unmount(&self.at, UnmountFlags::DETACH) {
-            let _ = writeln!(
-                io::stderr(),
-                "cannot unmount {}: {error}",
-                self.at.display()
-            );
-        }
-    }
-}
-
-/// Gives this thread, and the processes it will start, mounts that nobody else sees and that end with them.
-fn enter_own_namespace() -> io::Result<()> {
-    thread_local! {
-        static OWN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    }
-    if OWN.get() {
-        return Ok(());
-    }
-    // SAFETY: of the thread's descriptors nothing is unshared; that its working directory no longer
-    // follows `chdir` of other threads concerns nobody here.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private)?;
-    OWN.set(true);
-    Ok(())
 }
 
 /// What `command` prints.

@@ -18,7 +18,7 @@ const MIB: u32 = 1 << 20;
 
 /// A daemon over another one, with a guest that has as many regions of memory as the server takes.
 struct Scene {
-    folder: TempDir,
+    _folder: TempDir,
     daemon: Server,
     driver: Driver,
     _small: Vec<GuestMemory>,
@@ -47,7 +47,7 @@ impl Scene {
         let scene = Self {
             _small: small.collect(),
             refused: region(1 << 41, usize::from(READS) * MIB as usize),
-            folder,
+            _folder: folder,
             daemon,
             driver,
         };

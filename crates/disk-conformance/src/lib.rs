@@ -26,13 +26,16 @@
 //! A check that fails panics and says what was asked and what came of it. A request that has not ended after a minute
 //! aborts the process, as its memory cannot be taken back.
 //!
-//! [`Client`] and [`Buffer`] are what the checks are made of; tests of what only one engine does can use them too.
+//! [`Client`] and [`Buffer`] are what the checks are made of; tests of what only one engine does can use them too, and
+//! file systems of their own ([`Mount`]).
 
 mod answers;
 mod buffer;
 mod client;
 mod contents;
+mod eventually;
 mod held;
+mod mount;
 mod read_only;
 mod requests;
 
@@ -43,6 +46,8 @@ use pollux_disk::Disk;
 pub use buffer::Buffer;
 pub use client::Client;
 pub use contents::Make;
+pub use eventually::eventually;
+pub use mount::Mount;
 pub use requests::{pattern, read, write, zeroes};
 
 use held::Held;

@@ -12,8 +12,11 @@ use pollux_disk::file::{Engine, Inline, MAX_THREADS, Settings};
 use pollux_disk::{File, Op, Options};
 use pollux_disk_conformance::{Buffer, Client, read};
 
-/// The threads of the pools and how often each has gone to sleep so far.
-fn threads() -> Vec<(String, u64)> {
+/// For so long a thread that sleeps is watched: that it is not woken can be seen in no other way.
+const WATCHED: Duration = Duration::from_millis(500);
+
+/// The threads of the pools: is each asleep, and how often has it gone to sleep so far?
+fn threads() -> Vec<(String, bool, u64)> {
     let mut threads: Vec<_> = fs::read_dir("/proc/self/task")
         .unwrap()
         .filter_map(|task| {
@@ -23,7 +26,8 @@ fn threads() -> Vec<(String, u64)> {
                 line.map(|value| value.trim_matches([':', '\t']).to_owned())
             };
             let sleeps = field("voluntary_ctxt_switches")?.parse().ok()?;
-            (field("Name")? == "pollux-file").then_some((field("Pid")?, sleeps))
+            let asleep = field("State")?.starts_with('S');
+            (field("Name")? == "pollux-file").then_some((field("Pid")?, asleep, sleeps))
         })
         .collect();
     threads.sort();
@@ -41,6 +45,21 @@ fn there_are(expected: std::ops::RangeInclusive<usize>) {
             threads()
         );
         std::thread::yield_now();
+    }
+}
+
+/// The threads once all are asleep and have stayed so: one that has just become idle takes its time on a busy machine.
+fn at_rest() -> Vec<(String, bool, u64)> {
+    let started = Instant::now();
+    let mut before = threads();
+    loop {
+        std::thread::sleep(WATCHED);
+        let now = threads();
+        if now == before && now.iter().all(|(_, asleep, _)| *asleep) {
+            return now;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "{now:?}");
+        before = now;
     }
 }
 
@@ -76,9 +95,8 @@ fn threads_sleep_without_waking_and_end_with_the_disk() {
     let disk = File::open(file.path(), settings, &Options::default()).unwrap();
     let mut client = Client::new(&disk);
     assert_eq!(client.run(Op::Flush), Ok(()));
-    // Time to fall asleep, and then time in which to be caught awake.
-    std::thread::sleep(Duration::from_millis(100));
-    let before = threads();
-    std::thread::sleep(Duration::from_millis(500));
+    let before = at_rest();
+    assert!(!before.is_empty(), "the threads of the disk");
+    std::thread::sleep(WATCHED);
     assert_eq!(threads(), before, "an idle thread was woken");
 }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use common::Served;
 use pollux_blk::feature;
 use pollux_disk::{Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
-use pollux_driver::{Buffer, CompletionMode, Driver, Experiment, Hybrid, Options, Waiter, Waiting};
+use pollux_disk_conformance::Client;
+use pollux_driver::{
+    Buffer, CompletionMode, Counters, Driver, Experiment, Hybrid, Options, Waiter, Waiting,
+};
 use pollux_memory::{Loan, Region, Span};
 use proptest::prelude::*;
 
@@ -20,6 +23,8 @@ const BLOCK: u64 = 512;
 const PARTS: u64 = 6;
 const PART_BLOCKS: u64 = 64;
 const PART: u64 = PART_BLOCKS * BLOCK;
+/// Bytes on the disk: no request has any beyond the parts.
+const DISK: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
 enum What {
@@ -128,13 +133,20 @@ fn scatter(spans: &[Span], mut bytes: &[u8]) {
     }
 }
 
+/// What each byte of the disk is; `None`: discarded, so anything.
+type Model = Vec<Option<u8>>;
+
+fn agree(model: &[Option<u8>], bytes: &[u8]) -> bool {
+    let same = |(model, byte): (&Option<u8>, &u8)| model.is_none_or(|is| is == *byte);
+    model.len() == bytes.len() && model.iter().zip(bytes).all(same)
+}
+
 /// Runs rounds of requests, all of a round at once, and compares with the model.
 struct Run<'a, C: Hybrid> {
     channel: C,
     waiter: &'a mut Waiter,
     memories: Vec<Memory>,
-    /// `None`: discarded, so anything.
-    model: Vec<Option<u8>>,
+    model: Model,
     fill: u8,
 }
 
@@ -169,9 +181,7 @@ impl<C: Hybrid> Run<'_, C> {
             let range = usize::try_from(at).unwrap()..usize::try_from(at + len).unwrap();
             if let What::Read = steps[nr].what {
                 let read = gather(&spans);
-                let model = self.model[range].iter().zip(read);
-                let same = |(model, read): (&Option<u8>, u8)| model.is_none_or(|is| is == read);
-                assert!(model.into_iter().all(same), "{:?}", steps[nr]);
+                assert!(agree(&self.model[range], &read), "{:?}", steps[nr]);
             }
         }
     }
@@ -217,17 +227,22 @@ impl<C: Hybrid> Run<'_, C> {
     }
 }
 
-fn check(driver: &Driver, waiting: Waiting, shared: bool, rounds: &[Vec<Step>]) {
+/// What the disk is to hold after all `rounds`, and what they counted.
+fn check(
+    driver: &Driver,
+    waiting: Waiting,
+    shared: bool,
+    rounds: &[Vec<Step>],
+) -> (Model, Counters) {
     let mut waiter = Waiter::new(waiting).unwrap();
     let point = waiter.point().clone();
     let memories: Vec<_> = (0..PARTS).map(|_| Memory::new(driver)).collect();
-    let model = vec![None; usize::try_from(PARTS * PART).unwrap()];
     if shared {
         let channel = driver.queue(0).unwrap().channel(&point).unwrap();
-        run(channel, &mut waiter, memories, model, rounds);
+        run(channel, &mut waiter, memories, rounds)
     } else {
         let channel = driver.channel(&point).unwrap();
-        run(channel, &mut waiter, memories, model, rounds);
+        run(channel, &mut waiter, memories, rounds)
     }
 }
 
@@ -235,21 +250,20 @@ fn run(
     channel: impl Hybrid,
     waiter: &mut Waiter,
     memories: Vec<Memory>,
-    model: Vec<Option<u8>>,
     rounds: &[Vec<Step>],
-) {
+) -> (Model, Counters) {
     let mut run = Run {
         channel,
         waiter,
         memories,
-        model,
+        model: vec![Some(0); usize::try_from(DISK).unwrap()],
         fill: 1,
     };
     for steps in rounds {
         run.round(steps);
     }
     let counters = run.channel.counters();
-    assert!(counters.requests >= counters.kicks.min(1));
+    (run.model, counters)
 }
 
 fn options() -> impl Strategy<Value = Options> {
@@ -282,10 +296,16 @@ proptest! {
         shared in any::<bool>(),
         rounds in proptest::collection::vec(proptest::collection::vec(step(), 1..=6), 1..12),
     ) {
-        let served = Served::disk("memory:size=1M", 1);
+        let served = Served::disk(&format!("memory:size={DISK}"), 1);
         let driver = served.connect(&options);
         prop_assert_eq!(u64::from(driver.geometry().block), BLOCK);
-        check(&driver, waiting, shared, &rounds);
+        let (model, counters) = check(&driver, waiting, shared, &rounds);
+        // Beneath the driver, and all of it: a write that strays may lie where nothing was read.
+        let disk = Client::new(&**served.device.disk()).read_bytes(0, model.len());
+        prop_assert!(agree(&model, &disk), "the disk as the requests leave it");
+        let ended: u64 = served.device.snapshots().iter().map(|queue| queue.requests.total()).sum();
+        prop_assert_eq!(counters.requests, ended, "what came back is what the device ended");
+        prop_assert!(counters.kicks <= ended, "each kick tells of something: {:?}", counters);
         prop_assert_eq!(driver.retired(), 0);
         drop(driver);
         served.join();

@@ -3,8 +3,16 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pollux_disk::{Armed, Channel, Completion, Failure, Geometry, Op, Queued, Request};
+use pollux_blk::SECTOR;
+use pollux_disk::{
+    Armed, Channel, Completion, Durability, Failure, Geometry, Op, Queued, Request, Unmap,
+};
 use pollux_memory::Memory;
+
+use super::Setup;
+
+/// What a discarded byte reads as: not as a zero, so that the two can be told apart.
+pub const DISCARDED: u8 = 0xd1;
 
 /// What the fuzzer holds of the disk.
 pub struct Handle(Arc<Mutex<Disk>>);
@@ -12,8 +20,12 @@ pub struct Handle(Arc<Mutex<Disk>>);
 struct Disk {
     geometry: Geometry,
     slow: bool,
+    /// When each write is to be complete.
+    durability: Durability,
     memory: Arc<Memory>,
     bytes: Vec<u8>,
+    /// Which sectors take up room.
+    allocated: Vec<bool>,
     pending: Vec<Request>,
     ended: Vec<Completion>,
 }
@@ -25,13 +37,15 @@ fn locked(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
 }
 
 impl Handle {
-    pub fn new(geometry: Geometry, slow: bool, memory: Arc<Memory>) -> Self {
-        let bytes = usize::try_from(geometry.bytes).expect("a small disk");
+    pub fn new(setup: Setup, memory: Arc<Memory>) -> Self {
+        let geometry = setup.geometry();
         Self(Arc::new(Mutex::new(Disk {
             geometry,
-            slow,
+            slow: setup.slow,
+            durability: setup.durability(),
             memory,
-            bytes: vec![0; bytes],
+            bytes: vec![0; place(geometry.bytes)],
+            allocated: vec![false; sector(geometry.bytes)],
             pending: Vec::new(),
             ended: Vec::new(),
         })))
@@ -65,8 +79,10 @@ impl Handle {
         locked(&self.0).pending.len()
     }
 
-    pub fn holds(&self, bytes: &[u8]) -> bool {
-        locked(&self.0).bytes == bytes
+    /// Does it hold these bytes, and do these sectors of it take up room?
+    pub fn holds(&self, bytes: &[u8], allocated: &[bool]) -> bool {
+        let disk = locked(&self.0);
+        disk.bytes == bytes && disk.allocated == allocated
     }
 }
 
@@ -76,6 +92,9 @@ impl Disk {
         self.geometry
             .check(op)
             .expect("a request that the disk can do");
+        if let Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } = op {
+            assert_eq!(*durability, self.durability, "when a write is complete");
+        }
         let (Op::Read { into: spans, .. } | Op::Write { from: spans, .. }) = op else {
             return;
         };
@@ -94,7 +113,6 @@ impl Disk {
     }
 
     fn carry_out(&mut self, op: &Op) {
-        let place = |at: u64| usize::try_from(at).expect("a small disk");
         match *op {
             Op::Read { at, into } => {
                 let mut at = place(at);
@@ -104,6 +122,7 @@ impl Disk {
                 }
             }
             Op::Write { at, from, .. } => {
+                self.allocate(at, from.bytes(), true);
                 let mut at = place(at);
                 for span in from.iter() {
                     span.read(&mut self.bytes[at..at + span.len()]);
@@ -111,11 +130,28 @@ impl Disk {
                 }
             }
             Op::Flush => {}
-            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => {
+            Op::Discard { at, len } => {
+                self.allocate(at, len, false);
+                self.bytes[place(at)..][..place(len)].fill(DISCARDED);
+            }
+            Op::WriteZeroes { at, len, unmap, .. } => {
+                self.allocate(at, len, unmap == Unmap::Forbidden);
                 self.bytes[place(at)..][..place(len)].fill(0);
             }
         }
     }
+
+    fn allocate(&mut self, at: u64, len: u64, allocated: bool) {
+        self.allocated[sector(at)..sector(at + len)].fill(allocated);
+    }
+}
+
+fn place(at: u64) -> usize {
+    usize::try_from(at).expect("a small disk")
+}
+
+fn sector(at: u64) -> usize {
+    place(at / SECTOR)
 }
 
 // SAFETY: a request is carried out before it has ended, and forgotten then.

@@ -4,7 +4,7 @@
 //! be or as they should not, and decides when a slow disk ends what, and how. After each turn of the
 //! worker every byte of guest memory, every byte of the disk and the used ring are what [`model`] says, and the
 //! driver was called if it had asked for that. The disk itself checks that what it is asked for lies inside it, and
-//! inside the memory.
+//! inside the memory, and that writes are complete when the features say so.
 
 mod disk;
 mod memory;
@@ -15,7 +15,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use pollux_blk::SECTOR;
 use pollux_device::fuzzing::{Plan, SingleQueue};
 use pollux_device::{Calls, Kicks, Signal, Tuning};
-use pollux_disk::{Access, Geometry, RangeLimits};
+use pollux_disk::{Access, Durability, Geometry, RangeLimits};
 use pollux_ring::Suppression;
 
 use self::disk::Handle;
@@ -77,6 +77,14 @@ impl Setup {
             discard: limits,
             write_zeroes: limits,
             ..Geometry::plain(DISK)
+        }
+    }
+
+    /// A write is complete once it is stable, unless the driver can flush and has left the cache on (5.2.6.2).
+    fn durability(self) -> Durability {
+        match (self.flush, self.writeback) {
+            (true, true) => Durability::Volatile,
+            _ => Durability::Stable,
         }
     }
 
@@ -145,7 +153,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(rig: &'a Rig, setup: Setup) -> Self {
         rig.clear(setup.next, setup.used);
-        let disk = Handle::new(setup.geometry(), setup.slow, rig.table());
+        let disk = Handle::new(setup, rig.table());
         let bare = setup.bare(rig, &disk);
         assert_eq!(rig.calls(), 1, "a queue that starts calls once");
         Self {
@@ -203,7 +211,8 @@ impl<'a> Run<'a> {
         );
         self.rig.read(&mut self.seen);
         assert!(self.seen == self.model.memory, "guest memory");
-        assert!(self.disk.holds(&self.model.disk), "the disk");
+        let (bytes, allocated) = (&self.model.disk, &self.model.allocated);
+        assert!(self.disk.holds(bytes, allocated), "the disk");
         assert_eq!(self.disk.pending(), self.model.pending(), "in flight");
         let (from, used) = self.model.used();
         self.rig.check_used(self.model.size(), from, used);

@@ -6,6 +6,7 @@ use pollux_device::fuzzing::SingleQueue;
 use pollux_disk::Failure;
 use pollux_ring::MAX_CHAIN;
 
+use super::disk::DISCARDED;
 use super::memory::{REGION, Ring, SEAM, place};
 use super::{DISK, RANGE, SERIAL, Setup};
 
@@ -18,6 +19,8 @@ pub struct Model {
     pub memory: Vec<u8>,
     /// The disk.
     pub disk: Vec<u8>,
+    /// Which of its sectors take up room.
+    pub allocated: Vec<bool>,
     /// The index of the chain that is taken next.
     pub next: u16,
     /// Did the driver break the ring?
@@ -52,7 +55,8 @@ struct Part {
 enum Work {
     Read { at: usize, into: Vec<u64> },
     Write { at: usize, from: Vec<u64> },
-    Zero { at: usize, len: usize },
+    Zero { at: usize, len: usize, unmap: bool },
+    Discard { at: usize, len: usize },
     Flush,
 }
 
@@ -61,7 +65,7 @@ impl Work {
         let bytes = match self {
             Self::Read { into, .. } => into.len(),
             Self::Write { from, .. } => from.len(),
-            Self::Zero { len, .. } => *len,
+            Self::Zero { len, .. } | Self::Discard { len, .. } => *len,
             Self::Flush => 0,
         };
         bytes as u64
@@ -91,7 +95,8 @@ impl Model {
         Self {
             setup,
             memory: vec![0; 3 * REGION],
-            disk: vec![0; usize::try_from(DISK).expect("a small disk")],
+            disk: vec![0; small(DISK.into())],
+            allocated: vec![false; small(DISK.into()) / 512],
             next: setup.next,
             broken: false,
             requests: Vec::new(),
@@ -386,7 +391,12 @@ impl Model {
                 return Err(Status::IoErr);
             }
             let (at, len) = (small(at), small(len));
-            work.push(Work::Zero { at, len });
+            let unmap = flags == 1;
+            work.push(if discard {
+                Work::Discard { at, len }
+            } else {
+                Work::Zero { at, len, unmap }
+            });
         }
         if work.is_empty() || !rest.is_empty() {
             return Err(Status::IoErr);
@@ -404,9 +414,21 @@ impl Model {
             Work::Write { at, from } => {
                 for (at, from) in (*at..).zip(from) {
                     self.disk[at] = *self.byte(*from);
+                    self.allocated[at / 512] = true;
                 }
             }
-            Work::Zero { at, len } => self.disk[*at..*at + *len].fill(0),
+            Work::Zero { at, len, unmap } => {
+                for at in *at..*at + *len {
+                    self.disk[at] = 0;
+                    self.allocated[at / 512] = !unmap;
+                }
+            }
+            Work::Discard { at, len } => {
+                for at in *at..*at + *len {
+                    self.disk[at] = DISCARDED;
+                    self.allocated[at / 512] = false;
+                }
+            }
             Work::Flush => {}
         }
     }

@@ -2,10 +2,12 @@
 //! into its rings meanwhile.
 //!
 //! The session answers or ends; when it has ended, no descriptor and no thread is left of it. A
-//! neighbour, another disk on the same workers, is read and written all the time.
+//! neighbour, another disk on the same workers, has requests in flight all the time: they end well, and all of its disk
+//! stays as it wrote it.
 
 mod guest;
 mod message;
+mod neighbour;
 mod stage;
 
 use std::io::Read;
@@ -16,6 +18,7 @@ use arbitrary::{Arbitrary, Unstructured};
 
 use self::guest::Write;
 use self::message::{Fd, Fds, Message};
+use self::neighbour::Neighbour;
 use self::stage::Stage;
 
 /// One step of the frontend or its guest.
@@ -35,7 +38,7 @@ enum Step {
     Cut {
         pages: u8,
     },
-    /// Waits for an answer to all that was said.
+    /// Waits for an answer to all that was said, and for the neighbour's requests.
     Settle,
 }
 
@@ -54,16 +57,16 @@ pub fn run(data: &[u8]) {
     let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else {
         return;
     };
-    stage::with(|stage| {
+    stage::with(|stage, neighbour| {
         let before = stage::footprint();
-        hold(stage, &input);
+        hold(stage, neighbour, &input);
         assert_eq!(stage::footprint(), before, "descriptors and threads");
-        stage.neighbour.check();
+        neighbour.check();
     });
 }
 
-/// Runs the session to its end.
-fn hold(stage: &Stage, input: &Input) {
+/// Runs the session to its end. The neighbour looks at its disk now and then.
+fn hold(stage: &Stage, neighbour: &mut Neighbour, input: &Input) {
     stage.memory.clear();
     let mut talk = Talk::new(stage);
     if input.up {
@@ -87,7 +90,10 @@ fn hold(stage: &Stage, input: &Input) {
             Step::Guest(write) => write.apply(&stage.memory),
             Step::Kick { queue } => talk.fds.kick(*queue),
             Step::Cut { pages } => talk.fds.cut(*pages),
-            Step::Settle => talk.settle(),
+            Step::Settle => {
+                talk.settle();
+                neighbour.check();
+            }
         }
     }
     talk.end();

@@ -1,40 +1,45 @@
-//! What outlives a session: the workers, the server's thread, the guest's memory and the neighbour.
+//! What outlives a session: the workers, the server's thread and the guest's memory.
 
 use std::io::Write;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use pollux_device::{Device, Options, Polling, Tuning, Workers, serve};
-use pollux_disk::{Durability, Spec};
-use pollux_driver::{Buffer, CompletionMode, Driver, Queue};
+use pollux_disk::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
 use super::guest::Memory;
+use super::neighbour::Neighbour;
 
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-const WORKERS: u16 = 2;
+pub const WORKERS: u16 = 2;
+/// Bytes on a disk.
+pub const DISK: usize = 64 << 10;
 
 /// The stage of this process.
 pub struct Stage {
     pub memory: Memory,
-    pub neighbour: Neighbour,
     streams: Sender<UnixStream>,
     ended: Receiver<()>,
 }
 
-static STAGE: LazyLock<Mutex<Stage>> = LazyLock::new(|| Mutex::new(Stage::new()));
+static STAGE: LazyLock<Mutex<(Stage, Neighbour)>> = LazyLock::new(|| Mutex::new(Stage::set()));
 
-/// Calls `run` with the stage, one call at a time.
-pub fn with(run: impl FnOnce(&mut Stage)) {
-    run(&mut STAGE.lock().expect("who panics ends the run"));
+/// Calls `run` with the stage and the neighbour, one call at a time.
+pub fn with(run: impl FnOnce(&Stage, &mut Neighbour)) {
+    let mut both = STAGE.lock().expect("who panics ends the run");
+    let (stage, neighbour) = &mut *both;
+    run(stage, neighbour);
 }
 
-fn device(name: &str) -> Arc<Device> {
-    let disk = "memory:size=64K".parse::<Spec>().expect("a disk");
+/// A disk to serve.
+pub fn device(name: &str) -> Arc<Device> {
+    let disk = format!("memory:size={DISK}").parse::<Spec>();
+    let disk = disk.expect("a disk");
     let disk = disk.open(&pollux_disk::Options::default());
     let options = Options::new(name)
         .num_queues(WORKERS)
@@ -45,7 +50,7 @@ fn device(name: &str) -> Arc<Device> {
 }
 
 impl Stage {
-    fn new() -> Self {
+    fn set() -> (Self, Neighbour) {
         end_with_others();
         let tuning = Tuning::default().polling(Polling::Never);
         let workers = Workers::start(WORKERS.into(), &[], tuning);
@@ -63,12 +68,12 @@ impl Stage {
                 }
             }
         });
-        Self {
+        let stage = Self {
             memory: Memory::new(),
-            neighbour,
             streams,
             ended,
-        }
+        };
+        (stage, neighbour)
     }
 
     /// Serves a session.
@@ -96,56 +101,6 @@ fn end_with_others() {
             std::process::abort();
         }
     }));
-}
-
-/// Another disk on the same workers, with a queue on each.
-pub struct Neighbour {
-    queues: Vec<(Queue, Option<Buffer>)>,
-    _driver: Driver,
-    rounds: u64,
-}
-
-impl Neighbour {
-    fn new(workers: &Arc<Workers>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("socket");
-        let listener = UnixListener::bind(&path).expect("a socket");
-        let (device, workers) = (device("neighbour"), Arc::clone(workers));
-        std::thread::spawn(move || {
-            let (stream, _) = listener.accept().expect("the driver connects");
-            serve(stream, None, &device, &workers)
-        });
-        let options = pollux_driver::Options::default();
-        let driver = Driver::connect(&path, &options).expect("a disk is served there");
-        let queue = |index| {
-            let buffer = driver.allocate(512).expect("memory for a block");
-            (driver.queue(index).expect("a queue"), Some(buffer))
-        };
-        Self {
-            queues: (0..WORKERS).map(queue).collect(),
-            rounds: 0,
-            _driver: driver,
-        }
-    }
-
-    /// Writes a block on each worker, and reads it back.
-    pub fn check(&mut self) {
-        for (at, (queue, place)) in (0u64..).step_by(512).zip(&mut self.queues) {
-            self.rounds += 1;
-            let said = self.rounds.to_le_bytes();
-            let mut block = place.take().expect("it was put back");
-            block.write(0, &said);
-            let write = queue.write(at, block, Durability::Volatile, CompletionMode::Polled);
-            let mut block = write.wait().expect("the neighbour writes");
-            block.write(0, &[0; 8]);
-            let read = queue.read(at, block, CompletionMode::Polled);
-            let block = read.wait().expect("the neighbour reads");
-            let mut seen = [0; 8];
-            block.read(0, &mut seen);
-            assert_eq!(seen, said, "what the neighbour wrote");
-            *place = Some(block);
-        }
-    }
 }
 
 /// Waits until `socket` can be read, as an answer or an end makes it.

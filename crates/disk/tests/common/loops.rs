@@ -5,14 +5,18 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use pollux_disk_conformance::eventually;
 use tempfile::TempDir;
 
 use super::{skip, sparse};
 
-/// A block device over a file. One test at a time on the whole machine has some: `losetup` claims a device for a moment
-/// even when another process has just taken it, and then no other can open it.
+/// A block device over a file, which goes with the process that has it, however that ends. One test at a time on the
+/// whole machine has some: `losetup` claims a device for a moment even when another process has just taken it, and then
+/// no other can open it.
 pub struct Loop(
     pub String,
+    /// Its last user.
+    Option<fs::File>,
     #[expect(dead_code, reason = "locked until the device is gone")] Arc<fs::File>,
 );
 
@@ -38,13 +42,24 @@ impl Loop {
 
     fn make(options: &[&str], file: &Path, alone: Arc<fs::File>) -> Option<Self> {
         let device = succeeds(Command::new("losetup").args(options).arg(file))?;
-        Some(Self(device.trim().to_owned(), alone))
+        let device = device.trim().to_owned();
+        let open = fs::File::open(&device);
+        // It stays until its last user lets go, and no longer.
+        succeeds(Command::new("losetup").args(["--detach", &device]))?;
+        Some(Self(device, Some(open.unwrap()), alone))
     }
 }
 
 impl Drop for Loop {
+    /// What still uses it by then is a fault, of which a test that has failed already need not tell. An `io_uring` may
+    /// let go a little later.
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+        self.1 = None;
+        if !std::thread::panicking() {
+            let name = self.0.trim_start_matches("/dev/");
+            let bound = Path::new("/sys/block").join(name).join("loop");
+            eventually(|| !bound.exists(), || format!("{} is in use", self.0));
+        }
     }
 }
 
@@ -68,7 +83,7 @@ pub fn succeeds(command: &mut Command) -> Option<String> {
 }
 
 /// What is there; where it is not, for want of privileges, the test is skipped.
-fn available<T>(what: std::io::Result<T>, name: &str) -> Option<T> {
+pub fn available<T>(what: std::io::Result<T>, name: &str) -> Option<T> {
     what.inspect_err(|error| skip(&format!("{name}: {error}")))
         .ok()
 }

@@ -9,6 +9,7 @@ pub mod owner;
 pub mod tiny;
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use pollux_disk::file::{Engine, Settings};
@@ -47,9 +48,12 @@ pub fn engines() -> Vec<Engine> {
 
 /// Says why something is not tested here; fails where `REQUIRE_PEERS` says that all must be there.
 pub fn skip(why: &str) {
-    println!("SKIP: {why}");
     let required = std::env::var_os("REQUIRE_PEERS").is_some_and(|value| value == "1");
     assert!(!required, "this must work here: {why}");
+    let thread = std::thread::current();
+    let said = format!("SKIP {}: {why}\n", thread.name().unwrap_or("a test"));
+    // Not `println!`, of which a test that passes shows nothing.
+    let _ = io::stderr().write_all(said.as_bytes());
 }
 
 /// A folder in memory, where there is one.

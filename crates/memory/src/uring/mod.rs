@@ -319,4 +319,4 @@ impl Drop for Ring {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
