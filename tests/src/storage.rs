@@ -72,16 +72,24 @@ impl Storage {
                 let mount = Mount::ext4(&device.path, at)?;
                 let disk = mount.at.join("disk.img");
                 File::create(&disk)?.set_len(bytes)?;
-                // The file itself, unlike what will be written to it, is meant to be there.
-                rustix::fs::syncfs(File::open(&mount.at)?)?;
                 (Some(mount), disk)
             }
         };
-        Ok(Self {
+        let storage = Self {
             disk,
             mount,
             device,
             folder,
+        };
+        // The file itself, unlike what will be written to it, is meant to be there.
+        storage.sync()?;
+        Ok(storage)
+    }
+
+    /// What was written so far is there after a power cut. (Of a block device, its page cache is not.)
+    pub fn sync(&self) -> io::Result<()> {
+        self.mount.as_ref().map_or(Ok(()), |mount| {
+            Ok(rustix::fs::syncfs(File::open(&mount.at)?)?)
         })
     }
 
@@ -229,7 +237,8 @@ struct Mount {
 
 impl Mount {
     fn ext4(device: &Path, at: PathBuf) -> io::Result<Self> {
-        Self::of(device, at, "ext4", None)
+        // By itself ext4 would write a file that replaces another.
+        Self::of(device, at, "ext4", Some(c"noauto_da_alloc"))
     }
 
     fn tmpfs(bytes: u64, at: PathBuf) -> io::Result<Self> {
