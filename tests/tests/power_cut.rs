@@ -10,14 +10,13 @@
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::process::Command;
+use std::fs;
 
 use blkio::ReqFlags;
 use fastrand::Rng;
 use pollux_tests::client::{Client, Done, Memory, Queue, Shape};
-use pollux_tests::guest::{Export, Kernel, Lab};
-use pollux_tests::peers;
+use pollux_tests::guest::{Driver, Export, Kernel, Lab, System};
+use pollux_tests::qcow2::QemuImg;
 use pollux_tests::random::seed;
 use pollux_tests::records::{Expected, Job, RECORD, Record};
 use pollux_tests::server::Server;
@@ -197,10 +196,9 @@ fn survives(medium: Medium, cache: &str, times: usize) {
 /// promised.
 fn image_survives(options: &str, cache: &str, times: usize) {
     const TABLES: u64 = 16 << 20;
-    let Some(img) = peers::installed("qemu-img") else {
+    let Some(img) = QemuImg::find() else {
         return;
     };
-    let tool = |arguments: &[&str]| Command::new(&img).args(arguments).output().unwrap();
     let seed = seed();
     let mut random = Rng::with_seed(seed);
     let mut leaks = 0;
@@ -208,12 +206,10 @@ fn image_survives(options: &str, cache: &str, times: usize) {
         let Some(storage) = Storage::new(Medium::FileOnExt4, DISK + TABLES) else {
             return;
         };
-        let path = storage.disk().to_str().unwrap().to_owned();
-        let size = DISK.to_string();
-        let made = tool(&["create", "-q", "-f", "qcow2", "-o", options, &path, &size]);
-        assert!(made.status.success(), "{made:?}");
-        rustix::fs::syncfs(File::open(&path).unwrap()).unwrap();
+        img.create(storage.disk(), options, DISK).unwrap();
+        storage.sync().unwrap();
         let folder = TempDir::new().unwrap();
+        let path = storage.disk().display();
         let spec = format!("qcow2:path={path},cache={cache},engine={engine}");
         let server = Server::pollux(&folder.path().join("disk.sock"), &["--disk", &spec]).unwrap();
         let mut storm = Storm::start(&server, random.u64(..), Promise::Flush);
@@ -228,23 +224,11 @@ fn image_survives(options: &str, cache: &str, times: usize) {
         let left = folder.path().join("left.qcow2");
         fs::write(&left, storage.cut_power().unwrap()).unwrap();
         assert!(!status.success(), "{log}");
-        let left = left.to_str().unwrap();
-        let check = tool(&["check", "-f", "qcow2", left]);
+        let check = img.check(&left).unwrap();
         // 3: clusters leak, and there is no error.
         assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
         leaks += u32::from(check.status.code() == Some(3));
-        let raw = folder.path().join("left.raw");
-        let converted = tool(&[
-            "convert",
-            "-f",
-            "qcow2",
-            "-O",
-            "raw",
-            left,
-            raw.to_str().unwrap(),
-        ]);
-        assert!(converted.status.success(), "{converted:?}");
-        let mut survived = fs::read(&raw).unwrap();
+        let mut survived = img.contents(&left).unwrap();
         storm.forget_torn(&mut survived);
         if let Err(lost) = storm.expected.check(&survived) {
             panic!("{spec}, {options}: {lost}\n{log}");
@@ -283,9 +267,8 @@ const JOBS: u64 = 4;
 const PLACES_OF_A_JOB: u64 = 512;
 
 /// Five disks under four writers each; one server after the other is killed.
-#[test]
-fn what_a_guest_has_flushed_survives() {
-    let Some(lab) = Lab::open(Kernel::Linux61) else {
+fn what_it_has_flushed_survives(system: impl Into<System>) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let disks = [
@@ -339,4 +322,14 @@ fn what_a_guest_has_flushed_survives() {
             panic!("{name}: {lost}\n{console}");
         }
     }
+}
+
+#[test]
+fn what_a_guest_has_flushed_survives() {
+    what_it_has_flushed_survives(Kernel::Linux61);
+}
+
+#[test]
+fn what_a_guest_with_our_driver_has_flushed_survives() {
+    what_it_has_flushed_survives(Kernel::Linux61.driven_by(Driver::PolluxBlk));
 }
