@@ -31,7 +31,8 @@ pub fn while_busy<T>(mut busy: impl FnMut() + Send, meanwhile: impl FnOnce() -> 
     })
 }
 
-struct SetOnDrop<'a>(&'a AtomicBool);
+/// Sets the flag when it is dropped, which a panic does as well: what goes on until then ends.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

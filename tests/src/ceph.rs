@@ -1,7 +1,7 @@
 //! A Ceph cluster of one node, started for a test: `tests/ceph/cluster.sh`.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +52,17 @@ impl Ceph {
     /// Its configuration.
     pub fn conf(&self) -> PathBuf {
         self.folder().join("ceph.conf")
+    }
+
+    /// Appends `lines` to it, which clients read that start from now on.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn configure(&self, lines: &str) {
+        let conf = File::options().append(true).open(self.conf());
+        let mut conf = conf.expect("it is ours");
+        conf.write_all(lines.as_bytes()).expect("there is room");
     }
 
     /// The description of its image `name`, with more `keys` (`,id=…`).

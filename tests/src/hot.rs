@@ -17,9 +17,11 @@ use crate::events::Events;
 use crate::process::Process;
 use crate::server::{Ready, Server, pollux_binary};
 
-/// A folder with a daemon in it: `images` is for disks, and beside it lie its control socket and the list of disks.
+/// A folder with a daemon in it: `images` is for disks, and beside it lie its control socket and, unless it is kept
+/// elsewhere, the list of disks.
 pub struct Hot {
     above: TempDir,
+    state: PathBuf,
     sandbox: &'static str,
     server: Option<Server>,
 }
@@ -30,12 +32,23 @@ impl Hot {
         Self::start_within("require")
     }
 
+    /// The same with the list of disks at `state`.
+    pub fn start_keeping(state: &Path) -> io::Result<Self> {
+        Self::start_in(TempDir::new()?, state.to_owned(), "require")
+    }
+
     /// The same with `--sandbox LEVEL`.
     pub fn start_within(sandbox: &'static str) -> io::Result<Self> {
         let above = TempDir::new()?;
+        let state = above.path().join("state.json");
+        Self::start_in(above, state, sandbox)
+    }
+
+    fn start_in(above: TempDir, state: PathBuf, sandbox: &'static str) -> io::Result<Self> {
         std::fs::create_dir(above.path().join("images"))?;
         let mut hot = Self {
             above,
+            state,
             sandbox,
             server: None,
         };
@@ -88,7 +101,7 @@ impl Hot {
 
     /// The list of disks.
     pub fn state(&self) -> PathBuf {
-        self.above().join("state.json")
+        self.state.clone()
     }
 
     /// The socket of the disk of that name.

@@ -20,6 +20,7 @@ pub mod load;
 pub mod model;
 pub mod peers;
 pub mod process;
+pub mod qcow2;
 pub mod random;
 pub mod records;
 pub mod server;

@@ -148,6 +148,23 @@ impl Process {
         Ok(true)
     }
 
+    /// Waits until this thread of it is asleep and nothing is under way that would wake it: many looks in a row find it
+    /// so, as a lock that it had to wait for is no sleep. Each look begins with `check`.
+    ///
+    /// # Panics
+    /// When it stays awake for a minute.
+    pub fn wait_for_sleep(self, thread: u32, mut check: impl FnMut()) {
+        const LOOKS: u32 = 50;
+        let mut in_a_row = 0;
+        let sleeps = || {
+            check();
+            let asleep = self.is_thread_asleep(thread).unwrap_or(false);
+            in_a_row = if asleep { in_a_row + 1 } else { 0 };
+            in_a_row == LOOKS
+        };
+        eventually(sleeps, || format!("thread {thread} is awake"));
+    }
+
     /// Is this thread of it asleep?
     pub fn is_thread_asleep(self, id: u32) -> io::Result<bool> {
         let status = fs::read_to_string(self.path(&format!("task/{id}/status")))?;

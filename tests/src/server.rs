@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,9 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_parent_process_death_signal,
+};
 
-/// A running server and the socket on which it serves one disk. Dropping it ends the process.
+/// A running server and the socket on which it serves one disk. Dropping it ends the process, and so does the end of the
+/// thread that started it: where a test process ends, nothing is dropped.
 pub struct Server {
     child: Child,
     socket: PathBuf,
@@ -253,7 +257,9 @@ impl Log {
 }
 
 fn spawn(command: &mut Command) -> io::Result<Child> {
-    let started = command.spawn();
+    let end_with_parent = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: between fork and exec this makes one system call.
+    let started = unsafe { command.pre_exec(end_with_parent) }.spawn();
     started.map_err(|error| {
         let program = command.get_program().display();
         io::Error::new(error.kind(), format!("could not start {program}: {error}"))
@@ -332,8 +338,20 @@ pub fn pollux_binary() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
     use crate::client::{Client, Shape};
+
+    #[test]
+    fn a_server_ends_with_the_thread_that_started_it() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let socket = folder.path().join("disk.sock");
+        let start = move || Server::pollux(&socket, &["--disk", "memory:size=1M"]);
+        let started = std::thread::spawn(start).join().expect("it does not panic");
+        let (status, log) = started.expect("it starts").ended().expect("it ends");
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{log}");
+    }
 
     #[test]
     fn a_server_that_says_nothing_is_ready_once_it_listens() {

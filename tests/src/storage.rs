@@ -74,11 +74,21 @@ impl Storage {
                 (Some(mount), disk)
             }
         };
-        Ok(Self {
+        let storage = Self {
             disk,
             mount,
             device,
             folder,
+        };
+        // The file itself, unlike what will be written to it, is meant to be there.
+        storage.sync()?;
+        Ok(storage)
+    }
+
+    /// What was written so far is there after a power cut. (Of a block device, its page cache is not.)
+    pub fn sync(&self) -> io::Result<()> {
+        self.mount.as_ref().map_or(Ok(()), |mount| {
+            Ok(rustix::fs::syncfs(File::open(mount.at())?)?)
         })
     }
 
@@ -244,7 +254,8 @@ fn allowed<T>(what: &str, made: io::Result<T>) -> Option<T> {
 }
 
 fn mount_ext4(device: &Path, at: PathBuf) -> io::Result<Mount> {
-    Mount::new(device, at, "ext4", None)
+    // By itself ext4 would write a file that replaces another.
+    Mount::new(device, at, "ext4", Some(c"noauto_da_alloc"))
 }
 
 /// Fails everything from now on, the file system's journal included.

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use pollux_driver::{
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code};
-use pollux_tests::drive::{End, Mode, Registered, SHARED_MODES};
+use pollux_tests::drive::{Mode, Registered, SHARED_MODES};
 use pollux_tests::peers;
 use pollux_tests::process::{Process, eventually};
 use pollux_tests::random::seed;
@@ -98,34 +98,25 @@ const SIZE: u64 = 8 * 2 * MIB;
 fn killed_at_random(socket: &Path, start: &dyn Fn() -> Server) {
     let mut server = start();
     let driver = Driver::connect(socket, &Options::default()).unwrap();
-    let over = Arc::new(AtomicBool::new(false));
     let mut random = Rng::with_seed(seed());
-    let (ready, is_ready) = channel();
-    std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            everybody().run_until(&driver, || {
-                ready.send(()).unwrap();
-                End::When(Arc::clone(&over))
-            });
-        });
-        is_ready.recv().unwrap();
+    // The last one is there until the load has ended.
+    let _server = everybody().run_while(&driver, |has_failed| {
         for kill in 0..kills() {
             // Now it is at this point of its work, now at that.
             let until = counter(&driver, "polls") + random.u64(..400_000);
-            let there = || counter(&driver, "polls") >= until || load.is_finished();
+            let there = || counter(&driver, "polls") >= until || has_failed();
             eventually(there, || "nobody looks any more".into());
             let before = driver.reconnects();
             server.end_by(Signal::KILL).unwrap();
             server = start();
-            assert!(!load.is_finished(), "it has failed after {kill} kills");
+            assert!(!has_failed(), "it has failed after {kill} kills");
             // Or in the middle of being told of queues and memory.
-            let back = || driver.reconnects() > before || load.is_finished();
+            let back = || driver.reconnects() > before || has_failed();
             if random.bool() {
                 eventually(back, || "it is not back".into());
             }
         }
-        over.store(true, Ordering::Relaxed);
-        load.join().expect("its message is above");
+        server
     });
     println!("{:?}", Disk::counters(&driver));
     assert_eq!(driver.lost(), None);
@@ -174,29 +165,20 @@ fn what_stacks_over_a_driver_survives_as_well() {
         let args = ["--disk", &spec, "--num-queues", "4"];
         let middle = Server::pollux(&above.socket(), &args).unwrap();
         let driver = Driver::connect(above.socket(), &Options::default()).unwrap();
-        let over = Arc::new(AtomicBool::new(false));
-        let (ready, is_ready) = channel();
-        std::thread::scope(|scope| {
-            let load = scope.spawn(|| {
-                everybody().run_until(&driver, || {
-                    ready.send(()).unwrap();
-                    End::When(Arc::clone(&over))
-                });
-            });
-            is_ready.recv().unwrap();
+        // As above.
+        let _server = everybody().run_while(&driver, |has_failed| {
             for kill in 1..=kills().min(10) {
                 server.end_by(Signal::KILL).unwrap();
                 server = below.pollux(&["--num-queues", "4"]);
                 let back = || middle.log().matches("the disk is back").count() as u64 >= kill;
-                eventually(|| back() || load.is_finished(), || middle.log());
+                eventually(|| back() || has_failed(), || middle.log());
                 assert!(
-                    !load.is_finished(),
+                    !has_failed(),
                     "it has failed after {kill} kills: {}",
                     middle.log()
                 );
             }
-            over.store(true, Ordering::Relaxed);
-            load.join().expect("its message is above");
+            server
         });
         assert_eq!((driver.lost(), driver.reconnects()), (None, 0));
     });

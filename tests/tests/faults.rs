@@ -7,7 +7,7 @@ use std::path::Path;
 use blkio::ReqFlags;
 use fastrand::Rng;
 use pollux_tests::client::{Client, Memory, Queue, Shape};
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Driver, Export, Kernel, Lab, System};
 use pollux_tests::load::{Limits, Load};
 use pollux_tests::process::eventually;
 use pollux_tests::random::seed;
@@ -204,9 +204,8 @@ fn a_disk_that_answers_no_more_holds_up_nobody_else() {
     assert_eq!(status.code(), Some(1), "{log}");
 }
 
-#[test]
-fn a_guest_is_told_what_fails() {
-    let Some(mut lab) = Lab::open(Kernel::Linux61) else {
+fn is_told_what_fails(system: impl Into<System>) {
+    let Some(mut lab) = Lab::open(system) else {
         return;
     };
     if lab.program() != Program::Pollux {
@@ -232,4 +231,14 @@ fn a_guest_is_told_what_fails() {
     storage.fail().unwrap();
     lab.tells(&mut guest, "it has failed");
     lab.ends_well_on_bad_disks(guest);
+}
+
+#[test]
+fn a_guest_is_told_what_fails() {
+    is_told_what_fails(Kernel::Linux61);
+}
+
+#[test]
+fn a_guest_with_our_driver_is_told_what_fails() {
+    is_told_what_fails(Kernel::Linux61.driven_by(Driver::PolluxBlk));
 }

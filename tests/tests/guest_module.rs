@@ -19,7 +19,8 @@ fn bench() -> Bench {
 
 cases! {
     bench():
-    data_survives_in_both_modes_at_once_on_one_queue, polled_load_takes_no_interrupt,
+    data_survives_in_both_modes_at_once_on_one_queue, flushes_reach_the_device,
+    polled_load_takes_no_interrupt,
     polls_do_not_have_interrupts_turned_off, a_device_is_taken_away_and_given_back_under_load,
     the_machine_goes_off_under_load, server_and_driver_do_not_wait_for_each_other,
     device_mapper_polls_end_to_end, two_drivers_share_the_disks, a_guest_outlives_its_server,

@@ -11,6 +11,7 @@ use pollux_tests::hot::{Hot, use_it};
 use pollux_tests::peers;
 use pollux_tests::process::eventually;
 use pollux_tests::server::pollux_binary;
+use pollux_tests::storage::{Medium, Storage};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -82,6 +83,44 @@ fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
 }
 
 /// It would be turned out when that one is back, and the guest would find another image at its socket.
+#[test]
+fn what_was_answered_is_on_the_list_after_a_power_cut() {
+    type Change = fn(&Hot) -> (u16, Value);
+    let changes: [Change; 3] = [
+        |hot| hot.add("a", "memory:size=1M").unwrap(),
+        |hot| {
+            hot.patch("a", &json!({ "limits": { "iops_total": 5 } }))
+                .unwrap()
+        },
+        |hot| hot.remove("a", "").unwrap(),
+    ];
+    // Is it on the list, and with which limit?
+    let lists = [(true, None), (true, Some(5)), (false, None)];
+    for (number, expected) in lists.into_iter().enumerate() {
+        let Some(storage) = Storage::new(Medium::FileOnExt4, MIB) else {
+            return;
+        };
+        // The list takes the place of a disk's file.
+        fs::write(storage.disk(), r#"{"disks": {}}"#).unwrap();
+        storage.sync().unwrap();
+        let hot = Hot::start_keeping(storage.disk()).unwrap();
+        let answered = |change: &Change| {
+            let (status, said) = change(&hot);
+            assert!([200, 201, 204].contains(&status), "{said}");
+        };
+        changes[..number].iter().for_each(answered);
+        storage.sync().unwrap();
+        answered(&changes[number]);
+        // This kills it.
+        drop(hot);
+        let survived = storage.cut_power().unwrap();
+        let survived: Value = serde_json::from_slice(&survived).expect("the list is whole");
+        let disk = &survived["disks"]["a"];
+        let limit = disk["limits"]["iops_total"].as_u64();
+        assert_eq!((disk.is_object(), limit), expected, "change {number}");
+    }
+}
+
 #[test]
 fn a_missing_disk_keeps_its_image_and_its_socket() {
     let mut hot = Hot::start().unwrap();

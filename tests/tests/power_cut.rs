@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Write as _;
 
 use fastrand::Rng;
-use pollux_tests::guest::{Export, Kernel, Lab};
+use pollux_tests::guest::{Driver, Export, Kernel, Lab, System};
 use pollux_tests::random::seed;
 use pollux_tests::records::{Expected, RECORD};
 use pollux_tests::server::Server;
@@ -74,9 +74,8 @@ const JOBS: u64 = 4;
 const PLACES_OF_A_JOB: u64 = 512;
 
 /// Five disks under four writers each; one server after the other is killed.
-#[test]
-fn what_a_guest_has_flushed_survives() {
-    let Some(lab) = Lab::open(Kernel::Linux61) else {
+fn what_it_has_flushed_survives(system: impl Into<System>) {
+    let Some(lab) = Lab::open(system) else {
         return;
     };
     let disks = [
@@ -130,4 +129,14 @@ fn what_a_guest_has_flushed_survives() {
             panic!("{name}: {lost}\n{console}");
         }
     }
+}
+
+#[test]
+fn what_a_guest_has_flushed_survives() {
+    what_it_has_flushed_survives(Kernel::Linux61);
+}
+
+#[test]
+fn what_a_guest_with_our_driver_has_flushed_survives() {
+    what_it_has_flushed_survives(Kernel::Linux61.driven_by(Driver::PolluxBlk));
 }

@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs;
 
 use fastrand::Rng;
 use pollux_tests::frontend::{Driver, Queue, Status, TWO_QUEUES};
-use pollux_tests::peers;
+use pollux_tests::qcow2::QemuImg;
 use pollux_tests::random::seed;
 use pollux_tests::records::RECORD;
 use pollux_tests::server::Server;
@@ -24,7 +22,7 @@ const TWO_FILES: &str = "cluster_size=64k,data_file=data.raw";
 
 /// An image on storage that can lose its power.
 struct Image {
-    img: PathBuf,
+    img: QemuImg,
     storage: Storage,
     folder: TempDir,
     spec: String,
@@ -34,22 +32,16 @@ impl Image {
     /// One that is made with `options`, and served with `keys`.
     fn make(options: &str, keys: &str) -> Option<Self> {
         const TABLES: u64 = 16 << 20;
-        let img = peers::installed("qemu-img")?;
+        let img = QemuImg::find()?;
         let storage = Storage::new(Medium::FileOnExt4, 2 * DISK + TABLES)?;
         let path = storage.disk();
-        let (name, size) = (path.to_str().unwrap(), DISK.to_string());
-        let spec = format!("qcow2:path={name},{keys}");
-        let made = Command::new(&img)
-            .args(["create", "-q", "-f", "qcow2", "-o", options, name, &size])
-            .current_dir(path.parent().unwrap())
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
+        let spec = format!("qcow2:path={},{keys}", path.display());
+        img.create(path, options, DISK).unwrap();
         if options == TWO_FILES {
             let bytes = usize::try_from(DISK).unwrap();
             fs::write(path.with_file_name("data.raw"), vec![0xee; bytes]).unwrap();
         }
-        rustix::fs::syncfs(File::open(path).unwrap()).unwrap();
+        storage.sync().unwrap();
         Some(Self {
             img,
             folder: TempDir::new().unwrap(),
@@ -73,20 +65,11 @@ impl Image {
         } = self;
         let (status, log) = server.end_by(Signal::KILL).unwrap();
         assert!(!status.success(), "{log}");
-        let left = storage.disk().file_name().unwrap().to_owned();
-        let left = left.to_str().unwrap();
+        let left = folder.path().join(storage.disk().file_name().unwrap());
         storage.cut_power_to(folder.path()).unwrap();
-        let tool = |words: &[&str]| {
-            let mut command = Command::new(&img);
-            let command = command.args(words).current_dir(folder.path());
-            command.output().unwrap()
-        };
-        let check = tool(&["check", "-f", "qcow2", left]);
-        // 3: clusters leak, and there is no error.
+        let check = img.check(&left).unwrap();
         assert!(matches!(check.status.code(), Some(0 | 3)), "{check:?}");
-        let converted = tool(&["convert", "-f", "qcow2", "-O", "raw", left, "left.raw"]);
-        assert!(converted.status.success(), "{converted:?}");
-        let survived = fs::read(folder.path().join("left.raw")).unwrap();
+        let survived = img.contents(&left).unwrap();
         (survived, check.status.code() == Some(3))
     }
 }

@@ -4,11 +4,9 @@
 
 mod driver_cases;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use driver_cases::Case;
@@ -16,10 +14,11 @@ use pollux_disk::Disk;
 use pollux_driver::Driver;
 use pollux_tests::ceph::Ceph;
 use pollux_tests::control::{Daemon, ask, change};
-use pollux_tests::drive::{End, SHARED_MODES};
-use pollux_tests::frontend::{self, Plan, Status};
+use pollux_tests::drive::SHARED_MODES;
+use pollux_tests::frontend::{self, Plan, SLOTS, Status, feature};
 use pollux_tests::guest::{Export, Kernel, Lab};
 use pollux_tests::process::eventually;
+use pollux_tests::records::{Expected, RECORD};
 use pollux_tests::server::pollux_binary;
 use rustix::process::Signal;
 use serde_json::json;
@@ -62,36 +61,12 @@ fn connect(daemon: &Daemon) -> Driver {
 
 /// Writes and reads all over the disk, in every way of waiting, and verifies each answer, while `meanwhile` goes on.
 fn under_load<T>(driver: &Driver, meanwhile: impl FnOnce() -> T) -> T {
-    /// A failure ends the load as well.
-    struct Ends(Arc<AtomicBool>);
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
     let load = Case {
         modes: SHARED_MODES.to_vec(),
         longest: 64 << 10,
         ..Case::new(Duration::ZERO)
     };
-    let over = Arc::new(AtomicBool::new(false));
-    let (ready, is_ready) = channel();
-    std::thread::scope(|scope| {
-        let ends = Ends(Arc::clone(&over));
-        let load = scope.spawn(|| {
-            load.run_until(driver, || {
-                ready.send(()).unwrap();
-                End::When(Arc::clone(&over))
-            });
-        });
-        is_ready.recv().unwrap();
-        let outcome = meanwhile();
-        assert!(!load.is_finished(), "it has failed");
-        drop(ends);
-        load.join().expect("its message is above");
-        outcome
-    })
+    load.run_while(driver, |_| meanwhile())
 }
 
 fn counter(driver: &Driver, wanted: &str) -> u64 {
@@ -203,6 +178,67 @@ fn a_lock_is_handed_over_from_session_to_session() {
     used.queues[0].round(10);
     drop(used);
     ends_well(one);
+}
+
+/// Does `work` on an image whose writes stay in librbd's cache until they are flushed, and kills the daemon. What was
+/// to be durable, and what has the cluster?
+fn left_by_a_killed(
+    ceph: &Ceph,
+    image: &str,
+    keys: &str,
+    without: u64,
+    work: fn(&mut frontend::Driver) -> Expected,
+) -> (Expected, Vec<u8>) {
+    let folder = TempDir::new().unwrap();
+    ceph.create(image, u64::from(SLOTS) * RECORD as u64);
+    let spec = ceph.spec(image, &format!(",cache=writeback{keys}"));
+    let daemon = start(folder.path(), image, &spec);
+    let plan = Plan { queues: 1, without };
+    let mut driver = frontend::Driver::connect(daemon.server.socket(), plan).unwrap();
+    let expected = work(&mut driver);
+    daemon.server.end_by(Signal::KILL).unwrap();
+    let left = folder.path().join("left");
+    let to = left.to_str().unwrap();
+    ceph.run("rbd", &["export", "--no-progress", image, to]);
+    (expected, fs::read(left).unwrap())
+}
+
+#[test]
+fn what_librbd_was_to_make_durable_survives_a_kill() {
+    let Some(ceph) = Ceph::start() else { return };
+    ceph.configure(
+        "[client]\n\
+         rbd cache policy = writeback\n\
+         rbd cache writethrough until flush = false\n\
+         rbd cache max dirty age = 3600\n",
+    );
+    // Without the switch of the cache, writes are volatile whatever a daemon finds out.
+    let write_back = feature::CONFIG_WCE;
+    let left = |image, keys, without, work| left_by_a_killed(&ceph, image, keys, without, work);
+    let written = |driver: &mut frontend::Driver| driver.queues[0].write_records(1);
+    let (expected, held) = left("written", "", write_back, written);
+    // That those below can fail.
+    expected.check(&held).expect_err("there is a cache");
+
+    let (expected, held) = left("flushed", "", write_back, |driver| {
+        let queue = &mut driver.queues[0];
+        let expected = queue.write_records(1);
+        queue.bare(0, 4);
+        queue.publish_and_kick();
+        assert_eq!((queue.finish(), queue.status(0)), (vec![0], Status::Ok));
+        queue.write_records(2);
+        expected
+    });
+    expected.check(&held).unwrap();
+    let no_flush = write_back | feature::FLUSH;
+    let (expected, held) = left("stable", "", no_flush, written);
+    expected.check(&held).unwrap();
+    let (expected, held) = left("let-go", ",lock=running", write_back, |driver| {
+        let expected = driver.queues[0].write_records(1);
+        driver.stop(0).unwrap();
+        expected
+    });
+    expected.check(&held).unwrap();
 }
 
 #[test]

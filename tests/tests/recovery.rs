@@ -398,6 +398,13 @@ fn a_guest_under_qemu_10_goes_on_while_its_daemons_are_killed() {
 }
 
 #[test]
+#[ignore = "the full set takes minutes: make test-full"]
+fn a_guest_with_our_driver_goes_on_while_its_daemons_are_killed() {
+    let ours = pollux_tests::guest::Driver::PolluxBlk;
+    a_guest_goes_on(Kernel::Linux61.driven_by(ours), kills(10));
+}
+
+#[test]
 fn a_record_that_cannot_be_is_refused_with_the_reason() {
     let place = Place::new();
     let server = place.serve("");

@@ -1,6 +1,7 @@
-//! A round: every slot of a queue at once, written, read and compared.
+//! A round: every slot of a queue at once, written, read and compared; or written alone, for a look at what survives.
 
 use super::{PAGE, Queue, SLOTS, Status};
+use crate::records::{Expected, Record};
 
 impl Queue {
     /// Writes a page of each slot, made from `byte`, reads it back, and compares.
@@ -21,6 +22,27 @@ impl Queue {
         for (slot, content) in pages(byte) {
             assert_eq!(self.page(slot), [content; PAGE], "slot {slot}");
         }
+    }
+
+    /// Writes a record of this number to the place of each slot. What must be on the disk once they are durable?
+    ///
+    /// # Panics
+    /// When a request fails.
+    pub fn write_records(&mut self, sequence: u64) -> Expected {
+        const SEED: u64 = 1;
+        let mut expected = Expected::new(SEED);
+        for slot in 0..SLOTS {
+            let record = Record {
+                seed: SEED,
+                place: slot.into(),
+                sequence,
+            };
+            self.write_page(slot, sector(slot), &record.encode());
+            expected.cover(record);
+        }
+        self.publish_and_kick();
+        self.finish_all_ok();
+        expected
     }
 
     /// Waits for a request in each slot, and that all of them succeed.

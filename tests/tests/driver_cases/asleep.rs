@@ -5,10 +5,6 @@ use std::thread::JoinHandle;
 
 use pollux_tests::process::{Process, eventually};
 
-/// Looks, one after the other, that find a thread asleep before it is taken to sleep: a lock that it had
-/// to wait for is no sleep.
-const LOOKS: u32 = 50;
-
 /// A thread that was asleep when this was made.
 pub struct Asleep {
     thread: JoinHandle<()>,
@@ -30,18 +26,8 @@ pub fn asleep(what: impl FnOnce() + Send + 'static) -> Asleep {
 
 impl Asleep {
     fn wait_for_sleep(&self) {
-        let mut in_a_row = 0;
-        let sleeps = || {
-            assert!(!self.is_over(), "it ends instead of going to sleep");
-            let asleep = Process::new(std::process::id()).is_thread_asleep(self.id);
-            in_a_row = if asleep.unwrap_or(false) {
-                in_a_row + 1
-            } else {
-                0
-            };
-            in_a_row == LOOKS
-        };
-        eventually(sleeps, || format!("thread {} is awake", self.id));
+        let check = || assert!(!self.is_over(), "it ends instead of going to sleep");
+        Process::new(std::process::id()).wait_for_sleep(self.id, check);
     }
 
     /// It sleeps still, and nothing is under way that would wake it.

@@ -7,6 +7,8 @@ pub mod exhaust;
 pub mod losing;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use fastrand::Rng;
 use pollux_disk::{Disk as _, Durability, Unmap};
 use pollux_driver::{Buffer, CompletionMode, Driver, Options, Queue};
 use pollux_memory::memfd;
+use pollux_tests::busy::SetOnDrop;
 use pollux_tests::drive::{self, End, Kinds, Mode, Own, Work};
 use pollux_tests::random::seed;
 
@@ -81,7 +84,34 @@ impl Case {
         self.run_until(driver, || End::At(Instant::now() + self.duration));
     }
 
-    /// The same, but `end` says when it ends, once the disk is empty.
+    /// Runs it while `meanwhile` goes on, which can ask whether it has ended: it has failed then.
+    pub fn run_while<T>(
+        &self,
+        driver: &Driver,
+        meanwhile: impl FnOnce(&dyn Fn() -> bool) -> T,
+    ) -> T {
+        let over = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = channel();
+        std::thread::scope(|scope| {
+            // A failure ends the load as well.
+            let ends = SetOnDrop(&over);
+            let end = End::When(Arc::clone(&over));
+            let load = scope.spawn(move || {
+                self.run_until(driver, || {
+                    ready.send(()).unwrap();
+                    end
+                });
+            });
+            is_ready.recv().expect("its message is above");
+            let outcome = meanwhile(&|| load.is_finished());
+            assert!(!load.is_finished(), "it has failed");
+            drop(ends);
+            load.join().expect("its message is above");
+            outcome
+        })
+    }
+
+    /// Runs it; `end` says when it ends, once the disk is empty.
     pub fn run_until(&self, driver: &Driver, end: impl FnOnce() -> End) {
         println!("{self:?}");
         let seed = seed();

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use pollux_tests::backend::{Backend, Conduct, Lie, Plan};
+use pollux_tests::control::Daemon;
 use pollux_tests::guest::{Driver, Outcome, Running, UserModeLinux};
 use pollux_tests::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
@@ -101,6 +102,30 @@ impl Bench {
     pub fn data_survives_in_both_modes_at_once_on_one_queue(&self) {
         let case = include_str!("../../guest/cases/module_verify.sh");
         self.passes_on_one_queue(case, "");
+    }
+
+    /// By the device's own count: the guest's block layer counts what it asks its driver for.
+    pub fn flushes_reach_the_device(&self) {
+        let folder = tempfile::tempdir().expect("the folder of temporary files is writable");
+        let daemon = Daemon::start(folder.path(), "disk", "memory:size=256M", &[]);
+        let daemon = daemon.expect("it serves");
+        let case = include_str!("../../guest/cases/module_flushes.sh");
+        let Some(mut guest) = self.boot(&[&daemon.disk], case, "", "pollux_blk") else {
+            return;
+        };
+        let stats = format!("{}/stats", daemon.path);
+        let mut look = |when: &str| {
+            guest.wait_for(when).expect("it comes so far");
+            let flushes = daemon.get(&stats)["total"]["requests"]["flush"]["ok"].as_u64();
+            guest.tell("go on").expect("it listens");
+            flushes.expect("they are counted")
+        };
+        for (kind, least) in [("plain", 64), ("polled", 64), ("switched", 1)] {
+            let before = look(&format!("before {kind}"));
+            let flushes = look(&format!("after {kind}")) - before;
+            assert!(flushes >= least, "{kind}: {flushes}");
+        }
+        does_not_fail(&ends_well(guest, &[daemon.server]));
     }
 
     pub fn polled_load_takes_no_interrupt(&self) {

@@ -14,8 +14,10 @@ use super::recorder::Recorder;
 const SIZE: usize = 2 << 20;
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
-/// How often the power fails in each story.
+/// How often the power fails in each story,
 const CUTS: usize = 12;
+/// and how often after these while the image is closed.
+const CLOSING: usize = 4;
 
 /// So many stories, from `seed` on.
 pub fn stories(count: u64, seed: u64) {
@@ -28,7 +30,8 @@ pub fn stories(count: u64, seed: u64) {
         };
         leaks += more;
     }
-    println!("{leaks} of {} images leak clusters", count * CUTS as u64);
+    let images = count * (CUTS + CLOSING) as u64;
+    println!("{leaks} of {images} images leak clusters");
 }
 
 /// What a block was made at some time: all of it this byte.
@@ -94,11 +97,12 @@ impl Story {
             // Each syncs a lot, so that less is lost in such a story.
             has_stable: seed % 3 == 2,
         };
-        story.happens();
-        Some(story.ends(lab))
+        let closing = story.happens();
+        Some(story.ends(lab, closing))
     }
 
-    fn happens(&mut self) {
+    /// How many writes were there before the image was closed?
+    fn happens(&mut self) -> usize {
         let image = open(&self.image);
         let mut client = Client::new(&image);
         for _ in 0..self.random.usize(10..60) {
@@ -110,6 +114,11 @@ impl Story {
                 self.flushes.push(Flushed { before, known });
             }
         }
+        // Until it is closed.
+        drop(client);
+        let closing = self.recorder.count();
+        drop(image);
+        closing
     }
 
     /// Some requests at once, which do not touch each other.
@@ -178,11 +187,11 @@ impl Story {
     }
 
     /// The power fails at some moments, and this is what is left.
-    fn ends(mut self, lab: &Lab) -> u64 {
+    fn ends(mut self, lab: &Lab, closing: usize) -> u64 {
         let count = self.recorder.count();
         let mut leaks = 0;
-        for _ in 0..CUTS {
-            let cut = self.random.usize(..=count);
+        for first in [[0; CUTS].as_slice(), &[closing; CLOSING]].concat() {
+            let cut = self.random.usize(first..=count);
             let left = lab.path("left.qcow2");
             let bytes = self.recorder.after_power_cut(cut, &mut self.random);
             fs::write(&left, bytes).unwrap();
