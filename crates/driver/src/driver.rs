@@ -31,9 +31,9 @@ use crate::shared::state::Shared;
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
 /// has ended, so that nothing is written to memory that goes back to its owner. A server that hangs is waited for as
-/// long as [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then;
-/// what it may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that
-/// may block.
+/// long as [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default. Then the connection
+/// is closed, and what the server may still write to is given up ([`Driver::retired`]). In an event loop, drop the last
+/// owner on a thread that may block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 

@@ -139,11 +139,11 @@ pub enum Lost {
          tells); start it again and connect anew"
     )]
     Closed,
-    /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows no server was there to
-    /// connect to.
+    /// The socket is closed, or the server did not answer, and for as long as [`Reconnect`](crate::Reconnect) allows no
+    /// server was there to connect to.
     #[error(
-        "the server closed the connection, and was not back within {within:?} ({reason}); start it again and \
-         connect anew, or allow it more time"
+        "the server closed the connection, or did not answer, and was not back within {within:?} ({reason}); start it \
+         again and connect anew, or allow it more time"
     )]
     Away { within: Duration, reason: String },
     /// The server came back with a disk that cannot take the place of the one before.
@@ -152,7 +152,8 @@ pub enum Lost {
          connect anew"
     )]
     Changed { difference: Difference },
-    /// It does not answer `message`. One that is only slow needs a larger [`patience`](crate::Options::patience).
+    /// It does not answer `message`, and is not [connected to once more](crate::Reconnect). One that is only slow needs
+    /// a larger [`patience`](crate::Options::patience).
     #[error(
         "the server has not answered for {patience:?}; it may serve another client, or be stopped or overloaded: free \
          it or restart it, then connect anew"
@@ -182,6 +183,13 @@ pub enum Lost {
          left, or the tmpfs is full), or a page has failed; give it that room, and connect anew"
     )]
     Memory,
+}
+
+impl Lost {
+    /// Has the session ended in a way that another one may follow?
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Closed | Self::Silent { .. })
+    }
 }
 
 /// Why a message to the server had no effect.

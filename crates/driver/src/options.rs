@@ -35,7 +35,7 @@ pub enum KickLock {
     Held,
 }
 
-/// What if the server closes the connection, because it was restarted, or has crashed?
+/// What if the server closes the connection, because it was restarted, or has crashed; or does not answer in time?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
@@ -75,10 +75,10 @@ pub struct Options {
     pub queue_size: u16,
     /// Is everything refused that would change the disk, whatever the server allows?
     pub read_only: bool,
-    /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
-    /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
+    /// How long the server may take to answer a message before the connection is closed, as if the server had done so.
+    /// Dropping the last owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
     pub patience: Duration,
-    /// What if the server closes the connection? One that lies or does not answer is lost in any case.
+    /// What if the server closes the connection, or does not answer? One that lies is lost in any case.
     pub reconnect: Reconnect,
     /// What tests and measurements change.
     #[doc(hidden)]

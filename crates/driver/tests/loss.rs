@@ -154,7 +154,8 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
 #[test]
 fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_write_to_it() {
     let served = Served::disk("fault:hang=request,op=read,on=memory:size=1M", 1);
-    let driver = served.connect(&Options::default().patience(Duration::from_millis(50)));
+    let options = Options::default().patience(Duration::from_millis(50));
+    let driver = served.connect(&options.reconnect(Reconnect::Never));
     let queue = driver.queue(0).unwrap();
     let mut pending = read(&driver, &queue, CompletionMode::Call);
     let mut context = Context::from_waker(Waker::noop());
