@@ -190,6 +190,12 @@ impl Lost {
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Closed | Self::Silent { .. })
     }
+
+    /// Is that why there is this error?
+    pub(crate) fn is_told_by(error: &io::Error) -> bool {
+        let refusal = error.get_ref().and_then(|error| error.downcast_ref());
+        matches!(refusal, Some(Refusal::Lost(_)))
+    }
 }
 
 /// Why a message to the server had no effect.
