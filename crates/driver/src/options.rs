@@ -50,6 +50,8 @@ pub enum Reconnect {
     /// the server's own. Writes that have completed and were not flushed are then lost without an error, as
     /// for a guest under QEMU; what the kernel caches for the server stays.
     Within(Duration),
+    /// The same for as long as it takes: requests wait, as they do for any storage that does not answer.
+    Always,
 }
 
 impl Default for Reconnect {

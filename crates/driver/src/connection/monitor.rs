@@ -155,6 +155,7 @@ impl<T: Observer> Watch<T> {
         let reconnect = self.connection.reconnect();
         let within = match reconnect {
             Reconnect::Within(within) if lost.may_pass() => within,
+            Reconnect::Always if lost.may_pass() => Duration::MAX,
             _ => return Search::Lost(lost),
         };
         let Some(progress) = self.observer.upgrade().map(|observer| observer.progress()) else {
