@@ -44,6 +44,12 @@ pub enum ConnectError {
     /// Connecting failed otherwise.
     #[error("cannot connect to {path}")]
     Connect { path: PathBuf, source: io::Error },
+    /// The server is this process, and was to be another one.
+    #[error(
+        "{path} is a socket of this very process, which would wait for itself; serve one of the two disks by a process \
+         of its own"
+    )]
+    Here { path: PathBuf },
     /// The server lacks something without which there is no disk.
     #[error("the server at {path} does not offer {what}; {remedy}")]
     Lacks {

@@ -82,6 +82,9 @@ pub struct Options {
     pub patience: Duration,
     /// What if the server closes the connection, or does not answer? One that lies is lost in any case.
     pub reconnect: Reconnect,
+    /// Must the server be another process? A program whose disks are made of each other by way of a socket waits for
+    /// itself as it starts or ends.
+    pub elsewhere: bool,
     /// What tests and measurements change.
     #[doc(hidden)]
     pub experiment: Experiment,
@@ -112,6 +115,7 @@ impl Default for Options {
             read_only: false,
             patience: Duration::from_secs(10),
             reconnect: Reconnect::default(),
+            elsewhere: false,
             experiment: Experiment::default(),
         }
     }
@@ -150,6 +154,13 @@ impl Options {
     #[must_use]
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
+        self
+    }
+
+    /// These with this [`elsewhere`](#structfield.elsewhere).
+    #[must_use]
+    pub fn elsewhere(mut self, elsewhere: bool) -> Self {
+        self.elsewhere = elsewhere;
         self
     }
 

@@ -13,7 +13,9 @@ pub struct Elsewhere;
 
 impl DiskOpener for Elsewhere {
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
-        let driver = driver::Options::default().reconnect(Reconnect::Always);
+        let driver = driver::Options::default()
+            .reconnect(Reconnect::Always)
+            .elsewhere(true);
         Drivers.vhost_user_by(driver, disk, options)
     }
 
