@@ -290,7 +290,7 @@ fn a_device_that_falls_silent_ends_everything() {
                 Silence::Mute | Silence::Half => {
                     assert!(matches!(why, Lost::Silent { .. }), "{why:?}");
                 }
-                Silence::HangUp => assert_eq!(why, Lost::Closed),
+                Silence::HangUp | Silence::Refusal => assert_eq!(why, Lost::Closed),
             }
         }
     }

@@ -422,6 +422,55 @@ fn a_server_that_falls_silent_as_it_comes_back_is_away() {
     });
 }
 
+/// Its image is another program's for a while. Each session of a frontend in front of this disk opens a channel.
+#[test]
+fn a_queue_that_a_server_refused_is_free_at_the_next() {
+    patiently(|| {
+        let plan = Plan {
+            queues: 3,
+            ..Plan::default()
+        };
+        let backend = Backend::start(plan).unwrap();
+        backend.fall_silent(code::SET_VRING_ENABLE, Silence::Refusal);
+        let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+        let waiter = Waiter::new(Waiting::Call).unwrap();
+        for round in 1..=4 {
+            let Err(refused) = driver.open_channel(waiter.point()) else {
+                panic!("it is refused");
+            };
+            assert!(refused.to_string().contains("refuses"), "{refused}");
+            let back = || driver.reconnects() == round;
+            eventually(back, || "it is not back".into());
+        }
+        assert_eq!(driver.retired(), 0);
+        backend.answer();
+        let queues = [(); 3].map(|()| driver.channel(waiter.point()).unwrap());
+        drop(queues);
+        assert_eq!((driver.lost(), driver.retired()), (None, 0));
+        backend.end();
+    });
+}
+
+/// It writes back what it has cached, which takes longer than an answer may.
+#[test]
+fn a_server_that_stops_a_queue_slowly_is_away_meanwhile() {
+    patiently(|| {
+        let backend = Backend::start(Plan::default()).unwrap();
+        backend.fall_silent(code::GET_VRING_BASE, Silence::Mute);
+        let options = Options::default().patience(Duration::from_secs(1));
+        let driver = Driver::connect(backend.socket(), &options).unwrap();
+        drop(driver.queue(0).unwrap());
+        assert_eq!((driver.lost(), backend.seen().silences), (None, 1));
+        let flush = driver.queue(0).unwrap().flush(CompletionMode::Call);
+        backend.answer();
+        backend.hang_up();
+        backend.let_go();
+        flush.wait().unwrap();
+        assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+        backend.end();
+    });
+}
+
 /// Waits for ever, for a server and for its answers.
 fn patient() -> Options {
     let for_ever = Duration::from_secs(24 * 3600);

@@ -240,6 +240,27 @@ fn a_disk_in_use_is_removed_by_force_alone_and_loses_nothing_in_flight() {
     hot.ends_well();
 }
 
+/// Each of the two would wait for the other.
+#[test]
+fn a_disk_of_the_daemon_itself_is_not_added() {
+    let hot = Hot::start().unwrap();
+    assert_eq!(hot.add("a", "memory:size=1M").unwrap().0, 201);
+    let spec = format!("vhost-user:path={}", hot.socket("a").display());
+    for spec in [&spec, &format!("linear:memory:size=1M+[{spec}]")] {
+        let (status, problem) = hot.add("b", spec).unwrap();
+        assert_eq!(status, 400, "{problem}");
+        let told = problem["detail"].as_str().unwrap();
+        assert!(
+            told.contains("a.sock is a socket of this very process"),
+            "{problem}"
+        );
+        let remedy = problem["remedy"].as_str().unwrap();
+        assert!(remedy.contains("a process of its own"), "{problem}");
+    }
+    assert_eq!(hot.names().unwrap(), ["a"]);
+    hot.ends_well();
+}
+
 /// One disk is used all the time while a hundred come and go beside it.
 #[test]
 fn a_hundred_disks_come_and_go_and_leave_nothing() {

@@ -99,6 +99,28 @@ fn two_signals_end_a_daemon_that_is_still_opening_its_disks() {
     );
 }
 
+/// Each of the two would wait for the other.
+#[test]
+fn a_disk_made_of_one_of_the_same_daemon_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (one, other, config) = (at("one.sock"), at("other.sock"), at("pollux.toml"));
+    let disk = |socket: &str, disk: &str| {
+        format!("[[disk]]\nsocket-path = \"{socket}\"\ndisk = \"{disk}\"\n")
+    };
+    let text = disk(&one, "memory:size=1M") + &disk(&other, &format!("vhost-user:path={one}"));
+    std::fs::write(&config, text).unwrap();
+    let mut command = Command::new(pollux_binary());
+    let ended = command.args(["serve", "--config", &config]).output();
+    let ended = ended.unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("one.sock is a socket of this very process"),
+        "{told}"
+    );
+}
+
 #[test]
 fn sigint_in_the_middle_of_io_is_a_clean_end() {
     ends_cleanly_by(Signal::INT);

@@ -207,7 +207,92 @@ fn a_leg_that_does_not_answer_holds_no_other_disk() {
     backend.hang_up();
     drop(other);
     let (_, log) = target.server.end_by(Signal::TERM).unwrap();
-    assert!(!log.contains("has not answered"), "{log}");
+    assert!(!log.contains("did not answer"), "{log}");
+}
+
+/// A daemon of a disk with two legs, of which the first is at a server that has gone away with a write of the guest.
+struct Forsaken {
+    below: Backend,
+    server: Server,
+    guest: frontend::Driver,
+    _folder: TempDir,
+}
+
+impl Forsaken {
+    fn by(options: &str) -> Self {
+        let below = Backend::start(Plan::default()).unwrap();
+        below.conduct(Conduct::Held);
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("disk.sock");
+        let leg = below.socket().display();
+        let spec = format!("linear:[vhost-user:path={leg}{options}]+memory:size=1M");
+        let args = ["--disk", &spec, "--num-queues", "2"];
+        let server = Server::pollux(&socket, &args).unwrap();
+        let mut guest = frontend::Driver::connect(&socket, TWO_QUEUES).unwrap();
+        let queue = &mut guest.queues[0];
+        queue.write(0, 0, 0x77);
+        queue.publish_and_kick();
+        below.wait_for_held(1);
+        below.hang_up();
+        Self {
+            below,
+            server,
+            guest,
+            _folder: folder,
+        }
+    }
+}
+
+#[test]
+fn a_request_waits_for_a_server_that_is_away_unless_a_time_is_set() {
+    let mut waits = Forsaken::by("");
+    let log = "reconnect=Always";
+    assert!(waits.server.says(log), "{}", waits.server.log());
+    let mut ends = Forsaken::by(",reconnect=300ms");
+    let queue = &mut ends.guest.queues[0];
+    queue.finish();
+    assert_eq!(queue.status(0), Status::IoErr);
+    let log = "was not back within 300ms";
+    assert!(ends.server.says(log), "{}", ends.server.log());
+    let other = &mut waits.guest.queues[1];
+    other.read(0, Plan::default().sectors);
+    other.publish_and_kick();
+    assert_eq!(other.finish(), [0]);
+    assert_eq!(other.status(0), Status::Ok);
+    assert_eq!(waits.guest.queues[0].take(), [0u16; 0]);
+    waits.below.let_go();
+    // The next server has the request, and its disk what was written there.
+    waits
+        .below
+        .wait_until(|seen| seen.sessions > 1 && seen.held.len() == 1);
+    waits.below.conduct(Conduct::Prompt);
+    let queue = &mut waits.guest.queues[0];
+    queue.finish();
+    assert_eq!(queue.status(0), Status::Ok);
+    queue.read(1, 0);
+    queue.publish_and_kick();
+    queue.finish();
+    assert!(queue.page(1) == [0x77; PAGE]);
+    drop(waits.guest);
+    let (status, log) = waits.server.terminate().unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    waits.below.end();
+}
+
+/// As with any disk that does not answer.
+#[test]
+fn the_second_signal_does_not_wait_for_a_server_that_is_away() {
+    let forsaken = Forsaken::by("");
+    let (server, below) = (forsaken.server, &forsaken.below);
+    server.signal(Signal::TERM).unwrap();
+    assert!(server.says("told to end"), "{}", server.log());
+    // The daemon still waits for it.
+    below.let_go();
+    below.wait_until(|seen| seen.sessions > 1 && seen.held.len() == 1);
+    below.hang_up();
+    let (status, log) = server.end_by(Signal::INT).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("told to end once more"), "{log}");
 }
 
 /// The server has the eventfd by which it is kicked as well.

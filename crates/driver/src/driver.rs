@@ -17,6 +17,7 @@ use crate::device::facts::Facts;
 use crate::device::holders::Holder;
 use crate::error::{ConnectError, Lost, QUEUE_SIZES, Refusal};
 use crate::exclusive::channel::Channel;
+use crate::exclusive::gone::Gone;
 use crate::memory::buffer::Buffer;
 use crate::options::Options;
 use crate::shared::queue::Queue;
@@ -31,9 +32,9 @@ use crate::shared::state::Shared;
 ///
 /// **Dropping may wait.** A queue stops when its last owner is dropped: the server answers once everything in flight
 /// has ended, so that nothing is written to memory that goes back to its owner. A server that hangs is waited for as
-/// long as [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default, and is lost then;
-/// what it may still write to is given up ([`Driver::retired`]). In an event loop, drop the last owner on a thread that
-/// may block.
+/// long as [`Options::patience`](struct@Options#structfield.patience) says, ten seconds by default. Then the connection
+/// is closed, and what the server may still write to is given up ([`Driver::retired`]). In an event loop, drop the last
+/// owner on a thread that may block.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 
@@ -194,6 +195,18 @@ impl Driver {
         Ok(queue)
     }
 
+    fn any_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
+        let device = self.device()?;
+        let last = device.queues() - 1;
+        if let Some(index) = device.holders().take(0..last) {
+            return Ok(Box::new(Channel::new(
+                ActiveQueue::start(device, index)?,
+                wait,
+            )?));
+        }
+        Ok(Box::new(self.queue(last)?.channel(wait)?))
+    }
+
     /// The device, while it is there.
     pub(crate) fn device(&self) -> io::Result<&Arc<Device>> {
         match self.lost() {
@@ -243,23 +256,20 @@ impl Disk for Driver {
     }
 
     /// A queue of its own while two or more are free; the last one is shared by all
-    /// that come after.
+    /// that come after. Of a device that is gone, one that says so of each request: a disk that this one is a part of
+    /// has other parts.
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn pollux_disk::Channel>> {
-        let device = self.device()?;
-        let last = device.queues() - 1;
-        if let Some(index) = device.holders().take(0..last) {
-            return Ok(Box::new(Channel::new(
-                ActiveQueue::start(device, index)?,
-                wait,
-            )?));
+        match self.any_channel(wait) {
+            Err(error) if Lost::is_told_by(&error) => Ok(Box::new(Gone)),
+            opened => opened,
         }
-        Ok(Box::new(self.queue(last)?.channel(wait)?))
     }
 
-    /// Shares `region` with the device. One that it cannot take is used through bounce buffers.
+    /// Shares `region` with the device. One that it cannot take is used through bounce buffers, and one that is gone
+    /// uses none.
     fn map(&self, region: &Arc<Region>) -> io::Result<()> {
         match self.0.device.share(region) {
-            Ok(()) => Ok(()),
+            Ok(()) | Err(Refusal::Lost(_)) => Ok(()),
             Err(refusal @ (Refusal::NoSlot { .. } | Refusal::Refused { .. })) => {
                 tracing::warn!(%refusal, "memory is not shared with the device: requests in it are copied");
                 Ok(())

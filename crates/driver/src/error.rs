@@ -44,6 +44,12 @@ pub enum ConnectError {
     /// Connecting failed otherwise.
     #[error("cannot connect to {path}")]
     Connect { path: PathBuf, source: io::Error },
+    /// The server is this process, and was to be another one.
+    #[error(
+        "{path} is a socket of this very process, which would wait for itself; serve one of the two disks by a process \
+         of its own"
+    )]
+    Here { path: PathBuf },
     /// The server lacks something without which there is no disk.
     #[error("the server at {path} does not offer {what}; {remedy}")]
     Lacks {
@@ -139,11 +145,11 @@ pub enum Lost {
          tells); start it again and connect anew"
     )]
     Closed,
-    /// The socket is closed, and for as long as [`Reconnect`](crate::Reconnect) allows no server was there to
-    /// connect to.
+    /// The socket is closed, or the server did not answer, and for as long as [`Reconnect`](crate::Reconnect) allows no
+    /// server was there to connect to.
     #[error(
-        "the server closed the connection, and was not back within {within:?} ({reason}); start it again and \
-         connect anew, or allow it more time"
+        "the server closed the connection, or did not answer, and was not back within {within:?} ({reason}); start it \
+         again and connect anew, or allow it more time"
     )]
     Away { within: Duration, reason: String },
     /// The server came back with a disk that cannot take the place of the one before.
@@ -152,7 +158,8 @@ pub enum Lost {
          connect anew"
     )]
     Changed { difference: Difference },
-    /// It does not answer `message`. One that is only slow needs a larger [`patience`](crate::Options::patience).
+    /// It does not answer `message`, and is not [connected to once more](crate::Reconnect). One that is only slow needs
+    /// a larger [`patience`](crate::Options::patience).
     #[error(
         "the server has not answered for {patience:?}; it may serve another client, or be stopped or overloaded: free \
          it or restart it, then connect anew"
@@ -182,6 +189,19 @@ pub enum Lost {
          left, or the tmpfs is full), or a page has failed; give it that room, and connect anew"
     )]
     Memory,
+}
+
+impl Lost {
+    /// Has the session ended in a way that another one may follow?
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Closed | Self::Silent { .. })
+    }
+
+    /// Is that why there is this error?
+    pub(crate) fn is_told_by(error: &io::Error) -> bool {
+        let refusal = error.get_ref().and_then(|error| error.downcast_ref());
+        matches!(refusal, Some(Refusal::Lost(_)))
+    }
 }
 
 /// Why a message to the server had no effect.

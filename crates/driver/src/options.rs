@@ -35,7 +35,7 @@ pub enum KickLock {
     Held,
 }
 
-/// What if the server closes the connection, because it was restarted, or has crashed?
+/// What if the server closes the connection, because it was restarted, or has crashed; or does not answer in time?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reconnect {
@@ -50,6 +50,8 @@ pub enum Reconnect {
     /// the server's own. Writes that have completed and were not flushed are then lost without an error, as
     /// for a guest under QEMU; what the kernel caches for the server stays.
     Within(Duration),
+    /// The same for as long as it takes: requests wait, as they do for any storage that does not answer.
+    Always,
 }
 
 impl Default for Reconnect {
@@ -75,11 +77,14 @@ pub struct Options {
     pub queue_size: u16,
     /// Is everything refused that would change the disk, whatever the server allows?
     pub read_only: bool,
-    /// How long the server may take to answer a message before the connection counts as lost. Dropping the last
-    /// owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
+    /// How long the server may take to answer a message before the connection is closed, as if the server had done so.
+    /// Dropping the last owner of a queue waits as long for a server that hangs: see [`Driver`](crate::Driver).
     pub patience: Duration,
-    /// What if the server closes the connection? One that lies or does not answer is lost in any case.
+    /// What if the server closes the connection, or does not answer? One that lies is lost in any case.
     pub reconnect: Reconnect,
+    /// Must the server be another process? A program whose disks are made of each other by way of a socket waits for
+    /// itself as it starts or ends.
+    pub elsewhere: bool,
     /// What tests and measurements change.
     #[doc(hidden)]
     pub experiment: Experiment,
@@ -110,6 +115,7 @@ impl Default for Options {
             read_only: false,
             patience: Duration::from_secs(10),
             reconnect: Reconnect::default(),
+            elsewhere: false,
             experiment: Experiment::default(),
         }
     }
@@ -148,6 +154,13 @@ impl Options {
     #[must_use]
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
+        self
+    }
+
+    /// These with this [`elsewhere`](#structfield.elsewhere).
+    #[must_use]
+    pub fn elsewhere(mut self, elsewhere: bool) -> Self {
+        self.elsewhere = elsewhere;
         self
     }
 

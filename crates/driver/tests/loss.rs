@@ -4,20 +4,24 @@
 mod common;
 
 use std::pin::Pin;
-use std::sync::Barrier;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::Served;
 use pollux_blk::feature;
-use pollux_disk::{Armed, Channel, Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
+use pollux_disk::wait::Sleeper;
+use pollux_disk::{
+    Armed, Channel, Disk, Durability, Event, Failure, Op, Options as DiskOptions, PollScope,
+    Queued, Request, Spec, Ticket,
+};
 use pollux_driver::{
     Buffer, CompletionMode, Driver, Experiment, Hybrid, Lost, Options, Pending, Queue, Reconnect,
     Waiter, Waiting,
 };
-use pollux_memory::Loan;
+use pollux_memory::{Loan, Region};
 
 /// Longer than anything takes to be told.
 const HUNG: Duration = Duration::from_secs(20);
@@ -154,7 +158,8 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
 #[test]
 fn a_request_that_was_dropped_keeps_its_memory_from_a_device_that_may_still_write_to_it() {
     let served = Served::disk("fault:hang=request,op=read,on=memory:size=1M", 1);
-    let driver = served.connect(&Options::default().patience(Duration::from_millis(50)));
+    let options = Options::default().patience(Duration::from_millis(50));
+    let driver = served.connect(&options.reconnect(Reconnect::Never));
     let queue = driver.queue(0).unwrap();
     let mut pending = read(&driver, &queue, CompletionMode::Call);
     let mut context = Context::from_waker(Waker::noop());
@@ -204,7 +209,6 @@ fn a_queue_that_is_let_go_of_ends_what_was_dropped_and_can_be_taken_again() {
 /// A waker that, when it is woken or dropped, has business with the queue itself.
 #[test]
 fn a_waker_may_use_the_queue_it_is_woken_by() {
-    use std::sync::Arc;
     use std::task::Wake;
     struct Busy(Queue);
     impl Wake for Busy {
@@ -301,4 +305,44 @@ fn a_request_in_registered_memory_that_is_gone_is_not_told_as_done() {
     drop((queue, driver, third, copies));
     served.join();
     elsewhere.join();
+}
+
+/// A leg that is gone fails what reaches it, and takes nothing else with it.
+#[test]
+fn a_disk_that_is_gone_is_still_a_part_of_others() {
+    const LEG: u64 = 1 << 20;
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&Options::default().reconnect(Reconnect::Never));
+    let memory = "memory:size=1M".parse::<Spec>().unwrap();
+    let memory = memory.open(&DiskOptions::default()).unwrap();
+    let legs: Vec<Arc<dyn Disk>> = vec![memory, Arc::new(driver.clone())];
+    let stack = pollux_disk::linear(legs, PollScope::default()).unwrap();
+    served.hang_up();
+    served.join();
+    let region = pollux_memory::memfd("test", 4096).unwrap();
+    let region = Arc::new(Region::map(region, 0, 0, 0, 4096).unwrap());
+    // Twice: when the loss is new, and when it is known.
+    for _ in 0..2 {
+        stack.map(&region).unwrap();
+        let sleeper = Sleeper::new().unwrap();
+        let mut channel = stack.open_channel(sleeper.point()).unwrap();
+        for (at, expected) in [(0, Ok(())), (LEG, Err(Failure::Lost))] {
+            // SAFETY: the region is kept until the end of the test.
+            let list = Loan::first(&[unsafe { region.span() }], u64::MAX);
+            // SAFETY: the list ends when nothing is in flight.
+            let into = unsafe { list.spans() };
+            let (ticket, op) = (Ticket(at), Op::Read { at, into });
+            assert_eq!(
+                channel.queue(Request { ticket, op }),
+                Queued::Done(expected)
+            );
+            list.end();
+        }
+        assert_eq!(channel.arm(), Armed::Idle);
+        drop(channel);
+        stack.unmap(&region);
+        while driver.lost().is_none() {
+            thread::yield_now();
+        }
+    }
 }

@@ -286,3 +286,18 @@ fn what_had_ended_of_a_request_is_done_again_at_the_next_server() {
         assert_eq!(driver.reconnects(), 1);
     }
 }
+
+/// A server takes memory back once all requests have ended, which may be later than an answer is waited for.
+#[test]
+fn memory_that_is_taken_back_meanwhile_does_not_end_a_slow_request() {
+    let served = Served::disk("fault:delay=3s,op=read,on=memory:size=1M", usize::MAX);
+    let driver = served.connect(&Options::default().patience(Duration::from_secs(1)));
+    let queue = driver.queue(0).unwrap();
+    let file = pollux_memory::memfd("test", BLOCK).unwrap();
+    let buffer = driver.register(file, 0, BLOCK as u64).unwrap();
+    let read = queue.read(0, vec![1; BLOCK], CompletionMode::Call);
+    driver.unregister(buffer).unwrap();
+    assert!(read.wait().unwrap() == vec![0; BLOCK]);
+    queue.flush(CompletionMode::Call).wait().unwrap();
+    assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+}

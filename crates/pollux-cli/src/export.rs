@@ -54,8 +54,8 @@ pub struct ExportArgs {
     pub blk_file: Option<PathBuf>,
 
     /// What to serve: null:size=2G | memory:size=1G | file:path=F[,cache=none][,OPTION]... |
-    /// qcow2:path=F[,OPTION]... | rbd:pool=P,image=I[,OPTION]... | vhost-user:path=SOCKET, the disk of another daemon |
-    /// fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one | linear:LEG+LEG... |
+    /// qcow2:path=F[,OPTION]... | rbd:pool=P,image=I[,OPTION]... | vhost-user:path=SOCKET[,reconnect=TIME], the disk of
+    /// another daemon | fault:RULE[,RULE]...,on=SPEC, which misbehaves over another one | linear:LEG+LEG... |
     /// striped:chunk=64K:LEG,LEG... | table:LINE, disks made of disks (see below)
     #[arg(long, value_name = "SPEC")]
     pub disk: Option<String>,

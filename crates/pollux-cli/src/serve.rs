@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use pollux::Drivers;
 use pollux::device::Workers;
 use pollux_sandbox::{Plan, Sandbox};
 use pollux_threads::{Kind, spawn};
@@ -18,7 +17,7 @@ use crate::attach;
 use crate::cli::ServeArgs;
 use crate::confine;
 use crate::control::{Control, Folders, Kept, Starting, State};
-use crate::disks::{Disks, Export, Wanted};
+use crate::disks::{Disks, Elsewhere, Export, Wanted};
 use crate::export::ExportArgs;
 use crate::file::{self, disk_number};
 use crate::limits::{Groups, are_set};
@@ -158,7 +157,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let exports = each_in_section(wanted, config, |mut wanted| {
         // A frontend can hold its worker by a pipe: no other disk's.
         wanted.offer.options.pipes = is_alone;
-        Ok(wanted.open(&mut inherited, &mut groups, &Drivers)?)
+        Ok(wanted.open(&mut inherited, &mut groups, &Elsewhere)?)
     })?;
     let control = Control::open(wishes.control.as_deref(), wishes.metrics)?;
     let disks = Disks::new(wishes.folders.is_some());

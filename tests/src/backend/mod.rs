@@ -73,9 +73,14 @@ impl Backend {
         self.shared.wake();
     }
 
-    /// The next message of that [`code`] is not answered as it should be.
+    /// From now on messages of that [`code`] are not answered as they should be.
     pub fn fall_silent(&self, code: u32, silence: Silence) {
         *self.shared.silence.lock().expect("nobody panics with it") = Some((code, silence));
+    }
+
+    /// Takes [`Backend::fall_silent`] back.
+    pub fn answer(&self) {
+        *self.shared.silence.lock().expect("nobody panics with it") = None;
     }
 
     /// Closes the connection, and nothing else: the device keeps the memory that it has, with all

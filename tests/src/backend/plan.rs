@@ -104,6 +104,8 @@ pub enum Silence {
     Half,
     /// The end of the connection.
     HangUp,
+    /// A refusal, and the end of the connection.
+    Refusal,
 }
 
 /// When the device calls.

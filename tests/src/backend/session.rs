@@ -224,6 +224,10 @@ impl<'a> Session<'a> {
         if silence == Some(Silence::HangUp) {
             return Ok(Flow::Next);
         }
+        if silence == Some(Silence::Refusal) {
+            connection.reply(message.code, &1u64.to_le_bytes(), usize::MAX)?;
+            return Ok(Flow::Next);
+        }
         let answer = self.handle(&mut message);
         let acknowledge = message.needs_reply() && self.protocol & protocol::REPLY_ACK != 0;
         let reply = match answer {

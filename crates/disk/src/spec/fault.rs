@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::size::Size;
-use super::{Spec, SpecError};
+use super::{Spec, SpecError, time};
 use crate::Failure;
 use crate::fault::{Action, Chance, Delay, Faults, Hang, Keep, Kind, Ops, Rule, Then, When};
 
@@ -51,12 +51,6 @@ const OPS: [(&str, Kind); 6] = [
 ];
 const THEN: [(&str, Then); 3] = [("fail", Then::Fail), ("ok", Then::Ok), ("hang", Then::Hang)];
 const HANG: [(&str, Hang); 2] = [("request", Hang::Request), ("device", Hang::Device)];
-const UNITS: [(&str, u64); 4] = [
-    ("ns", 1),
-    ("us", 1000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-];
 
 /// Reads what follows `fault:`.
 pub fn parse(mut rest: &str, depth: u32) -> Result<Spec, SpecError> {
@@ -299,10 +293,7 @@ fn delay(text: &str) -> Option<Delay> {
 }
 
 fn time(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let ns = named(&UNITS, &text[digits.len()..])?;
-    let time = Duration::from_nanos(number::<u64>(digits)?.checked_mul(ns)?);
-    (time <= Delay::LONGEST).then_some(time)
+    time::time(text).filter(|time| *time <= Delay::LONGEST)
 }
 
 /// Percent, with at most four decimals.

@@ -7,7 +7,8 @@
 //!                       [,buffers=plain|registered][,lock=always|running][,format=probe|raw]
 //!        qcow2:path=PATH[,cache=writeback|none|writethrough][,engine=...][,inline=...][,buffers=...]
 //!                       [,lock=always|running][,backing=named|none|PATH]
-//!        vhost-user:path=SOCKET[,queues=N]   the disk of another daemon: see [`DiskOpener`]
+//!        vhost-user:path=SOCKET[,queues=N][,reconnect=TIME]
+//!                                            the disk of another daemon: see [`DiskOpener`]
 //!        rbd:pool=POOL,image=IMAGE[,snapshot=NAME][,namespace=NAME][,id=USER][,conf=PATH]
 //!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=SECONDS]
 //!                                            an image in a Ceph cluster: see [`DiskOpener`]
@@ -17,6 +18,7 @@
 //!        table:LINE[;LINE]...                as device-mapper's tables say, for example what `dmsetup table` prints
 //! LEG    a path, MAJOR:MINOR of a block device, or a SPEC, in brackets if it holds what would end it
 //! SIZE   bytes, or with K, M, G or T: powers of 1024
+//! TIME   a whole number with ns, us, ms, s, m or h
 //! ```
 //! A comma inside a value is written twice, as QEMU does: `file:path=a,,b.img`. What follows `on=` is
 //! taken as it stands: `fault:delay=1ms,on=file:path=a,,b.img,cache=none`.
@@ -29,6 +31,7 @@ mod parse;
 mod rbd;
 mod size;
 mod stack;
+mod time;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,6 +39,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::fault::Faults;
 use crate::file::Settings;
@@ -44,6 +48,7 @@ use crate::stack::{Stack, StackError};
 use crate::{Disk, Fault, File, Image, Memory, Null, OpenError, Options};
 use options::{FORMATS, LOCKS, escaped, shown, shown_backing, shown_settings};
 use parse::parse;
+use time::printed_time;
 
 pub use error::SpecError;
 pub use rbd::{Rbd, RbdCache};
@@ -121,6 +126,8 @@ pub struct VhostUser {
     pub path: PathBuf,
     /// The most queues to use; `None`: as many as the server offers.
     pub queues: Option<u16>,
+    /// How long its server may be away; `None`: as long as what opens it says.
+    pub reconnect: Option<Duration>,
 }
 
 /// Opens the disks that this crate knows by name only.
@@ -293,9 +300,16 @@ impl fmt::Display for Spec {
                 shown(f, "lock", &LOCKS, &settings.file.lock)?;
                 shown_backing(f, &settings.backing)
             }
-            Self::VhostUser(VhostUser { path, queues }) => {
+            Self::VhostUser(VhostUser {
+                path,
+                queues,
+                reconnect,
+            }) => {
                 write!(f, "vhost-user:path={}", escaped(path))?;
-                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
+                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))?;
+                reconnect.map_or(Ok(()), |time| {
+                    write!(f, ",reconnect={}", printed_time(time))
+                })
             }
             Self::Rbd(rbd) => rbd::print(rbd, f),
             Self::Fault { faults, on } => fault::print(faults, on, f),

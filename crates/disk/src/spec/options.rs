@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
+use super::time::time;
 use super::{Size, SpecError};
 use crate::file::{Buffers, Cache, Engine, Format, Inline, Locked, Settings};
 use crate::qcow2::Backing;
@@ -186,6 +188,18 @@ impl Given {
         let number = value.parse().ok().filter(|number| bounds.contains(number));
         number.map(Some).ok_or_else(|| {
             let values = format!("a number from {} to {}", bounds.start(), bounds.end());
+            SpecError::Choice { key, value, values }
+        })
+    }
+
+    /// A time that is not zero.
+    pub fn time(&mut self, key: &'static str) -> Result<Option<Duration>, SpecError> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        let time = time(&value).filter(|time| !time.is_zero());
+        time.map(Some).ok_or_else(|| {
+            let values = "a time such as `500ms`, `30s` or `5m`".to_owned();
             SpecError::Choice { key, value, values }
         })
     }

@@ -79,8 +79,13 @@ pub fn parse(spec: &str, depth: u32) -> Result<Spec, SpecError> {
         "vhost-user" => {
             let mut given = Given::parse("vhost-user", VHOST_USER, rest)?;
             let queues = given.number("queues", 1..=u16::MAX)?;
+            let reconnect = given.time("reconnect")?;
             let path = given.last("path")?.into();
-            Ok(Spec::VhostUser(VhostUser { path, queues }))
+            Ok(Spec::VhostUser(VhostUser {
+                path,
+                queues,
+                reconnect,
+            }))
         }
         "rbd" => Ok(Spec::Rbd(rbd::parse(rest)?)),
         "fault" => fault::parse(rest, depth + 1),

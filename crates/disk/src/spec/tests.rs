@@ -65,22 +65,35 @@ fn every_kind_is_read() {
 #[test]
 fn disks_of_other_daemons_are_read_and_not_opened_here() {
     let path: PathBuf = "/run/d,1.sock".into();
-    for (text, queues) in [
-        ("vhost-user:path=/run/d,,1.sock", None),
-        ("vhost-user:path=/run/d,,1.sock,queues=4", Some(4)),
+    let within = |ms| Some(Duration::from_millis(ms));
+    for (options, queues, reconnect) in [
+        ("", None, None),
+        (",queues=4", Some(4), None),
+        (",reconnect=1500ms", None, within(1500)),
+        (",queues=1,reconnect=300s", Some(1), within(300_000)),
     ] {
+        let text = &format!("vhost-user:path=/run/d,,1.sock{options}");
         let spec = Spec::VhostUser(VhostUser {
             path: path.clone(),
             queues,
+            reconnect,
         });
         assert_eq!(parse(text).as_ref(), Ok(&spec));
-        assert_eq!(spec.to_string(), text);
+        assert_eq!(spec.to_string(), *text);
         let refused = spec.open(&Options::default()).map(|_| ()).unwrap_err();
         assert!(matches!(refused, OpenError::NoDriver { .. }), "{refused}");
     }
     for bad in ["queues=0", "queues=x", "queues=65536"] {
         let error = parse(&format!("vhost-user:path=a,{bad}")).unwrap_err();
         assert!(error.to_string().contains("from 1 to 65535"), "{error}");
+    }
+    assert_eq!(
+        parse("vhost-user:path=a,reconnect=5m"),
+        parse("vhost-user:path=a,reconnect=300s")
+    );
+    for bad in ["0s", "30", "s", "1.5s", "", "9999999999h"] {
+        let error = parse(&format!("vhost-user:path=a,reconnect={bad}")).unwrap_err();
+        assert!(error.to_string().contains("use a time such as"), "{error}");
     }
 }
 

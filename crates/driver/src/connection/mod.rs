@@ -23,7 +23,6 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -46,8 +45,6 @@ pub(crate) struct Connection {
     /// The same as in there, for threads that cannot wait for their turn.
     session: Mutex<Arc<Session>>,
     attempt: Mutex<Attempt>,
-    /// Has the server of the current session been told all that a session needs? Until then another attempt may follow.
-    is_told: AtomicBool,
     /// Why there will be no other session.
     over: OnceLock<Lost>,
     /// What was agreed on first, and holds for all sessions.
@@ -90,7 +87,6 @@ impl Connection {
             options: options.clone(),
             session: Mutex::new(Arc::clone(&session)),
             attempt: Mutex::default(),
-            is_told: AtomicBool::new(true),
             over: OnceLock::new(),
             features: session.agreed.features,
             queues: session.agreed.queues,
@@ -159,7 +155,6 @@ impl Connection {
         exchange
             .regions
             .tell_all(&session.wire, &mut line, memory)?;
-        self.is_told.store(false, Ordering::Relaxed);
         exchange.session = Arc::clone(&session);
         (exchange.line, exchange.config) = (line, config);
         *self.lock_session() = Arc::clone(&session);
@@ -171,20 +166,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The server of the session that was [installed](Self::install) last has been told the rest, too.
-    pub(crate) fn has_told(&self) {
-        self.is_told.store(true, Ordering::Relaxed);
-    }
-
-    /// Is the server away, so that what it was not told now is for the next session? That is so, too, of one that came
-    /// back and then fell silent: it is connected to once more.
+    /// Is the server away, so that what it was not told now is for the next session? One that did not answer in time
+    /// may be only slow, as its storage is: it answers in a session that begins once the last has ended there.
     pub(crate) fn is_away(&self, refusal: &Refusal) -> bool {
-        let closed = match refusal {
-            Refusal::Lost(Lost::Closed) => true,
-            Refusal::Lost(Lost::Silent { .. }) => !self.is_told.load(Ordering::Relaxed),
-            _ => false,
-        };
-        closed && self.options.reconnect != Reconnect::Never && self.over.get().is_none()
+        matches!(refusal, Refusal::Lost(lost) if lost.may_pass())
+            && self.options.reconnect != Reconnect::Never
+            && self.over.get().is_none()
     }
 
     /// Where the server listens.

@@ -149,11 +149,14 @@ impl<T: Observer> Watch<T> {
         }
     }
 
-    /// The session is over, for a reason that a message may know better. If it was closed, it may come back.
+    /// The session is over, for a reason that a message may know better. The server may come back.
     fn search(&mut self, lost: Lost) -> Search {
         let lost = self.session.wire.lose(lost);
-        let (Lost::Closed, Reconnect::Within(within)) = (&lost, self.connection.reconnect()) else {
-            return Search::Lost(lost);
+        let reconnect = self.connection.reconnect();
+        let within = match reconnect {
+            Reconnect::Within(within) if lost.may_pass() => within,
+            Reconnect::Always if lost.may_pass() => Duration::MAX,
+            _ => return Search::Lost(lost),
         };
         let Some(progress) = self.observer.upgrade().map(|observer| observer.progress()) else {
             return Search::End;
@@ -167,7 +170,11 @@ impl<T: Observer> Watch<T> {
         let told = self.absences.admits();
         if let Some(Admitted { withheld }) = told {
             let path = self.connection.path().display();
-            tracing::warn!(%path, ?within, withheld, "the server closed the connection, and is waited for");
+            let what = match lost {
+                Lost::Silent { .. } => "did not answer",
+                _ => "closed the connection",
+            };
+            tracing::warn!(%path, ?reconnect, withheld, "the server {what}, and is waited for");
         }
         let found = self.attempts(&mut absence, within);
         if matches!(found, Search::Found) {

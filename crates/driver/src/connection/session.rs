@@ -54,6 +54,11 @@ impl Session {
         let socket = dial(path, patience)?;
         dialled(&socket).map_err(system)?;
         let server = Peer::of(&socket).map_err(system)?.pid;
+        if options.elsewhere && server == Some(std::process::id()) {
+            return Err(ConnectError::Here {
+                path: path.to_owned(),
+            });
+        }
         // One queue, until the server tells how many it has.
         let mut frontend = Frontend::from_stream(socket.try_clone().map_err(system)?, 1);
         let mut wire = Wire::new(socket, patience);

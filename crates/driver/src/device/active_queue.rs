@@ -31,13 +31,12 @@ impl ActiveQueue {
     /// # Errors
     ///
     /// When the machine lacks something: then others may take it again. When the server refuses: how
-    /// far it has come is not known, so the queue is not used any more.
+    /// far it has come is not known, so the queue is not used until another server has taken its place.
     pub fn start(device: &Arc<Device>, index: u16) -> io::Result<Self> {
         let prepared = Self::prepare(device, index);
         let (rings, fds) =
             prepared.inspect_err(|_| device.holders().give_back(index, Holder::Nobody))?;
-        let started = device.start(index, &fds, Arc::new(rings));
-        started.inspect_err(|_| device.holders().give_back(index, Holder::Stuck))?;
+        device.start(index, &fds, Arc::new(rings))?;
         let counts = Arc::clone(device.counts(index));
         Ok(Self {
             device: Arc::clone(device),
@@ -104,7 +103,6 @@ impl Drop for ActiveQueue {
     fn drop(&mut self) {
         // The answer comes when everything in flight has ended: after it nothing is written to the rings, nor
         // to the memory of a request without an owner.
-        let stopped = self.device.stop(self.index);
-        self.device.holders().give_back(self.index, stopped);
+        self.device.stop(self.index);
     }
 }

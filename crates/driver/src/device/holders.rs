@@ -13,7 +13,7 @@ pub enum Holder {
     Channel,
     /// All that share it, until the last of them has let go and it has stopped.
     Everybody,
-    /// It could not be started or stopped, so it is not known what the device does with it.
+    /// It could not be started or stopped, so it is not known what the server does with it.
     Stuck,
 }
 
@@ -74,5 +74,14 @@ impl Holders {
     pub fn give_back(&self, index: u16, to: Holder) {
         lock(&self.by_queue)[usize::from(index)] = to;
         self.stopped.notify_all();
+    }
+
+    /// Another server has come, which has never heard of a queue that is stuck.
+    pub fn free_stuck(&self) {
+        let mut holders = lock(&self.by_queue);
+        let stuck = holders
+            .iter_mut()
+            .filter(|holder| **holder == Holder::Stuck);
+        stuck.for_each(|holder| *holder = Holder::Nobody);
     }
 }

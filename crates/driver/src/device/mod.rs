@@ -49,6 +49,8 @@ pub struct Device {
     why: OnceLock<Lost>,
     reconnects: AtomicU64,
     running: Mutex<Vec<QueueRecord>>,
+    /// Rings of queues that a server refused to start, and its epoch. It may write to them all the same.
+    refused: Mutex<Vec<(u64, Arc<Rings>)>>,
     /// Held while the server is told of queues: one that it is told to start or stop is not at the same
     /// time started by the control thread at a server that has come back.
     turnover: Mutex<()>,
@@ -95,6 +97,7 @@ impl Device {
             why: OnceLock::new(),
             reconnects: AtomicU64::new(0),
             running: Mutex::default(),
+            refused: Mutex::default(),
             turnover: Mutex::default(),
             events: Events::default(),
             nonsense: Quota::default(),
@@ -296,7 +299,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// When the server refuses, or the machine lacks something.
+    /// When the server refuses, or the machine lacks something. The queue is given back.
     pub fn start(&self, index: u16, fds: &QueueFds, rings: Arc<Rings>) -> Result<(), Refusal> {
         let _turnover = lock(&self.turnover);
         let (at, size) = (rings.addresses(), rings.size());
@@ -306,17 +309,30 @@ impl Device {
             Ok(()) => self.with(index, QueueRecord::has_started),
             Err(refusal) if self.connection.is_away(&refusal) => {}
             Err(refusal) => {
-                self.forget(index);
+                let QueueRecord { epoch, rings, .. } = self.forget(index);
+                lock(&self.refused).push((epoch, rings));
+                let holder = match refusal {
+                    // It was not asked to the end, or will not remember.
+                    Refusal::System { .. } => Holder::Nobody,
+                    _ => Holder::Stuck,
+                };
+                self.holders.give_back(index, holder);
                 return Err(refusal);
             }
         }
         Ok(())
     }
 
-    /// Stops queue `index`; what state is it in then?
-    pub fn stop(&self, index: u16) -> Holder {
+    /// Stops queue `index`, and gives it back.
+    pub fn stop(&self, index: u16) {
         let _turnover = lock(&self.turnover);
         let running = self.forget(index);
+        self.holders.give_back(index, self.stopped(&running));
+    }
+
+    /// Has the server stop a queue that ran; what state is it in then?
+    fn stopped(&self, running: &QueueRecord) -> Holder {
+        let index = running.index;
         if self.is_lost() {
             return Holder::Stuck;
         }

@@ -50,7 +50,6 @@ impl Observer for Device {
         for index in queues {
             self.start_again(index)?;
         }
-        self.connection().has_told();
         if let Some(next) = &next {
             self.set_facts(next.clone());
         }
@@ -107,6 +106,14 @@ impl Device {
         running.iter_mut().for_each(|one| one.advance(next));
         let (set, unset) = (Ordering::SeqCst, Ordering::Relaxed);
         let _ = self.epoch.compare_exchange(epoch, next, set, unset);
+        self.holders.free_stuck();
+        lock(&self.refused).retain(|(known, rings)| {
+            let is_last = *known == epoch;
+            if !is_last {
+                rings.outlived();
+            }
+            is_last
+        });
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -191,9 +198,7 @@ fn different(difference: Difference) -> Failed {
 impl From<Refusal> for Failed {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Lost(lost) if !matches!(lost, Lost::Closed | Lost::Silent { .. }) => {
-                Self::ForGood(lost)
-            }
+            Refusal::Lost(lost) if !lost.may_pass() => Self::ForGood(lost),
             refusal => Self::for_now(refusal),
         }
     }

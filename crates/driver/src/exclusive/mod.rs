@@ -1,4 +1,5 @@
 //! A queue with one owner, and how that owner waits.
 
 pub mod channel;
+pub mod gone;
 pub mod waiter;

@@ -15,12 +15,14 @@ use crate::model::NewDisk;
 use crate::news::{Happening, tell};
 use stop::InUse;
 
+mod elsewhere;
 mod resizing;
 mod served;
 mod sessions;
 mod stop;
 mod wanted;
 
+pub use elsewhere::Elsewhere;
 pub use resizing::{NotResized, Resizing};
 pub use served::Served;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use super::{ERRORS, HANG, OPS, THEN, UNITS};
+use super::{ERRORS, HANG, OPS, THEN};
 use crate::fault::{Action, Chance, Delay, Faults, Keep, Ops, Rule, Then};
 use crate::spec::Spec;
 use crate::spec::size::Size;
+use crate::spec::time::printed_time;
 
 /// As [`super::parse`] reads it; what is as it is by default is left out.
 pub fn print(faults: &Faults, on: &Spec, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,17 +73,6 @@ fn print_rule(Rule { action, when }: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::
 fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
     let found = table.iter().find(|(_, known)| known == value);
     found.map_or("?", |(name, _)| name)
-}
-
-/// In the largest unit of which it is a whole number.
-fn printed_time(time: Duration) -> String {
-    let ns = time.as_nanos();
-    let fits = UNITS
-        .iter()
-        .rev()
-        .find(|(_, unit)| ns.is_multiple_of(u128::from(*unit)));
-    let (name, unit) = fits.unwrap_or(&UNITS[0]);
-    format!("{}{name}", ns / u128::from(*unit))
 }
 
 fn printed_chance(chance: Chance) -> String {

@@ -99,7 +99,7 @@ fn every_mistake_is_named_with_its_remedy() {
             "`seed=x` is not a number; write a whole number, such as",
         ),
         ("error=EFOO,", "`error=EFOO` is not an error"),
-        ("delay=1h,", "`delay=1h` is not a delay"),
+        ("delay=1d,", "`delay=1d` is not a delay"),
         ("delay=3601s,", "at most 3600s"),
         ("delay=5ms-1ms,", "is not a delay"),
         ("torn=x,", "is no part of a write"),

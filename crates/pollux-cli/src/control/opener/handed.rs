@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use pollux::Drivers;
 use pollux::disk::spec::{DiskOpener, Rbd, VhostUser};
 use pollux::disk::{Disk, OpenError, Options, Spec};
 
+use crate::disks::Elsewhere;
 use crate::model::{Problem, Refused};
 
 /// Opens disks, one of them from a descriptor that was passed.
@@ -50,11 +50,11 @@ impl Handed {
 
 impl DiskOpener for Handed {
     fn vhost_user(&self, disk: &VhostUser, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
-        Drivers.vhost_user(disk, options)
+        Elsewhere.vhost_user(disk, options)
     }
 
     fn rbd(&self, disk: &Rbd, options: &Options) -> Result<Arc<dyn Disk>, OpenError> {
-        Drivers.rbd(disk, options)
+        Elsewhere.rbd(disk, options)
     }
 
     fn opened(&self, _: &Path) -> Option<File> {
