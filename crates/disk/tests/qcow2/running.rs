@@ -102,7 +102,11 @@ fn an_image_that_is_enlarged_while_it_is_taken_is_as_large_as_was_said() {
                 over.store(true, Ordering::Relaxed);
             });
             for _ in 0..4 {
-                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             scope.spawn(|| {
                 rustix::process::nice(19).unwrap();
