@@ -18,7 +18,6 @@ use arbitrary::{Arbitrary, Unstructured};
 
 use self::guest::Write;
 use self::message::{Fd, Fds, Message};
-use self::neighbour::Neighbour;
 use self::stage::Stage;
 
 /// One step of the frontend or its guest.
@@ -57,16 +56,16 @@ pub fn run(data: &[u8]) {
     let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(data)) else {
         return;
     };
-    stage::with(|stage, neighbour| {
+    stage::with(|stage| {
         let before = stage::footprint();
-        hold(stage, neighbour, &input);
+        hold(stage, &input);
         assert_eq!(stage::footprint(), before, "descriptors and threads");
-        neighbour.check();
+        stage.neighbour.check();
     });
 }
 
 /// Runs the session to its end. The neighbour looks at its disk now and then.
-fn hold(stage: &Stage, neighbour: &mut Neighbour, input: &Input) {
+fn hold(stage: &Stage, input: &Input) {
     stage.memory.clear();
     let mut talk = Talk::new(stage);
     if input.up {
@@ -92,7 +91,7 @@ fn hold(stage: &Stage, neighbour: &mut Neighbour, input: &Input) {
             Step::Cut { pages } => talk.fds.cut(*pages),
             Step::Settle => {
                 talk.settle();
-                neighbour.check();
+                stage.neighbour.check();
             }
         }
     }

@@ -2,21 +2,22 @@
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use pollux_device::{Workers, serve};
 use pollux_disk::Durability;
 use pollux_disk_conformance::pattern;
 use pollux_driver::{Buffer, CompletionMode, Driver, Pending, Queue};
 
-use super::stage::{DISK, WORKERS, device};
+use super::stage::{DISK, PATIENCE, WORKERS, device};
 
 /// A queue on each worker has its part of the disk, in two halves: all of the disk is somebody's.
 const HALF: usize = DISK / (2 * WORKERS as usize);
 
-/// The neighbour.
+/// The neighbour: a thread that looks at its disk when it is told to. It waits as drivers do, for ever.
 pub struct Neighbour {
-    parts: Vec<Part>,
-    _driver: Driver,
+    look: Sender<()>,
+    looked: Receiver<()>,
 }
 
 /// A queue and its part of the disk.
@@ -46,17 +47,27 @@ impl Neighbour {
         });
         let options = pollux_driver::Options::default();
         let driver = Driver::connect(&path, &options).expect("a disk is served there");
-        Self {
-            parts: (0..WORKERS)
-                .map(|index| Part::new(&driver, index))
-                .collect(),
-            _driver: driver,
-        }
+        let part = |index| Part::new(&driver, index);
+        let mut parts: Vec<_> = (0..WORKERS).map(part).collect();
+        let (look, to_look) = channel();
+        let (done, looked) = channel();
+        std::thread::spawn(move || {
+            let _driver = driver;
+            for () in to_look {
+                parts.iter_mut().for_each(Part::check);
+                if done.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { look, looked }
     }
 
     /// All of its disk, and of its memory, is as it wrote it. Then the next requests are in flight.
-    pub fn check(&mut self) {
-        self.parts.iter_mut().for_each(Part::check);
+    pub fn check(&self) {
+        self.look.send(()).expect("the neighbour goes on");
+        let looked = self.looked.recv_timeout(PATIENCE);
+        looked.expect("the neighbour's requests end");
     }
 }
 

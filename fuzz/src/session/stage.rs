@@ -1,4 +1,4 @@
-//! What outlives a session: the workers, the server's thread and the guest's memory.
+//! What outlives a session: the workers, the server's thread, the guest's memory and the neighbour.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use super::guest::Memory;
 use super::neighbour::Neighbour;
 
 /// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const WORKERS: u16 = 2;
 /// Bytes on a disk.
 pub const DISK: usize = 64 << 10;
@@ -23,17 +23,16 @@ pub const DISK: usize = 64 << 10;
 /// The stage of this process.
 pub struct Stage {
     pub memory: Memory,
+    pub neighbour: Neighbour,
     streams: Sender<UnixStream>,
     ended: Receiver<()>,
 }
 
-static STAGE: LazyLock<Mutex<(Stage, Neighbour)>> = LazyLock::new(|| Mutex::new(Stage::set()));
+static STAGE: LazyLock<Mutex<Stage>> = LazyLock::new(|| Mutex::new(Stage::new()));
 
-/// Calls `run` with the stage and the neighbour, one call at a time.
-pub fn with(run: impl FnOnce(&Stage, &mut Neighbour)) {
-    let mut both = STAGE.lock().expect("who panics ends the run");
-    let (stage, neighbour) = &mut *both;
-    run(stage, neighbour);
+/// Calls `run` with the stage, one call at a time.
+pub fn with(run: impl FnOnce(&Stage)) {
+    run(&STAGE.lock().expect("who panics ends the run"));
 }
 
 /// A disk to serve.
@@ -50,7 +49,7 @@ pub fn device(name: &str) -> Arc<Device> {
 }
 
 impl Stage {
-    fn set() -> (Self, Neighbour) {
+    fn new() -> Self {
         end_with_others();
         let tuning = Tuning::default().polling(Polling::Never);
         let workers = Workers::start(WORKERS.into(), &[], tuning);
@@ -68,12 +67,12 @@ impl Stage {
                 }
             }
         });
-        let stage = Self {
+        Self {
             memory: Memory::new(),
+            neighbour,
             streams,
             ended,
-        };
-        (stage, neighbour)
+        }
     }
 
     /// Serves a session.
