@@ -187,6 +187,19 @@ impl Region {
         self.guard.is_torn()
     }
 
+    /// Is the file shorter than the region by now, so that no process can map it any more?
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        let (file, offset) = self.file();
+        let there = file.metadata();
+        there.is_ok_and(|there| there.len() < offset + self.len)
+    }
+
+    /// Rings the alarm, if it has one: it cannot be used as it was meant to be.
+    pub fn ring_alarm(&self) {
+        self.guard.ring_alarm();
+    }
+
     /// Guest-physical address of its first byte.
     #[must_use]
     pub fn guest(&self) -> u64 {

@@ -30,7 +30,7 @@ use pollux_blk::{Config, feature};
 use pollux_memory::Region;
 
 use crate::Options;
-use crate::connection::regions::Regions;
+use crate::connection::regions::{Origin, Regions};
 use crate::connection::session::{Opened, Session};
 use crate::connection::wire::Line;
 use crate::error::{ConnectError, Lost, Refusal};
@@ -143,7 +143,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When it takes not as much, or is gone again.
+    /// When it does not take the driver's own, or is gone again.
     pub(crate) fn install(&self, opened: Opened) -> Result<(), Refusal> {
         let Opened {
             session,
@@ -154,7 +154,7 @@ impl Connection {
         let memory = session.agreed.memory;
         exchange
             .regions
-            .tell_all(&session.wire, &mut line, memory)?;
+            .tell_all(&session.wire, &mut line, memory, &self.known)?;
         exchange.session = Arc::clone(&session);
         (exchange.line, exchange.config) = (line, config);
         *self.lock_session() = Arc::clone(&session);
@@ -256,7 +256,7 @@ impl Connection {
     ///
     /// [`Refusal::NoSlot`] when the server takes no more: what is in it has to be copied then. Else when
     /// the device is gone or refuses.
-    pub(crate) fn add_region(&self, region: &Arc<Region>) -> Result<(), Refusal> {
+    pub(crate) fn add_region(&self, region: &Arc<Region>, origin: Origin) -> Result<(), Refusal> {
         let mut exchange = self.lock();
         let Exchange {
             session,
@@ -265,7 +265,7 @@ impl Connection {
             ..
         } = &mut *exchange;
         let is_away = |refusal: &Refusal| self.is_away(refusal);
-        if regions.add(&session.wire, line, region, is_away)? {
+        if regions.add(&session.wire, line, region, origin, is_away)? {
             self.known.add(region.addresses());
         }
         Ok(())
@@ -290,8 +290,8 @@ impl Connection {
         }
         // First, so that no new request points there while the server forgets it.
         self.known.remove(region.addresses());
-        regions.forget(region);
-        if !now {
+        let was_known = regions.forget(region);
+        if !now || !was_known {
             return Ok(());
         }
         match regions.tell_gone(&session.wire, line, region) {

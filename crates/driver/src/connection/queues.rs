@@ -6,8 +6,8 @@ use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::{VhostBackend as _, VringConfigData};
 
 use crate::connection::{Connection, Exchange, fd};
+use crate::device::rings::Rings;
 use crate::error::{Lost, Refusal};
-use crate::memory::memfd::Addresses;
 use crate::notify::call::Call;
 use crate::notify::shared_fd::SharedFd;
 
@@ -21,7 +21,7 @@ pub(crate) struct QueueFds {
 }
 
 impl Connection {
-    /// Starts a queue of `size` entries, from its beginning. The memory that it lies in was added before.
+    /// Starts the queue of `rings`, from its beginning. The memory that they lie in was added before.
     ///
     /// # Errors
     ///
@@ -30,8 +30,7 @@ impl Connection {
         &self,
         index: u16,
         fds: &QueueFds,
-        at: &Addresses,
-        size: u16,
+        rings: &Rings,
     ) -> Result<(), Refusal> {
         let message = "to start a queue";
         let copy = |fd: &SharedFd| {
@@ -39,6 +38,7 @@ impl Connection {
             copy.map_err(|source| Refusal::System { message, source })
         };
         let (kick, call) = (copy(&fds.kick)?, copy(fds.call.fd())?);
+        let (at, size) = (rings.addresses(), rings.size());
         let addresses = VringConfigData {
             queue_max_size: size,
             queue_size: size,
@@ -57,6 +57,7 @@ impl Connection {
             .exchange("the size of a queue, `Options::queue_size`", || {
                 frontend.set_vring_num(index, size)
             })?;
+        rings.are_told();
         session.wire.exchange(message, || {
             let frontend = &mut line.frontend;
             frontend.set_vring_base(index, 0)?;

@@ -9,6 +9,10 @@ use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo};
 
 use crate::connection::wire::{Line, Wire};
 use crate::error::Refusal;
+use crate::memory::known_regions::KnownRegions;
+
+/// What the server is asked.
+const MAP: &str = "to map memory";
 
 /// How regions reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +35,36 @@ impl Sending {
 pub(crate) struct Regions {
     sending: Sending,
     list: Vec<Added>,
+    /// How many attempts have ended over memory of users, since one has succeeded.
+    tries: u32,
 }
 
 struct Added {
     region: Arc<Region>,
     times: usize,
+    origin: Origin,
+    /// Does the server know it? What is in one that it did not take is copied, until all have let go of it.
+    is_known: bool,
 }
+
+/// Where memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// It is the driver's own, without which there is no queue.
+    Pool,
+    /// A user's, which can make it unfit for the server at any moment.
+    User,
+}
+
+/// So many attempts to go on at another server may end over memory of users, before the server is told of none.
+const TRIES: u32 = 3;
 
 impl Regions {
     pub(crate) fn new(sending: Sending) -> Self {
         Self {
             sending,
             list: Vec::new(),
+            tries: 0,
         }
     }
 
@@ -56,6 +78,7 @@ impl Regions {
         wire: &Wire,
         line: &mut Line,
         region: &Arc<Region>,
+        origin: Origin,
         is_away: impl Fn(&Refusal) -> bool,
     ) -> Result<bool, Refusal> {
         if let Some(added) = self.find(region) {
@@ -63,10 +86,10 @@ impl Regions {
             return Ok(false);
         }
         let limit = self.sending.slots();
-        if self.list.len() >= limit {
+        if self.described().count() >= limit {
             return Err(Refusal::NoSlot { limit });
         }
-        let told = wire.exchange("to map memory", || {
+        let told = wire.exchange(MAP, || {
             match self.sending {
                 Sending::Each { .. } => line.frontend.add_mem_region(&describe(region)).map(drop),
                 Sending::Whole { .. } => {
@@ -84,37 +107,131 @@ impl Regions {
         self.list.push(Added {
             region: Arc::clone(region),
             times: 1,
+            origin,
+            is_known: true,
         });
         Ok(true)
     }
 
     /// Tells another server of everything, in the way that it wants.
     ///
+    /// Memory of a user's that it does not take is `known` no more, and copied: a user may share what no other process
+    /// can map, or more than one server takes, and must not keep the disk from all others by that.
+    ///
     /// # Errors
     ///
-    /// When it cannot take that much, or is gone.
+    /// When it cannot take the driver's own memory, or is gone.
     pub(crate) fn tell_all(
         &mut self,
         wire: &Wire,
         line: &mut Line,
         sending: Sending,
+        known: &KnownRegions,
     ) -> Result<(), Refusal> {
         let limit = sending.slots();
-        if self.list.len() > limit {
+        // The driver's own first: what others share takes no room from it.
+        self.list.sort_by_key(|added| added.origin);
+        let own = |added: &&Added| added.origin == Origin::Pool;
+        let own = self.list.iter().filter(own).count();
+        if own > limit {
             return Err(Refusal::NoSlot { limit });
         }
-        wire.exchange("to map memory", || {
-            let mut all = self.described();
-            match sending {
-                Sending::Each { .. } => {
-                    all.try_for_each(|region| line.frontend.add_mem_region(&region).map(drop))
-                }
-                Sending::Whole { .. } => tell_whole(line, all),
-            }?;
-            line.settle()
-        })?;
+        let before = self.described().count();
+        let are_too_many = self.tries >= TRIES;
+        for added in self.users() {
+            if are_too_many || added.region.is_cut() {
+                added.refuse(known);
+            }
+        }
+        for added in self.users().skip(limit - own) {
+            added.refuse(known);
+        }
+        let told = match sending {
+            Sending::Each { .. } => self.tell_each(wire, line, known),
+            Sending::Whole { .. } => self.tell_table(wire, line, known),
+        };
+        match before - self.described().count() {
+            0 => {}
+            regions => {
+                tracing::warn!(
+                    regions,
+                    "the server that is back does not take memory: requests in it are copied"
+                );
+            }
+        }
+        told?;
+        self.tries = 0;
         self.sending = sending;
         Ok(())
+    }
+
+    /// Tells it of one region after the other.
+    fn tell_each(
+        &mut self,
+        wire: &Wire,
+        line: &mut Line,
+        known: &KnownRegions,
+    ) -> Result<(), Refusal> {
+        let tries = self.tries;
+        let mut has_refused = false;
+        for added in self.list.iter_mut().filter(|added| added.is_known) {
+            let is_users = added.origin == Origin::User;
+            if is_users {
+                self.tries = tries + 1;
+            }
+            let told = wire.exchange(MAP, || {
+                let region = describe(&added.region);
+                line.frontend.add_mem_region(&region).map(drop)
+            });
+            match told {
+                Err(Refusal::Refused { .. }) if is_users => {
+                    added.refuse(known);
+                    has_refused = true;
+                }
+                told => told?,
+            }
+        }
+        wire.exchange(MAP, || {
+            if has_refused {
+                // It may have ended the session over that. Then it shows here, and not as if it were over a queue.
+                return line.frontend.get_features().map(drop);
+            }
+            line.settle()
+        })
+    }
+
+    /// Tells it of all of them at once, of which it then does not say which it does not take.
+    fn tell_table(
+        &mut self,
+        wire: &Wire,
+        line: &mut Line,
+        known: &KnownRegions,
+    ) -> Result<(), Refusal> {
+        let has_users = self.users().next().is_some();
+        if has_users {
+            self.tries += 1;
+        }
+        let told = self.tell_described(wire, line);
+        match told {
+            Err(Refusal::Refused { .. }) if has_users => {
+                self.users().for_each(|added| added.refuse(known));
+                self.tell_described(wire, line)
+            }
+            told => told,
+        }
+    }
+
+    fn tell_described(&self, wire: &Wire, line: &mut Line) -> Result<(), Refusal> {
+        wire.exchange(MAP, || {
+            tell_whole(line, self.described())?;
+            line.settle()
+        })
+    }
+
+    /// What users have shared, and the server knows or is to know.
+    fn users(&mut self) -> impl Iterator<Item = &mut Added> {
+        let known = self.list.iter_mut().filter(|added| added.is_known);
+        known.filter(|added| added.origin == Origin::User)
     }
 
     /// Counts `region` off. Was that the last time, so that it is to be [forgotten](Self::forget)?
@@ -127,9 +244,13 @@ impl Regions {
     }
 
     /// No server is told of `region` any more.
-    pub(crate) fn forget(&mut self, region: &Arc<Region>) {
+    ///
+    /// Was the last one?
+    pub(crate) fn forget(&mut self, region: &Arc<Region>) -> bool {
+        let is_known = self.find(region).is_some_and(|added| added.is_known);
         self.list
             .retain(|added| !Arc::ptr_eq(&added.region, region));
+        is_known
     }
 
     /// Has the server forget `region`, which is forgotten here.
@@ -155,7 +276,19 @@ impl Regions {
     }
 
     fn described(&self) -> impl Iterator<Item = VhostUserMemoryRegionInfo> {
-        self.list.iter().map(|added| describe(&added.region))
+        let known = self.list.iter().filter(|added| added.is_known);
+        known.map(|added| describe(&added.region))
+    }
+}
+
+impl Added {
+    /// No server is told of it any more, and requests in it are copied.
+    fn refuse(&mut self, known: &KnownRegions) {
+        self.is_known = false;
+        known.remove(self.region.addresses());
+        if self.region.is_cut() {
+            self.region.ring_alarm();
+        }
     }
 }
 

@@ -149,13 +149,15 @@ fn queues_start_and_stop_whatever_the_server_acknowledges() {
         let server = Server::start();
         let connection = server.connect(&without(0, without_protocol));
         let registers = Arc::clone(&connection);
-        let pool = Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)));
+        let pool = Pool::new(Box::new(move |region| {
+            Ok(registers.add_region(region, Origin::Pool)?)
+        }));
         let rings = Rings::new(&pool, 16, Suppression::EventIdx, None).unwrap();
         for index in 0..connection.queues() {
-            let (fds, at) = (fds(), &rings.addresses());
-            connection.start_queue(index, &fds, at, 16).unwrap();
+            let fds = fds();
+            connection.start_queue(index, &fds, &rings).unwrap();
             assert_eq!(connection.stop_queue(index).unwrap(), 0);
-            connection.start_queue(index, &fds, at, 16).unwrap();
+            connection.start_queue(index, &fds, &rings).unwrap();
             assert_eq!(connection.stop_queue(index).unwrap(), 0);
         }
         drop((pool, connection));
@@ -170,14 +172,14 @@ fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
         let connection = server.connect(&without(0, without_protocol));
         assert_eq!(connection.replaces_memory(), without_protocol != 0);
         let [one, other] = [(); 2].map(|()| memfd_region("test", 1 << 16).unwrap());
-        connection.add_region(&one).unwrap();
-        connection.add_region(&other).unwrap();
-        connection.add_region(&one).unwrap();
+        connection.add_region(&one, Origin::User).unwrap();
+        connection.add_region(&other, Origin::User).unwrap();
+        connection.add_region(&one, Origin::User).unwrap();
         connection.remove_region(&one, true).unwrap();
         assert!(holds(&connection, &one) && holds(&connection, &other));
         connection.remove_region(&one, true).unwrap();
         assert!(!holds(&connection, &one) && holds(&connection, &other));
-        connection.add_region(&one).unwrap();
+        connection.add_region(&one, Origin::User).unwrap();
         assert!(holds(&connection, &one));
         drop(connection);
         server.join();
@@ -191,14 +193,14 @@ fn a_server_out_of_slots_is_an_error_of_its_own() {
         let connection = server.connect(&without(0, without_protocol));
         let region = || memfd_region("test", 1).unwrap();
         let first = region();
-        connection.add_region(&first).unwrap();
+        connection.add_region(&first, Origin::User).unwrap();
         for _ in 1..slots {
-            connection.add_region(&region()).unwrap();
+            connection.add_region(&region(), Origin::User).unwrap();
         }
-        let refused = connection.add_region(&region()).unwrap_err();
+        let refused = connection.add_region(&region(), Origin::User).unwrap_err();
         assert!(matches!(refused, Refusal::NoSlot { limit } if limit == slots));
         connection.remove_region(&first, true).unwrap();
-        connection.add_region(&region()).unwrap();
+        connection.add_region(&region(), Origin::User).unwrap();
         drop(connection);
         server.join();
     }

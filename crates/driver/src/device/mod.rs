@@ -3,6 +3,7 @@
 pub mod active_queue;
 pub mod facts;
 pub mod holders;
+pub mod kept;
 pub mod limits;
 pub mod queue_record;
 pub mod rings;
@@ -21,9 +22,11 @@ use pollux_threads::lock;
 use crate::connection::Connection;
 use crate::connection::monitor::Monitor;
 use crate::connection::queues::QueueFds;
+use crate::connection::regions::Origin;
 use crate::counters::{Counters, Counts};
 use crate::device::facts::Facts;
 use crate::device::holders::{Holder, Holders};
+use crate::device::kept::Kept;
 use crate::device::limits::FRAME;
 use crate::device::queue_record::QueueRecord;
 use crate::device::rings::Rings;
@@ -49,8 +52,8 @@ pub struct Device {
     why: OnceLock<Lost>,
     reconnects: AtomicU64,
     running: Mutex<Vec<QueueRecord>>,
-    /// Rings of queues that a server refused to start, and its epoch. It may write to them all the same.
-    refused: Mutex<Vec<(u64, Arc<Rings>)>>,
+    /// Rings that no queue uses any more, and that a server may still write to.
+    kept: Kept,
     /// Held while the server is told of queues: one that it is told to start or stop is not at the same
     /// time started by the control thread at a server that has come back.
     turnover: Mutex<()>,
@@ -82,9 +85,13 @@ impl Device {
         // A server that takes its memory all anew would lose what is in flight with the old: such a one
         // gets a large arena before its queues start, and no other. It is sparse, and costs nothing.
         let pool = if connection.replaces_memory() {
-            Pool::of_one(Box::new(move |region| Ok(registers.add_region(region)?)))?
+            Pool::of_one(Box::new(move |region| {
+                Ok(registers.add_region(region, Origin::Pool)?)
+            }))?
         } else {
-            Pool::new(Box::new(move |region| Ok(registers.add_region(region)?)))
+            Pool::new(Box::new(move |region| {
+                Ok(registers.add_region(region, Origin::Pool)?)
+            }))
         };
         let device = Arc::new(Self {
             connection,
@@ -97,7 +104,7 @@ impl Device {
             why: OnceLock::new(),
             reconnects: AtomicU64::new(0),
             running: Mutex::default(),
-            refused: Mutex::default(),
+            kept: Kept::default(),
             turnover: Mutex::default(),
             events: Events::default(),
             nonsense: Quota::default(),
@@ -136,6 +143,14 @@ impl Device {
     /// The protocol with the server.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    /// No queue uses `rings` from now on, which the server of `epoch` was the last to be told of.
+    pub fn keep(&self, epoch: u64, rings: Arc<Rings>) {
+        // After the last server there is none that these could be kept for.
+        if !self.is_lost() {
+            self.kept.keep(epoch, rings);
+        }
     }
 
     /// What was asked for.
@@ -196,7 +211,7 @@ impl Device {
             let message = "to share more memory while queues run";
             return Err(Refusal::Refused { message });
         }
-        self.connection.add_region(region)
+        self.connection.add_region(region, Origin::User)
     }
 
     /// Has the device forget memory that was shared. A server that takes its memory all anew would lose what queues have
@@ -302,15 +317,15 @@ impl Device {
     /// When the server refuses, or the machine lacks something. The queue is given back.
     pub fn start(&self, index: u16, fds: &QueueFds, rings: Arc<Rings>) -> Result<(), Refusal> {
         let _turnover = lock(&self.turnover);
-        let (at, size) = (rings.addresses(), rings.size());
-        lock(&self.running).push(QueueRecord::new(index, fds.clone(), rings, self.epoch()));
-        let started = self.connection.start_queue(index, fds, &at, size);
+        let record = QueueRecord::new(index, fds.clone(), Arc::clone(&rings), self.epoch());
+        lock(&self.running).push(record);
+        let started = self.connection.start_queue(index, fds, &rings);
         match started {
             Ok(()) => self.with(index, QueueRecord::has_started),
             Err(refusal) if self.connection.is_away(&refusal) => {}
             Err(refusal) => {
-                let QueueRecord { epoch, rings, .. } = self.forget(index);
-                lock(&self.refused).push((epoch, rings));
+                let QueueRecord { epoch, .. } = self.forget(index);
+                self.keep(epoch, rings);
                 let holder = match refusal {
                     // It was not asked to the end, or will not remember.
                     Refusal::System { .. } => Holder::Nobody,
@@ -326,8 +341,12 @@ impl Device {
     /// Stops queue `index`, and gives it back.
     pub fn stop(&self, index: u16) {
         let _turnover = lock(&self.turnover);
-        let running = self.forget(index);
+        let mut running = self.forget(index);
         self.holders.give_back(index, self.stopped(&running));
+        if let Some(spare) = running.take_spare() {
+            self.kept.put_spare(spare);
+        }
+        self.keep(running.epoch, running.rings);
     }
 
     /// Has the server stop a queue that ran; what state is it in then?
@@ -356,7 +375,10 @@ impl Device {
         let fresh = [SharedFd::fresh()?, SharedFd::fresh()?];
         let (old, spare) = self.with(index, |one| {
             let (old, watched) = one.renew_fds(fresh);
-            (old, watched.map(|()| one.take_spare()))
+            (
+                old,
+                watched.map(|()| one.take_spare().or_else(|| self.kept.take_spare())),
+            )
         });
         // Neither of these under the list's lock: a thread that polls a queue may want that.
         drop(old);

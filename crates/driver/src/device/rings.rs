@@ -12,13 +12,15 @@
 //! it begins. The status is in a line of its own, which the device writes. No two heads share one.
 
 use std::io;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use pollux_blk::{RangeSegment, RequestHeader};
 use pollux_memory::Span;
 use pollux_ring::{
     Areas, Buffer, DescriptorFlags, DriverEnd, Layout, RingIndex, Suppression, Tables,
 };
+use pollux_threads::lock;
 
 use crate::memory::buffer;
 use crate::memory::data::Direction;
@@ -54,6 +56,10 @@ pub struct Rings {
     memory: Option<buffer::Buffer>,
     /// Where in the available ring the device was when it let go of the memory.
     stopped: OnceLock<RingIndex>,
+    /// Was a server told of it?
+    told: AtomicBool,
+    /// What a server that knows the rings may still write to beside them.
+    beside: Mutex<Vec<buffer::Buffer>>,
     /// Where a ring begins with zeroes. Not so the tables, the largest part, which are written before
     /// they are pointed to.
     zeroed: Span,
@@ -115,6 +121,8 @@ impl Rings {
             start: address(all),
             memory: Some(memory),
             stopped: OnceLock::new(),
+            told: AtomicBool::new(false),
+            beside: Mutex::default(),
             size,
             areas,
             suppression,
@@ -133,6 +141,21 @@ impl Rings {
         (0..self.size).for_each(|head| self.prepare(head));
     }
 
+    /// A server is told of them now. Memory that none was told of goes back as it is.
+    pub fn are_told(&self) {
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// May a server still write to them?
+    pub fn are_known(&self) -> bool {
+        self.stopped_at().is_none()
+    }
+
+    /// A server that knows them may still write to `buffer`, too: it is used again when they are.
+    pub fn retire_with(&self, buffer: buffer::Buffer) {
+        lock(&self.beside).push(buffer);
+    }
+
     /// Another server has come and gone since the one that knew them: the memory is used again once
     /// this has no owner any more.
     pub fn outlived(&self) {
@@ -146,9 +169,10 @@ impl Rings {
         debug_assert!(set.is_ok(), "a queue stops once");
     }
 
-    /// Where it was, once it has.
+    /// Where it was, once it has: at the beginning, if it was never told of them.
     pub fn stopped_at(&self) -> Option<RingIndex> {
-        self.stopped.get().copied()
+        let untold = || (!self.told.load(Ordering::Relaxed)).then_some(RingIndex(0));
+        self.stopped.get().copied().or_else(untold)
     }
 
     /// Are there chains in them that no server has handed back, as far as the last one has told?
@@ -294,8 +318,10 @@ const NOT_WRITTEN: u8 = 0xff;
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        if let (None, Some(memory)) = (self.stopped.get(), self.memory.take()) {
-            memory.retire();
+        if self.are_known() {
+            let beside = std::mem::take(&mut *lock(&self.beside));
+            let all = self.memory.take().into_iter().chain(beside);
+            all.for_each(buffer::Buffer::retire);
         }
     }
 }

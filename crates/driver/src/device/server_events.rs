@@ -81,8 +81,7 @@ impl Device {
     fn start_again(&self, index: u16) -> Result<(), Failed> {
         let prepared = self.prepare(index).map_err(Failed::for_now)?;
         let (fds, rings) = prepared;
-        let (at, size) = (rings.addresses(), rings.size());
-        let started = self.connection().start_queue(index, &fds, &at, size);
+        let started = self.connection().start_queue(index, &fds, &rings);
         match started {
             Ok(()) => {
                 self.with(index, QueueRecord::has_started);
@@ -107,13 +106,7 @@ impl Device {
         let (set, unset) = (Ordering::SeqCst, Ordering::Relaxed);
         let _ = self.epoch.compare_exchange(epoch, next, set, unset);
         self.holders.free_stuck();
-        lock(&self.refused).retain(|(known, rings)| {
-            let is_last = *known == epoch;
-            if !is_last {
-                rings.outlived();
-            }
-            is_last
-        });
+        self.kept.advance(next);
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 

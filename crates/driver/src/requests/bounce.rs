@@ -60,9 +60,9 @@ impl Bounce {
         }
     }
 
-    /// The device may still write to it, at any time.
-    pub fn retire(self) {
-        self.through.retire();
+    /// The memory, which the device may still write to.
+    pub fn into_buffer(self) -> Buffer {
+        self.through
     }
 }
 

@@ -46,8 +46,6 @@ pub struct Core<T> {
     index: u16,
     /// Which server knows the rings.
     epoch: u64,
-    /// What the server before that knew. Should it have been slow to let go, that memory has no other owner yet.
-    outlived: Option<Arc<Rings>>,
     /// What is in flight, by head: beside the flights, as it is read only to hand it to another server.
     commands: Box<[Command]>,
     /// By head.
@@ -75,7 +73,6 @@ impl<T> Core<T> {
             ring: rings.driver_end(),
             index,
             epoch,
-            outlived: None,
             commands: vec![Command::Op(Op::Flush); usize::from(rings.size())].into(),
             flights: (0..rings.size()).map(|_| None).collect(),
             rings,

@@ -4,9 +4,10 @@ use pollux_blk::Status;
 use pollux_disk::Failure;
 use rustix::io::Errno;
 
-use crate::device::limits::Part;
+use crate::device::limits::{Part, within};
+use crate::memory::known_regions::RegionTable;
 use crate::requests::bounce::Bounce;
-use crate::requests::command::{Command, changes};
+use crate::requests::command::{Command, changes, data_of};
 
 /// What is told when a chain has come back.
 #[derive(Debug)]
@@ -88,6 +89,17 @@ pub struct Job<T> {
     pub whose: Whose<T>,
     /// Of one that was staged before, at a server that is gone.
     pub bounce: Option<Bounce>,
+}
+
+impl<T> Job<T> {
+    /// What it reads or writes in place is in regions that are `known`, or is copied.
+    pub fn keeps_to(&mut self, known: &RegionTable) {
+        let Some(spans) = data_of(&self.command) else {
+            return;
+        };
+        let mut spans = within(&spans, self.part.skip, self.part.len);
+        self.part.bounced |= self.bounce.is_none() && !spans.all(|span| known.holds(span));
+    }
 }
 
 /// How a request with that status ended. A device that has written none, or nonsense, has failed it.

@@ -79,6 +79,12 @@ impl Guard {
         }
     }
 
+    pub fn ring_alarm(&self) {
+        if let Some(alarm) = &self.alarm {
+            alarm.ring();
+        }
+    }
+
     pub fn is_torn(&self) -> bool {
         self.entry.torn.load(Ordering::Acquire)
     }

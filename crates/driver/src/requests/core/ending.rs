@@ -1,9 +1,13 @@
 //! How requests end: by the device, as parts of a whole, or given up.
 
+use std::sync::Arc;
+
 use pollux_disk::{Failure, Op};
 
 use super::Core;
 use crate::device::limits::Part;
+use crate::device::rings::Rings;
+use crate::requests::bounce::Bounce;
 use crate::requests::command::Command;
 use crate::requests::flight::{Flight, Job, Whose};
 
@@ -56,7 +60,7 @@ impl<T> Core<T> {
     }
 
     /// Gives up everything that is in flight: the device is gone, or cannot be trusted. Memory that it
-    /// may still write to is never used again.
+    /// may still write to is not used again before the rings are.
     ///
     /// Returns how many requests that were.
     pub fn give_up(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) -> u16 {
@@ -69,16 +73,12 @@ impl<T> Core<T> {
         let flights = self.flights.iter_mut().filter_map(Option::take);
         let mut ended: Vec<_> = flights
             .map(|Flight { whose, cut }| {
-                if let Some(bounce) = cut.and_then(|cut| cut.bounce) {
-                    bounce.retire();
-                }
+                retire(&self.rings, cut.and_then(|cut| cut.bounce));
                 whose
             })
             .collect();
         ended.extend(self.backlog.drain(..).map(|job| {
-            if let Some(bounce) = job.bounce {
-                bounce.retire();
-            }
+            retire(&self.rings, job.bounce);
             job.whose
         }));
         ended.extend(self.failed.drain(..).map(|(whose, _)| whose));
@@ -94,8 +94,8 @@ impl<T> Core<T> {
     }
 
     /// The queue is closed. Nobody waits for its requests any more, and what was lent with them is let go.
-    /// Where the device has taken chains that it has not handed back, it may use their memory for ever:
-    /// all of them are given up.
+    /// Where the device has taken chains that it has not handed back, it may use their memory for as long as the
+    /// rings: all of them are given up.
     pub fn close(&mut self, done: &mut impl FnMut(T, Result<(), Failure>)) {
         let stopped = self.rings.stopped_at();
         if stopped.is_some() && self.ring.look().is_ok() {
@@ -111,8 +111,20 @@ impl<T> Core<T> {
     }
 }
 
+/// What was in flight by those rings may still be written to.
+fn retire(rings: &Rings, bounce: Option<Bounce>) {
+    match bounce.map(Bounce::into_buffer) {
+        Some(buffer) if rings.are_known() => rings.retire_with(buffer),
+        // A server that has let go of the rings, and not of all requests, never says that it has.
+        Some(buffer) => buffer.retire(),
+        None => {}
+    }
+}
+
 impl<T> Drop for Core<T> {
     fn drop(&mut self) {
         self.close(&mut |_, _| ());
+        let rings = Arc::clone(&self.rings);
+        self.device.keep(self.epoch, rings);
     }
 }

@@ -41,11 +41,14 @@ impl<T> Core<T> {
         }
         self.ring = rings.driver_end();
         let old = std::mem::replace(&mut self.rings, rings);
-        if let Some(older) = self.outlived.replace(old) {
-            older.outlived();
-        }
+        self.device.keep(self.epoch, old);
         self.epoch = epoch;
         again.extend(self.backlog.drain(..));
+        // It may not take memory that the one before took.
+        let known = self.view.of(self.device.known());
+        for job in &mut again {
+            job.keeps_to(known);
+        }
         self.backlog = again.into();
         self.refill();
     }
