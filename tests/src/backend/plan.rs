@@ -76,6 +76,10 @@ pub struct Plan {
     pub config: Vec<(usize, Vec<u8>)>,
     /// When it calls.
     pub calls: Calls,
+    /// Bytes of the largest region of memory that it takes.
+    pub largest_region: u64,
+    /// Does it end the session over a larger one?
+    pub ends_over_memory: bool,
 }
 
 impl Default for Plan {
@@ -91,6 +95,8 @@ impl Default for Plan {
             without_protocol: 0,
             config: vec![],
             calls: Calls::AsAsked,
+            largest_region: u64::MAX,
+            ends_over_memory: false,
         }
     }
 }

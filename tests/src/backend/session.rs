@@ -228,6 +228,11 @@ impl<'a> Session<'a> {
             connection.reply(message.code, &1u64.to_le_bytes(), usize::MAX)?;
             return Ok(Flow::Next);
         }
+        if self.refuses(&message)? {
+            connection.reply(message.code, &1u64.to_le_bytes(), usize::MAX)?;
+            let ends = self.plan.ends_over_memory;
+            return Ok(if ends { Flow::Next } else { Flow::Stay });
+        }
         let answer = self.handle(&mut message);
         let acknowledge = message.needs_reply() && self.protocol & protocol::REPLY_ACK != 0;
         let reply = match answer {
@@ -316,6 +321,19 @@ impl<'a> Session<'a> {
         }
         let head = message.payload()[..12].to_vec();
         Ok(Some([head, self.disk.config(offset, len)].concat()))
+    }
+
+    /// Is there memory in it that is larger than what it takes?
+    fn refuses(&self, message: &Message) -> io::Result<bool> {
+        let at: Vec<_> = match message.code {
+            code::ADD_MEM_REG => vec![8],
+            code::SET_MEM_TABLE => (0..message.fds.len()).map(|index| 8 + 32 * index).collect(),
+            _ => vec![],
+        };
+        let mut extents = at.into_iter().map(|at| message.extent(at));
+        extents.try_fold(false, |refuses, extent| {
+            Ok(refuses || extent?.len > self.plan.largest_region)
+        })
     }
 
     fn change_memory(&mut self, message: &mut Message) -> io::Result<()> {

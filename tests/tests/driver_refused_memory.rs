@@ -1,0 +1,128 @@
+//! A server that comes back does not take memory that the one before took: requests in it are copied, and no
+//! frontend that shared it takes the disk from others.
+
+#![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
+
+use std::fs::File;
+use std::sync::Arc;
+
+use pollux_disk::{Channel as _, Disk as _, Durability, Op, Queued, Request, Ticket};
+use pollux_driver::{Channel, CompletionMode, Driver, Hybrid as _, Options, Waiter, Waiting};
+use pollux_memory::{Alarm, Loan, Region, Span};
+use pollux_tests::backend::{Backend, Conduct, Plan, protocol};
+use pollux_tests::process::eventually;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+const BLOCK: usize = 4096;
+/// More than the driver's own memory.
+const LARGE: u64 = 2 << 30;
+
+/// Sparse memory, and what it is made of.
+fn region() -> (Region, File) {
+    let file = File::from(memfd_create("user", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(LARGE).unwrap();
+    let copy = file.try_clone().unwrap();
+    (Region::map(file, 0, 0, 0, LARGE).unwrap(), copy)
+}
+
+/// The server is `next` from now on.
+fn takes_over(next: &Backend, last: &Backend) {
+    std::fs::rename(next.socket(), last.socket()).unwrap();
+    last.hang_up();
+}
+
+fn ends(channel: &mut Channel, waiter: &mut Waiter) {
+    let ended = waiter.wait(channel, None, &mut |done| assert_eq!(done.result, Ok(())));
+    assert_eq!(ended.unwrap(), 1);
+}
+
+fn submit(channel: &mut Channel, op: Op) {
+    let request = Request {
+        ticket: Ticket(0),
+        op,
+    };
+    let queued = channel.queue_as(request, CompletionMode::Call);
+    assert_eq!(queued, Queued::Pending);
+    channel.submit();
+}
+
+/// A write is in flight in such memory, and what is written is read back.
+fn is_copied(driver: &Driver, last: &Backend, next: &Backend, memory: Span) {
+    let mut waiter = Waiter::new(Waiting::Call).unwrap();
+    let mut channel = driver.channel(waiter.point()).unwrap();
+    let list = Loan::first(&[memory.slice(0, BLOCK).unwrap()], u64::MAX);
+    let other = Loan::first(&[memory.slice(BLOCK, BLOCK).unwrap()], u64::MAX);
+    memory.slice(0, BLOCK).unwrap().write(&[7; BLOCK]);
+    last.conduct(Conduct::Held);
+    // SAFETY: the lists end below, when nothing is in flight.
+    let (from, into) = unsafe { (list.spans(), other.spans()) };
+    let durability = Durability::Volatile;
+    submit(
+        &mut channel,
+        Op::Write {
+            at: 0,
+            from,
+            durability,
+        },
+    );
+    last.wait_for_held(1);
+    takes_over(next, last);
+    ends(&mut channel, &mut waiter);
+    submit(&mut channel, Op::Read { at: 0, into });
+    ends(&mut channel, &mut waiter);
+    let mut found = [0; BLOCK];
+    memory.slice(BLOCK, BLOCK).unwrap().read(&mut found);
+    assert_eq!(found, [7; BLOCK]);
+    drop(channel);
+    list.end();
+    other.end();
+}
+
+#[test]
+fn requests_go_on_in_memory_that_the_next_server_refuses() {
+    for without_protocol in [0, protocol::CONFIGURE_MEM_SLOTS] {
+        for ends_over_memory in [false, true] {
+            let last = Plan {
+                without_protocol,
+                ..Plan::default()
+            };
+            let next = Plan {
+                largest_region: LARGE - 1,
+                ends_over_memory,
+                ..last.clone()
+            };
+            let [last, next] = [last, next].map(|plan| Backend::start(plan).unwrap());
+            let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
+            let region = Arc::new(region().0);
+            driver.map(&region).unwrap();
+            // SAFETY: the region is kept until nothing is in flight.
+            is_copied(&driver, &last, &next, unsafe { region.span() });
+            assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+            driver.unmap(&region);
+            drop(driver);
+            last.end();
+            next.end();
+        }
+    }
+}
+
+#[test]
+fn a_frontend_that_cuts_what_it_shared_is_told_when_the_next_server_comes() {
+    let [last, next] = [(); 2].map(|()| Backend::start(Plan::default()).unwrap());
+    let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
+    let (region, file) = region();
+    let alarm = Arc::new(Alarm::silent());
+    let region = Arc::new(region.with_alarm(Arc::clone(&alarm)));
+    driver.map(&region).unwrap();
+    file.set_len(0).unwrap();
+    takes_over(&next, &last);
+    eventually(|| driver.reconnects() == 1, || "it is not back".into());
+    let queue = driver.queue(0).unwrap();
+    queue.flush(CompletionMode::Call).wait().unwrap();
+    assert_eq!(driver.lost(), None);
+    assert!(alarm.is_rung());
+    driver.unmap(&region);
+    drop((queue, driver));
+    last.end();
+    next.end();
+}
