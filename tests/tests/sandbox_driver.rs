@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+use std::fs;
 use std::path::Path;
 
 use pollux_tests::frontend::{Driver, GuestMemory, Plan, Status};
 use pollux_tests::process::eventually;
 use pollux_tests::server::Server;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// As many as a queue holds, but for one.
@@ -18,7 +20,7 @@ const MIB: u32 = 1 << 20;
 
 /// A daemon over another one, with a guest that has as many regions of memory as the server takes.
 struct Scene {
-    _folder: TempDir,
+    folder: TempDir,
     daemon: Server,
     driver: Driver,
     _small: Vec<GuestMemory>,
@@ -47,7 +49,7 @@ impl Scene {
         let scene = Self {
             _small: small.collect(),
             refused: region(1 << 41, usize::from(READS) * MIB as usize),
-            _folder: folder,
+            folder,
             daemon,
             driver,
         };
@@ -90,4 +92,26 @@ fn a_worker_takes_more_memory_for_requests() {
     let (mut scene, below) = Scene::new("fault:delay=300ms,on=null:size=16M", 2);
     scene.read();
     scene.ends(below);
+}
+
+#[test]
+fn more_memory_is_taken_for_the_rings_at_a_server_that_comes_back() {
+    let folder = TempDir::new().unwrap();
+    let requests = folder.path().join("requests");
+    let fault = format!(
+        "fault:delay=3600s,op=read,log={},on=null:size=16M",
+        requests.display()
+    );
+    let (mut scene, killed) = Scene::new(&fault, 1);
+    scene.read();
+    let taken = || {
+        fs::read_to_string(&requests)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    eventually(|| taken() >= usize::from(READS), || killed.log());
+    killed.end_by(Signal::KILL).unwrap();
+    let next = below(scene.folder.path(), "null:size=16M");
+    scene.ends(next);
 }

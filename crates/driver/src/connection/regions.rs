@@ -29,7 +29,20 @@ impl Sending {
             Self::Each { slots } | Self::Whole { slots } => slots,
         }
     }
+
+    /// How many regions of users there may be, beside so many of the driver's `own`. Some slots stay free for it, which
+    /// may need more memory while requests wait for that. (It needs none where the server takes all of it at once.)
+    fn for_users(self, own: usize) -> usize {
+        let kept = match self {
+            Self::Each { slots } => KEPT.min(slots / 4),
+            Self::Whole { .. } => 0,
+        };
+        self.slots() - own.max(kept).min(self.slots())
+    }
 }
+
+/// So many slots are the driver's, where the server has many.
+const KEPT: usize = 4;
 
 /// What the server knows.
 pub(crate) struct Regions {
@@ -86,7 +99,11 @@ impl Regions {
             return Ok(false);
         }
         let limit = self.sending.slots();
-        if self.described().count() >= limit {
+        let has_slot = match origin {
+            Origin::Pool => self.described().count() < limit,
+            Origin::User => self.users().count() < self.sending.for_users(self.own()),
+        };
+        if !has_slot {
             return Err(Refusal::NoSlot { limit });
         }
         let told = wire.exchange(MAP, || {
@@ -131,8 +148,7 @@ impl Regions {
         let limit = sending.slots();
         // The driver's own first: what others share takes no room from it.
         self.list.sort_by_key(|added| added.origin);
-        let own = |added: &&Added| added.origin == Origin::Pool;
-        let own = self.list.iter().filter(own).count();
+        let own = self.own();
         if own > limit {
             return Err(Refusal::NoSlot { limit });
         }
@@ -143,7 +159,7 @@ impl Regions {
                 added.refuse(known);
             }
         }
-        for added in self.users().skip(limit - own) {
+        for added in self.users().skip(sending.for_users(own)) {
             added.refuse(known);
         }
         let told = match sending {
@@ -226,6 +242,12 @@ impl Regions {
             tell_whole(line, self.described())?;
             line.settle()
         })
+    }
+
+    /// How many regions are the driver's own.
+    fn own(&self) -> usize {
+        let own = |added: &&Added| added.origin == Origin::Pool;
+        self.list.iter().filter(own).count()
     }
 
     /// What users have shared, and the server knows or is to know.
