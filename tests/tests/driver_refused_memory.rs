@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // in a test, an `unwrap` is an assertion
 
+mod driver_cases;
+
 use std::fs::File;
 use std::sync::Arc;
 
+use driver_cases::patiently;
 use pollux_disk::{Channel as _, Disk as _, Durability, Op, Queued, Request, Ticket};
 use pollux_driver::{Channel, CompletionMode, Driver, Hybrid as _, Options, Waiter, Waiting};
 use pollux_memory::{Alarm, Loan, Region, Span};
@@ -78,30 +81,35 @@ fn is_copied(driver: &Driver, last: &Backend, next: &Backend, memory: Span) {
     other.end();
 }
 
+/// Hands a disk from a server to one that lacks that, and takes less memory.
+fn goes_on(without_protocol: u64, ends_over_memory: bool) {
+    let last = Plan {
+        without_protocol,
+        ..Plan::default()
+    };
+    let next = Plan {
+        largest_region: LARGE - 1,
+        ends_over_memory,
+        ..last.clone()
+    };
+    let [last, next] = [last, next].map(|plan| Backend::start(plan).unwrap());
+    let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
+    let region = Arc::new(region().0);
+    driver.map(&region).unwrap();
+    // SAFETY: the region is kept until nothing is in flight.
+    is_copied(&driver, &last, &next, unsafe { region.span() });
+    assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+    driver.unmap(&region);
+    drop(driver);
+    last.end();
+    next.end();
+}
+
 #[test]
 fn requests_go_on_in_memory_that_the_next_server_refuses() {
     for without_protocol in [0, protocol::CONFIGURE_MEM_SLOTS] {
         for ends_over_memory in [false, true] {
-            let last = Plan {
-                without_protocol,
-                ..Plan::default()
-            };
-            let next = Plan {
-                largest_region: LARGE - 1,
-                ends_over_memory,
-                ..last.clone()
-            };
-            let [last, next] = [last, next].map(|plan| Backend::start(plan).unwrap());
-            let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
-            let region = Arc::new(region().0);
-            driver.map(&region).unwrap();
-            // SAFETY: the region is kept until nothing is in flight.
-            is_copied(&driver, &last, &next, unsafe { region.span() });
-            assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
-            driver.unmap(&region);
-            drop(driver);
-            last.end();
-            next.end();
+            patiently(move || goes_on(without_protocol, ends_over_memory));
         }
     }
 }
@@ -125,4 +133,22 @@ fn a_frontend_that_cuts_what_it_shared_is_told_when_the_next_server_comes() {
     drop((queue, driver));
     last.end();
     next.end();
+}
+
+#[test]
+fn a_frontend_that_shares_all_that_the_server_takes_has_its_queue() {
+    let backend = Backend::start(Plan::default()).unwrap();
+    let driver = Driver::connect(backend.socket(), &Options::default()).unwrap();
+    // It takes 32.
+    let regions = [(); 32].map(|()| Arc::new(region().0));
+    for region in &regions {
+        driver.map(region).unwrap();
+    }
+    let queue = driver.queue(0).unwrap();
+    queue.flush(CompletionMode::Call).wait().unwrap();
+    for region in &regions {
+        driver.unmap(region);
+    }
+    drop((queue, driver));
+    backend.end();
 }

@@ -89,9 +89,9 @@ impl Device {
                 Ok(registers.add_region(region, Origin::Pool)?)
             }))?
         } else {
-            Pool::new(Box::new(move |region| {
+            Pool::with_first(Box::new(move |region| {
                 Ok(registers.add_region(region, Origin::Pool)?)
-            }))
+            }))?
         };
         let device = Arc::new(Self {
             connection,

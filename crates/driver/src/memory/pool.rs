@@ -45,6 +45,18 @@ impl Pool {
         Self::with_arenas_of(ARENA_BYTES, register)
     }
 
+    /// The same, with the first arena there from the beginning: what users share takes no room from it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::allocate`].
+    pub(crate) fn with_first(register: Box<Register>) -> io::Result<Self> {
+        let pool = Self::new(register);
+        let first = pool.grow(1)?;
+        pool.lock().push(first);
+        Ok(pool)
+    }
+
     /// A pool of one large arena, which is made now and never followed by another.
     ///
     /// # Errors
