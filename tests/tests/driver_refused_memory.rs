@@ -53,12 +53,14 @@ fn submit(channel: &mut Channel, op: Op) {
 fn is_copied(driver: &Driver, last: &Backend, next: &Backend, memory: Span) {
     let mut waiter = Waiter::new(Waiting::Call).unwrap();
     let mut channel = driver.channel(waiter.point()).unwrap();
-    let list = Loan::first(&[memory.slice(0, BLOCK).unwrap()], u64::MAX);
-    let other = Loan::first(&[memory.slice(BLOCK, BLOCK).unwrap()], u64::MAX);
+    let written = Loan::first(&[memory.slice(0, BLOCK).unwrap()], u64::MAX);
+    let read = Loan::first(&[memory.slice(BLOCK, BLOCK).unwrap()], u64::MAX);
     memory.slice(0, BLOCK).unwrap().write(&[7; BLOCK]);
     last.conduct(Conduct::Held);
     // SAFETY: the lists end below, when nothing is in flight.
-    let (from, into) = unsafe { (list.spans(), other.spans()) };
+    let from = unsafe { written.spans() };
+    // SAFETY: as above.
+    let into = unsafe { read.spans() };
     let durability = Durability::Volatile;
     submit(
         &mut channel,
@@ -77,8 +79,8 @@ fn is_copied(driver: &Driver, last: &Backend, next: &Backend, memory: Span) {
     memory.slice(BLOCK, BLOCK).unwrap().read(&mut found);
     assert_eq!(found, [7; BLOCK]);
     drop(channel);
-    list.end();
-    other.end();
+    written.end();
+    read.end();
 }
 
 /// Hands a disk from a server to one that lacks that, and takes less memory.
