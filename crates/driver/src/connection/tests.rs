@@ -188,17 +188,25 @@ fn a_region_is_known_until_it_is_removed_as_often_as_it_was_added() {
 
 #[test]
 fn a_server_out_of_slots_is_an_error_of_its_own() {
-    for (without_protocol, slots) in [(0, 509), (Protocol::CONFIGURE_MEM_SLOTS.bits(), 8)] {
+    let whole = Protocol::CONFIGURE_MEM_SLOTS.bits();
+    for (without_protocol, slots, kept) in [(0, 509, 4), (whole, 8, 0)] {
         let server = Server::start();
         let connection = server.connect(&without(0, without_protocol));
         let region = || memfd_region("test", 1).unwrap();
         let first = region();
         connection.add_region(&first, Origin::User).unwrap();
-        for _ in 1..slots {
+        for _ in 1..slots - kept {
             connection.add_region(&region(), Origin::User).unwrap();
         }
-        let refused = connection.add_region(&region(), Origin::User).unwrap_err();
-        assert!(matches!(refused, Refusal::NoSlot { limit } if limit == slots));
+        let is_refused = |origin| {
+            let refused = connection.add_region(&region(), origin).unwrap_err();
+            assert!(matches!(refused, Refusal::NoSlot { limit } if limit == slots));
+        };
+        is_refused(Origin::User);
+        for _ in 0..kept {
+            connection.add_region(&region(), Origin::Pool).unwrap();
+        }
+        is_refused(Origin::Pool);
         connection.remove_region(&first, true).unwrap();
         connection.add_region(&region(), Origin::User).unwrap();
         drop(connection);
