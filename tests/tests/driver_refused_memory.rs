@@ -101,6 +101,8 @@ fn goes_on(without_protocol: u64, ends_over_memory: bool) {
     // SAFETY: the region is kept until nothing is in flight.
     is_copied(&driver, &last, &next, unsafe { region.span() });
     assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+    // It is asked once.
+    assert_eq!(next.seen().sessions, 1 + usize::from(ends_over_memory));
     driver.unmap(&region);
     drop(driver);
     last.end();
