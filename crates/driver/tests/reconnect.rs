@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::Served;
 use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket};
+use pollux_disk_conformance::eventually;
 use pollux_driver::{
     CompletionMode, Driver, Experiment, Hybrid, Lost, Options, Queue, Reconnect, Waiter, Waiting,
 };
@@ -298,6 +299,8 @@ fn memory_that_is_taken_back_meanwhile_does_not_end_a_slow_request() {
     let read = queue.read(0, vec![1; BLOCK], CompletionMode::Call);
     driver.unregister(buffer).unwrap();
     assert!(read.wait().unwrap() == vec![0; BLOCK]);
+    // The server may have ended the read before it let go of its session.
+    eventually(|| driver.reconnects() == 1, || format!("{driver:?}"));
     queue.flush(CompletionMode::Call).wait().unwrap();
-    assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
+    assert_eq!(driver.lost(), None);
 }

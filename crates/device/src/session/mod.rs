@@ -125,8 +125,9 @@ impl Session {
             return Ok(());
         }
         if !self.held {
-            self.device.disk().acquire().map_err(Refusal::InUse)?;
+            // Also what fails may have taken some of it, or do so later.
             self.held = true;
+            self.device.disk().acquire().map_err(Refusal::InUse)?;
         }
         let index = u16::try_from(index).expect("checked by `vring`");
         let number = self.workers.number_for(self.id, index);

@@ -205,7 +205,10 @@ impl<T: Observer> Watch<T> {
                 Ok(false) => return Search::End,
                 Err(Failed::ForGood(lost)) => return Search::Lost(lost),
                 Err(Failed::ForNow(why)) => {
-                    tracing::debug!(why, "the server is not back yet");
+                    // Once for each reason: attempts have no end where that is asked for.
+                    if why != reason {
+                        tracing::info!(why, "the server is not back yet");
+                    }
                     reason = why;
                 }
             }
