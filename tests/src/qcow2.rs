@@ -16,30 +16,30 @@ impl QemuImg {
         peers::installed("qemu-img").map(Self)
     }
 
-    /// Makes an empty image, with these `options` of its format, whose disk has so many `bytes`. Other files of it are
-    /// named from its folder.
-    pub fn create(&self, image: &Path, options: &str, bytes: u64) -> io::Result<()> {
+    /// In the folder of the image: QEMU looks for its data file from where it runs.
+    fn command(&self, image: &Path) -> Command {
         let mut command = Command::new(&self.0);
+        command.current_dir(image.parent().unwrap_or(Path::new("/")));
+        command
+    }
+
+    /// Makes an empty image, with these `options` of its format, whose disk has so many `bytes`.
+    pub fn create(&self, image: &Path, options: &str, bytes: u64) -> io::Result<()> {
+        let mut command = self.command(image);
         command.args(["create", "-q", "-f", "qcow2", "-o", options]);
-        let folder = image.parent().unwrap_or(Path::new("/"));
-        succeeds(
-            command
-                .arg(image)
-                .arg(bytes.to_string())
-                .current_dir(folder),
-        )
+        succeeds(command.arg(image).arg(bytes.to_string()))
     }
 
     /// How `qemu-img check` judges the image: 3 means that clusters leak, and that there is no error.
     pub fn check(&self, image: &Path) -> io::Result<Output> {
-        let mut command = Command::new(&self.0);
+        let mut command = self.command(image);
         command.args(["check", "-f", "qcow2"]).arg(image).output()
     }
 
     /// What the disk of the image holds.
     pub fn contents(&self, image: &Path) -> io::Result<Vec<u8>> {
         let raw = image.with_extension("raw");
-        let mut command = Command::new(&self.0);
+        let mut command = self.command(image);
         command.args(["convert", "-f", "qcow2", "-O", "raw"]);
         succeeds(command.arg(image).arg(&raw))?;
         fs::read(raw)
