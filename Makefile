@@ -12,9 +12,9 @@ SYSCONFDIR ?= /etc
 DESTDIR ?=
 export CARGO_TERM_COLOR ?= auto
 CRATES := -p pollux-memory -p pollux-ring -p pollux-blk -p pollux-disk -p pollux-disk-conformance -p pollux-device -p pollux-driver -p pollux-load -p pollux-rbd -p pollux-stats -p pollux-threads -p pollux-sandbox -p pollux -p pollux-cli
-# What a test needs and does not find is a failure. Some tests mount file systems and make loop devices: what the user
-# who is here has built runs as root. At a desk without a peer, or without root: make unit REQUIRE_PEERS=0 AS_ROOT=, of
-# which each test says what it skips.
+# What a test needs and does not find is a failure. Some tests mount file systems and make loop devices: they are built
+# by the user of this command, and run as root. Without a peer, or without root: make unit REQUIRE_PEERS=0 AS_ROOT=,
+# where each test says what it skips.
 REQUIRE_PEERS ?= 1
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="sudo -E")
 # SIGHUP may be ignored here (nohup), which is handed down; some tests send it. Some call make, which is not of this one.

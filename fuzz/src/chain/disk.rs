@@ -33,7 +33,7 @@ struct Disk {
 struct Way(Arc<Mutex<Disk>>);
 
 fn locked(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
-    disk.lock().expect("who panics ends the run")
+    disk.lock().expect("a panic ends the run")
 }
 
 impl Handle {

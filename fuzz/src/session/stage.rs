@@ -32,7 +32,7 @@ static STAGE: LazyLock<Mutex<Stage>> = LazyLock::new(|| Mutex::new(Stage::new())
 
 /// Calls `run` with the stage, one call at a time.
 pub fn with(run: impl FnOnce(&Stage)) {
-    run(&STAGE.lock().expect("who panics ends the run"));
+    run(&STAGE.lock().expect("a panic ends the run"));
 }
 
 /// A disk to serve.
