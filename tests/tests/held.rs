@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,9 +25,38 @@ struct Counted {
     disk: Arc<dyn Disk>,
     taken: AtomicU32,
     let_go: AtomicU32,
+    is_refused: bool,
 }
 
 impl Counted {
+    fn new(is_refused: bool) -> Arc<Self> {
+        let disk = "memory:size=16M".parse::<Spec>().unwrap();
+        Arc::new(Self {
+            disk: disk.open(&pollux::disk::Options::default()).unwrap(),
+            taken: AtomicU32::new(0),
+            let_go: AtomicU32::new(0),
+            is_refused,
+        })
+    }
+
+    /// Serves one frontend, which does that.
+    fn serve(self: &Arc<Self>, frontend: impl FnOnce(&Path)) {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("socket");
+        let options = Options::new("counted").num_queues(2);
+        let device = Arc::new(Device::new(Arc::clone(self) as Arc<dyn Disk>, options));
+        let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::scope(|scope| {
+            let session = scope.spawn(|| {
+                let (stream, _) = listener.accept().unwrap();
+                device::serve(stream, Some(listener.as_fd()), &device, &workers)
+            });
+            frontend(&socket);
+            assert_eq!(session.join().unwrap().is_err(), self.is_refused);
+        });
+    }
+
     fn counts(&self) -> (u32, u32) {
         let [taken, let_go] = [&self.taken, &self.let_go].map(|count| count.load(Ordering::SeqCst));
         (taken, let_go)
@@ -44,6 +74,9 @@ impl Disk for Counted {
 
     fn acquire(&self) -> io::Result<()> {
         self.taken.fetch_add(1, Ordering::SeqCst);
+        if self.is_refused {
+            return Err(io::Error::other("it may be taken later"));
+        }
         Ok(())
     }
 
@@ -60,27 +93,9 @@ impl Disk for Counted {
 /// A disk that asks others for it each time might be refused it while a queue writes.
 #[test]
 fn a_disk_is_taken_once_for_all_queues() {
-    let folder = TempDir::new().unwrap();
-    let socket = folder.path().join("socket");
-    let disk = "memory:size=16M".parse::<Spec>().unwrap();
-    let disk = disk.open(&pollux::disk::Options::default()).unwrap();
-    let disk = Arc::new(Counted {
-        disk,
-        taken: AtomicU32::new(0),
-        let_go: AtomicU32::new(0),
-    });
-    let device = Device::new(
-        Arc::clone(&disk) as Arc<dyn Disk>,
-        Options::new("counted").num_queues(2),
-    );
-    let workers = Arc::new(Workers::start(1, &[], Tuning::default()).unwrap());
-    let listener = UnixListener::bind(&socket).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let (stream, _) = listener.accept().unwrap();
-            device::serve(stream, Some(listener.as_fd()), &Arc::new(device), &workers).unwrap();
-        });
-        let mut driver = Driver::connect(&socket, TWO_QUEUES).unwrap();
+    let disk = Counted::new(false);
+    disk.serve(|socket| {
+        let mut driver = Driver::connect(socket, TWO_QUEUES).unwrap();
         for round in 1..3 {
             for queue in &mut driver.queues {
                 queue.round(round);
@@ -94,6 +109,14 @@ fn a_disk_is_taken_once_for_all_queues() {
         assert_eq!(disk.counts(), (1, 1));
         drop(driver);
     });
+    assert_eq!(disk.counts(), (1, 1));
+}
+
+/// It may be taken all the same: some of it, or once a cluster answers that was too slow.
+#[test]
+fn a_disk_that_is_refused_is_let_go_of() {
+    let disk = Counted::new(true);
+    disk.serve(|socket| drop(Driver::connect(socket, TWO_QUEUES)));
     assert_eq!(disk.counts(), (1, 1));
 }
 
