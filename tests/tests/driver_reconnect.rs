@@ -7,22 +7,21 @@
 mod driver_cases;
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use driver_cases::asleep::asleep;
 use driver_cases::losing::{DEPTH, SLEEPERS, Who, until_lost};
+use driver_cases::place::Place;
 use driver_cases::{Case, patiently};
 use fastrand::Rng;
-use pollux_disk::{Disk, Durability, Event, Failure, Op, Queued, Request, Ticket, Unmap};
+use pollux_disk::{Disk, Durability, Failure, Op, Queued, Request, Ticket, Unmap};
 use pollux_driver::{
-    CompletionMode, Difference, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
+    CompletionMode, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter, Waiting,
 };
 use pollux_memory::Spans;
 use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code};
@@ -33,7 +32,6 @@ use pollux_tests::random::seed;
 use pollux_tests::server::Server;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -43,42 +41,6 @@ fn kills() -> u64 {
     std::env::var("POLLUX_TEST_KILLS").map_or(10, |text| {
         text.parse().expect("POLLUX_TEST_KILLS is a number")
     })
-}
-
-/// A folder with an image in it, and where its server listens.
-struct Place {
-    folder: TempDir,
-}
-
-impl Place {
-    fn new(size: u64) -> Self {
-        let place = Self {
-            folder: TempDir::new().unwrap(),
-        };
-        File::create(place.image()).unwrap().set_len(size).unwrap();
-        place
-    }
-
-    fn image(&self) -> PathBuf {
-        self.folder.path().join("disk.img")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("disk.sock")
-    }
-
-    /// `pollux serve` of the image, with these `options`.
-    fn pollux(&self, options: &[&str]) -> Server {
-        let spec = format!("file:path={}", self.image().display());
-        let all = [&["--disk", &spec], options].concat();
-        Server::pollux(&self.socket(), &all).unwrap()
-    }
-
-    fn storage_daemon(&self, program: &Path) -> Server {
-        let image = self.image();
-        let blockdev = format!("driver=file,filename={},discard=unmap", image.display());
-        Server::qemu_storage_daemon(program, &self.socket(), &blockdev, 4).unwrap()
-    }
 }
 
 /// Every way of waiting, each on a part of the disk that the longest request fits in.
@@ -513,75 +475,6 @@ fn a_liar_gets_no_second_chance() {
         assert!(matches!(driver.lost(), Some(Lost::Ring { .. })));
         let seen = backend.wait_until(|seen| seen.over == 1);
         assert_eq!((seen.sessions, driver.reconnects()), (1, 0));
-    });
-}
-
-/// The server comes back with another disk, as `change` makes it.
-fn changed(change: impl FnOnce(&Place) -> Server) -> (Driver, Result<(), Failure>, Event) {
-    let place = Place::new(MIB);
-    let server = place.pollux(&["--num-queues", "2"]);
-    let driver = Driver::connect(place.socket(), &Options::default()).unwrap();
-    let (told, events) = channel();
-    let subscription = driver.events().subscribe(move |event| {
-        let _ = told.send(event);
-    });
-    let queue = driver.queue(0).unwrap();
-    drop(server);
-    let write = queue.write(0, vec![1; 512], Durability::Volatile, CompletionMode::Call);
-    let _server = change(&place);
-    let ended = write.wait().map(drop).map_err(Failure::from);
-    // It is told after those who sleep were woken.
-    let event = events.recv().unwrap();
-    drop(subscription);
-    (driver, ended, event)
-}
-
-fn resized(place: &Place, bytes: u64) {
-    let image = OpenOptions::new().write(true).open(place.image()).unwrap();
-    image.set_len(bytes).unwrap();
-}
-
-#[test]
-fn a_disk_that_is_not_the_same_any_more_is_lost_and_told_apart() {
-    let queues = ["--num-queues", "2"];
-    patiently(move || {
-        let differs = |change: &dyn Fn(&Place) -> Server| {
-            let (driver, ended, event) = changed(change);
-            assert_eq!((ended, event), (Err(Failure::Lost), Event::Lost));
-            let lost = driver.lost().unwrap();
-            println!("{lost}");
-            match lost {
-                Lost::Changed { difference } => difference,
-                other => panic!("{other}"),
-            }
-        };
-        let smaller = differs(&|place| {
-            resized(place, MIB / 2);
-            place.pollux(&queues)
-        });
-        let (before, now) = (MIB, MIB / 2);
-        assert_eq!(smaller, Difference::Smaller { before, now });
-        let read_only = differs(&|place| place.pollux(&["--num-queues", "2", "--read-only"]));
-        assert_eq!(read_only, Difference::ReadOnly);
-        let fewer = differs(&|place| place.pollux(&["--num-queues", "1"]));
-        let (before, now) = (2, 1);
-        assert_eq!(fewer, Difference::Queues { before, now });
-        let blocks = differs(&|place| place.pollux(&["--num-queues", "2", "--block-size", "4096"]));
-        let (before, now) = (512, 4096);
-        assert_eq!(blocks, Difference::Block { before, now });
-    });
-}
-
-#[test]
-fn a_disk_that_has_grown_is_the_same_and_says_so() {
-    patiently(|| {
-        let (driver, ended, event) = changed(|place| {
-            resized(place, 2 * MIB);
-            place.pollux(&["--num-queues", "2"])
-        });
-        assert_eq!((ended, driver.lost()), (Ok(()), None));
-        assert_eq!(event, Event::Changed);
-        assert_eq!(driver.geometry().bytes, 2 * MIB);
     });
 }
 

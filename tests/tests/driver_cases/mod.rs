@@ -5,6 +5,7 @@
 pub mod asleep;
 pub mod exhaust;
 pub mod losing;
+pub mod place;
 
 use std::path::Path;
 use std::sync::Arc;
