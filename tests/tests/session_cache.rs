@@ -181,6 +181,31 @@ fn a_driver_that_goes_on_is_write_through_until_it_says_more() {
     );
 }
 
+/// A frontend loads a snapshot of its virtual machine into a session in which another driver has begun.
+#[test]
+fn a_driver_of_a_snapshot_is_write_through_until_it_says_more() {
+    let Some(place) = Place::new() else { return };
+    let mut server = place.serve("trace");
+    let mut driver = server.connect();
+    assert_eq!(server.syncs(&mut driver), 0);
+    let (start, end) = (driver.queues[0].descriptor(0), driver.queues[0].table(0));
+    driver.stop(0).unwrap();
+    let rings = driver.memory.get(start, end - start);
+    let anew = driver.anew(0);
+    let snapshot = std::mem::replace(&mut driver.queues[0], anew);
+    driver.start(0).unwrap();
+    assert_eq!(server.syncs(&mut driver), 0, "one that begins");
+    driver.stop(0).unwrap();
+    driver.start(0).unwrap();
+    assert_eq!(server.syncs(&mut driver), 0, "one that was paused");
+
+    driver.stop(0).unwrap();
+    driver.memory.put(start, &rings);
+    driver.queues[0] = snapshot;
+    driver.start(0).unwrap();
+    assert_eq!(server.syncs(&mut driver), WRITES);
+}
+
 /// A frontend that hears of a new size reads the configuration, and takes no more than the size from it. What its guest
 /// was told of the mode, another daemon has told it.
 #[test]

@@ -24,9 +24,9 @@ use crate::inflight::Inflight;
 /// Where a session's rings start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
-    /// All of them at 0, and none was used before.
+    /// Each at 0 and never used before, or where it stopped in this session.
     Begin,
-    /// Some of them have been used before.
+    /// Some of them were used before, elsewhere.
     GoOn,
 }
 

@@ -70,6 +70,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.at_rest(|session| {
             let old = std::mem::take(&mut session.memory);
             session.forget_regions(old.regions());
+            // Before the new ones, which may be as large.
+            drop(old);
             let mut memory = Memory::default();
             for (region, file) in regions.iter().zip(files) {
                 memory = session.add_region(&memory, region, file)?;

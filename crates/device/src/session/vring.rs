@@ -83,8 +83,8 @@ pub struct Vring {
     pub error: Option<File>,
     pub enabled: bool,
     running: bool,
-    /// Has it run in this session?
-    has_run: bool,
+    /// Its next available index when it stopped last in this session.
+    left_at: Option<u16>,
     /// The session's.
     alarm: Arc<Alarm>,
 }
@@ -101,7 +101,7 @@ impl Vring {
             error: None,
             enabled: false,
             running: false,
-            has_run: false,
+            left_at: None,
             alarm: Arc::clone(alarm),
         }
     }
@@ -113,9 +113,11 @@ impl Vring {
             .is_some_and(|(own, other)| own.is_pipe_of(other))
     }
 
-    /// Does it start where no driver has been before, as far as this session knows?
+    /// Does it start where it stopped in this session, or where no driver has been before, as far as this session knows?
+    /// A driver at another index has come from elsewhere, as from a snapshot of the virtual machine.
     pub fn begins(&self, memory: &Memory) -> bool {
-        self.has_run || self.base == 0 && !self.has_wrapped(memory)
+        let goes_on_here = self.running || self.left_at == Some(self.base);
+        goes_on_here || self.base == 0 && !self.has_wrapped(memory)
     }
 
     /// Has its used ring held requests, so that an index of 0 is one that has wrapped? A driver clears it before it
@@ -137,7 +139,7 @@ impl Vring {
 
     /// Has it run in this session?
     pub fn has_run(&self) -> bool {
-        self.has_run
+        self.running || self.left_at.is_some()
     }
 
     pub fn running(&self) -> bool {
@@ -185,7 +187,7 @@ impl Vring {
             session: context.session,
             queue,
         });
-        (self.running, self.has_run) = (true, true);
+        self.running = true;
         Ok(())
     }
 
@@ -344,7 +346,7 @@ impl Vring {
         loop {
             match is_stopped.recv_timeout(Duration::from_secs(10)) {
                 Ok(next) => {
-                    self.base = next;
+                    (self.base, self.left_at) = (next, Some(next));
                     return;
                 }
                 Err(crossbeam_channel::RecvTimeoutError::Timeout) => {
@@ -354,7 +356,10 @@ impl Vring {
                         "still waiting for the disk to end the requests in flight"
                     );
                 }
-                Err(crossbeam_channel::RecvTimeoutError::Disconnected) => return,
+                Err(crossbeam_channel::RecvTimeoutError::Disconnected) => {
+                    self.left_at = Some(self.base);
+                    return;
+                }
             }
         }
     }

@@ -71,6 +71,10 @@ fn an_index_that_has_wrapped_is_not_where_a_driver_begins() {
     // The last of its elements.
     region.write(0x8000 + 4 + 15 * 8 + 4, &[1]);
     assert!(!vring.begins(&memory));
-    vring.has_run = true;
+    vring.left_at = Some(0);
+    assert!(vring.begins(&memory), "the driver that was here before");
+    vring.base = 7;
+    assert!(!vring.begins(&memory), "a driver of a snapshot");
+    vring.left_at = Some(7);
     assert!(vring.begins(&memory));
 }
