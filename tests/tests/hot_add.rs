@@ -16,6 +16,7 @@ use pollux_tests::hot::{Hot, use_it, write_and_read};
 use pollux_tests::process::{Holdings, eventually};
 use pollux_tests::server::Server;
 use pollux_tests::storage::{Medium, Storage};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -237,6 +238,29 @@ fn a_disk_in_use_is_removed_by_force_alone_and_loses_nothing_in_flight() {
     let stored = fs::read(&image).unwrap();
     assert!(stored[..8 * 4096].iter().all(|&byte| byte == 0x77));
     assert_eq!(hot.remove("a", "?force=true").unwrap().0, 404);
+    hot.ends_well();
+}
+
+#[test]
+fn a_disk_whose_server_never_comes_back_is_removed_by_force() {
+    let hot = Hot::start().unwrap();
+    let hangs = "fault:hang=request,op=write,on=memory:size=1M";
+    for (name, stack) in [("plain", ""), ("stacked", "linear:memory:size=1M+")] {
+        let below = hot.socket("below");
+        let server = Server::pollux(&below, &["--disk", hangs]).unwrap();
+        let spec = format!("{stack}vhost-user:path={}", below.display());
+        let (status, disk) = hot.add(name, &spec).unwrap();
+        assert_eq!(status, 201, "{disk}");
+        let mut driver = Driver::connect(&hot.socket(name), ONE_QUEUE).unwrap();
+        let queue = &mut driver.queues[0];
+        let last = disk["bytes"].as_u64().unwrap() / 512 - 8;
+        queue.write(0, last, 0x77);
+        queue.publish_and_kick();
+        server.end_by(Signal::KILL).unwrap();
+        assert_eq!(hot.remove(name, "?force=true").unwrap().0, 204, "{name}");
+        queue.finish();
+        assert_eq!(queue.status(0), Status::IoErr);
+    }
     hot.ends_well();
 }
 

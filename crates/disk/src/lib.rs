@@ -76,6 +76,10 @@ pub trait Disk: Send + Sync {
         false
     }
 
+    /// Nobody is to wait any more for what is away, such as the server of the disk: requests that do so fail, those in
+    /// flight too. It is for a disk that is to end. To most it is nothing.
+    fn give_up(&self) {}
+
     /// Announces memory that requests may point into from now on, until [`Disk::unmap`].
     ///
     /// For disks that register buffers with the kernel, a device or another daemon; to the others it

@@ -255,6 +255,11 @@ impl Disk for Driver {
         true
     }
 
+    /// A server that is away now, or goes later, is not waited for.
+    fn give_up(&self) {
+        self.0.device.connection().give_up();
+    }
+
     /// A queue of its own while two or more are free; the last one is shared by all
     /// that come after. Of a device that is gone, one that says so of each request: a disk that this one is a part of
     /// has other parts.

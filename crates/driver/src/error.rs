@@ -152,6 +152,13 @@ pub enum Lost {
          again and connect anew, or allow it more time"
     )]
     Away { within: Duration, reason: String },
+    /// The socket is closed, or the server did not answer, and it is not waited for any more
+    /// ([`Disk::give_up`](pollux_disk::Disk::give_up)).
+    #[error(
+        "the server closed the connection, or did not answer, and this program has given the disk up; start the server \
+         again and connect anew"
+    )]
+    GivenUp,
     /// The server came back with a disk that cannot take the place of the one before.
     #[error(
         "the server was restarted with another disk: {difference}; restart it with the disk it had, or \

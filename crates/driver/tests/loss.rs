@@ -91,20 +91,38 @@ fn is_told(mut channel: impl Hybrid, mut waiter: Waiter, driver: &Driver, submit
 
 #[test]
 fn everybody_is_told_that_the_server_has_gone() {
-    assert_eq!(everybody_is_told(Reconnect::Never), Lost::Closed);
+    let lost = everybody_is_told(Reconnect::Never, |served, _| served.hang_up());
+    assert_eq!(lost, Lost::Closed);
 }
 
 #[test]
 fn everybody_is_told_that_the_server_has_not_come_back() {
     let within = Duration::from_millis(100);
-    let lost = everybody_is_told(Reconnect::Within(within));
+    let lost = everybody_is_told(Reconnect::Within(within), |served, _| served.hang_up());
     assert!(
         matches!(lost, Lost::Away { within: told, .. } if told == within),
         "{lost}"
     );
 }
 
-fn everybody_is_told(reconnect: Reconnect) -> Lost {
+#[test]
+fn everybody_is_told_that_the_server_is_not_waited_for() {
+    let while_away = |served: &Served, driver: &Driver| {
+        served.hang_up();
+        driver.give_up();
+    };
+    assert_eq!(
+        everybody_is_told(Reconnect::Always, while_away),
+        Lost::GivenUp
+    );
+    let before = |served: &Served, driver: &Driver| {
+        driver.give_up();
+        served.hang_up();
+    };
+    assert_eq!(everybody_is_told(Reconnect::Always, before), Lost::GivenUp);
+}
+
+fn everybody_is_told(reconnect: Reconnect, goes: impl FnOnce(&Served, &Driver)) -> Lost {
     let served = silent();
     let driver = served.connect(&narrow().reconnect(reconnect));
     let queue = driver.queue(0).unwrap();
@@ -144,7 +162,7 @@ fn everybody_is_told(reconnect: Reconnect) -> Lost {
         while queue.counters().sleeps < 5 {
             thread::yield_now();
         }
-        served.hang_up();
+        goes(&served, driver);
     });
     let lost = driver.lost().unwrap();
     assert!(driver.retired() > 0, "what was in flight");

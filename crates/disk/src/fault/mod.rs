@@ -122,6 +122,10 @@ impl Disk for Fault {
         self.below.may_forget()
     }
 
+    fn give_up(&self) {
+        self.below.give_up();
+    }
+
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         let (below, state) = (Arc::clone(&self.below), Arc::clone(&self.state));
         Ok(Box::new(FaultChannel::new(below, state, wait)?))

@@ -139,6 +139,10 @@ impl Disk for Stack {
         self.shared.legs.iter().any(|leg| leg.may_forget())
     }
 
+    fn give_up(&self) {
+        self.shared.legs.iter().for_each(|leg| leg.give_up());
+    }
+
     fn open_channel(&self, wait: &WaitPoint) -> io::Result<Box<dyn Channel>> {
         Ok(Box::new(StackChannel::new(&self.shared, wait)?))
     }

@@ -130,13 +130,19 @@ impl Connection {
         let _old = self.lock_attempt().socket.take();
     }
 
-    /// There are to be no more attempts to connect. One that has reached the server fails at once.
+    /// There are to be no more attempts to connect. One that has reached the server fails at once. The session that is
+    /// current goes on.
     pub(crate) fn give_up(&self) {
         let mut attempt = self.lock_attempt();
         attempt.is_over = true;
         if let Some(socket) = &attempt.socket {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Is that so?
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.lock_attempt().is_over
     }
 
     /// The session is `opened` from now on: its server is told of all memory first.

@@ -195,8 +195,13 @@ impl<T: Observer> Watch<T> {
             if let Some(lost) = self.connection.lost() {
                 return Search::Lost(lost);
             }
+            let is_given_up = self.connection.is_given_up();
+            // That it ends was told before it was given up for that.
             if self.ends_within(pause) {
                 return Search::End;
+            }
+            if is_given_up {
+                return Search::Lost(Lost::GivenUp);
             }
             let attempted = self.attempt(absence.left(Instant::now()));
             self.connection.end_attempt();

@@ -349,6 +349,8 @@ impl Disks {
         }
         if force {
             disk.stop.stop();
+            // What it has in flight may be at a server that never comes back.
+            disk.device.disk().give_up();
         } else {
             disk.stop.stop_unused().map_err(|InUse| NotRemoved::InUse)?;
         }
