@@ -319,23 +319,21 @@ impl Device {
         let _turnover = lock(&self.turnover);
         let record = QueueRecord::new(index, fds.clone(), Arc::clone(&rings), self.epoch());
         lock(&self.running).push(record);
-        let started = self.connection.start_queue(index, fds, &rings);
-        match started {
-            Ok(()) => self.with(index, QueueRecord::has_started),
-            Err(refusal) if self.connection.is_away(&refusal) => {}
-            Err(refusal) => {
-                let QueueRecord { epoch, .. } = self.forget(index);
-                self.keep(epoch, rings);
-                let holder = match refusal {
-                    // It was not asked to the end, or will not remember.
-                    Refusal::System { .. } => Holder::Nobody,
-                    _ => Holder::Stuck,
-                };
-                self.holders.give_back(index, holder);
-                return Err(refusal);
-            }
+        let Err(refusal) = self.connection.start_queue(index, fds, &rings) else {
+            return Ok(());
+        };
+        if self.connection.is_away(&refusal) {
+            return Ok(());
         }
-        Ok(())
+        let QueueRecord { epoch, .. } = self.forget(index);
+        self.keep(epoch, rings);
+        let holder = match refusal {
+            // It was not asked to the end, or will not remember.
+            Refusal::System { .. } => Holder::Nobody,
+            _ => Holder::Stuck,
+        };
+        self.holders.give_back(index, holder);
+        Err(refusal)
     }
 
     /// Stops queue `index`, and gives it back.

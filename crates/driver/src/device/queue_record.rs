@@ -16,9 +16,6 @@ use pollux_disk::WaitPoint;
 use crate::connection::queues::QueueFds;
 use crate::device::rings::Rings;
 
-/// A server that closes the connection so often over a queue that has never run does not take it.
-const TRIES: u32 = 3;
-
 /// A queue that runs.
 #[derive(Debug)]
 pub struct QueueRecord {
@@ -36,8 +33,6 @@ pub struct QueueRecord {
     owes: bool,
     /// For the next server.
     spare: Option<Arc<Rings>>,
-    /// How often it could not be started, if it never was.
-    tries: Option<u32>,
     /// Where those sleep that are called.
     points: Vec<WaitPoint>,
 }
@@ -53,7 +48,6 @@ impl QueueRecord {
             claimed: true,
             owes: false,
             spare: None,
-            tries: Some(0),
             points: Vec::new(),
         }
     }
@@ -78,19 +72,6 @@ impl QueueRecord {
     /// The next server knows it by these.
     pub fn put_spare(&mut self, fresh: Arc<Rings>) {
         self.spare = Some(fresh);
-    }
-
-    /// It has been started once.
-    pub fn has_started(&mut self) {
-        self.tries = None;
-    }
-
-    /// The server has closed the connection instead of starting it: is it this queue that it does not take?
-    pub fn is_refused(&mut self) -> bool {
-        self.tries.as_mut().is_some_and(|tries| {
-            *tries += 1;
-            *tries >= TRIES
-        })
     }
 
     /// What was prepared is what the server of `epoch` knows.

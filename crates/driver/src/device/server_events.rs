@@ -79,19 +79,9 @@ impl Device {
 
     /// Has queue `index` run by the server that is back, on fresh rings.
     fn start_again(&self, index: u16) -> Result<(), Failed> {
-        let prepared = self.prepare(index).map_err(Failed::for_now)?;
-        let (fds, rings) = prepared;
+        let (fds, rings) = self.prepare(index).map_err(Failed::for_now)?;
         let started = self.connection().start_queue(index, &fds, &rings);
-        match started {
-            Ok(()) => {
-                self.with(index, QueueRecord::has_started);
-                Ok(())
-            }
-            Err(Refusal::Lost(Lost::Closed)) if self.with(index, QueueRecord::is_refused) => {
-                Err(Failed::ForGood(Lost::Closed))
-            }
-            Err(refusal) => Err(refusal.into()),
-        }
+        started.map_err(Failed::from)
     }
 
     /// A poll of a queue goes on at the next server from now on.
