@@ -1,16 +1,18 @@
 //! What needs the tables of an image, done one after the other by a thread that may wait.
 
+mod extent;
 mod publish;
 mod ranges;
 
 use std::io;
 use std::sync::Arc;
 
+use imago::FormatAccess;
 use imago::format::PreallocateMode;
-use imago::{FormatAccess, Mapping};
 use pollux_memory::{Loan, Span, Spans};
 use rustix::io::Errno;
 
+use self::extent::{Extent, What};
 use super::build::Built;
 use super::chain::Chain;
 use super::map::{Map, Place};
@@ -58,49 +60,6 @@ enum Changed {
 impl Changed {
     fn is_nothing(&self) -> bool {
         matches!(self, Self::Links(links) if links.is_empty())
-    }
-}
-
-/// A part of a range, and what is there.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    at: u64,
-    len: u64,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Zero,
-    /// Zeroes of this image, which may keep a cluster under them, or hide what is below.
-    Hidden,
-    /// Data of this image, which alone uses it: it begins there in its file.
-    Own(usize, u64),
-    /// Data of this image that a snapshot uses as well.
-    Snapshot,
-    /// Compressed data of this image.
-    Compressed,
-    /// Data of a backing file.
-    Below,
-}
-
-impl Extent {
-    fn is_zero(&self) -> bool {
-        matches!(self.what, What::Zero | What::Hidden)
-    }
-
-    /// The first `len` bytes of it, and the others.
-    fn split(self, len: u64) -> [Self; 2] {
-        let behind = match self.what {
-            What::Own(leg, there) => What::Own(leg, there + len),
-            other => other,
-        };
-        let rest = Self {
-            at: self.at + len,
-            len: self.len - len,
-            what: behind,
-        };
-        [Self { len, ..self }, rest]
     }
 }
 
@@ -365,42 +324,6 @@ impl Engine {
     /// How large the disk is.
     pub fn bytes(&self) -> u64 {
         self.image.size()
-    }
-
-    /// What is at the start of a range, and how far that goes.
-    fn extent(&self, at: u64, len: u64) -> io::Result<Extent> {
-        let (mapping, there) = self.image.get_mapping(at, len)?;
-        let what = match mapping {
-            Mapping::Zero { explicit: true, .. } => What::Hidden,
-            Mapping::Zero { .. } => What::Zero,
-            Mapping::Raw {
-                storage,
-                offset,
-                writable,
-                ..
-            } if storage.leg == self.data && writable => What::Own(storage.leg, offset),
-            Mapping::Raw { storage, .. } if storage.leg == self.data => What::Snapshot,
-            Mapping::Special { layer, .. } if std::ptr::eq(layer, &raw const self.image) => {
-                What::Compressed
-            }
-            _ => What::Below,
-        };
-        let len = there.min(len);
-        if len == 0 {
-            return Err(Errno::IO.into());
-        }
-        Ok(Extent { at, len, what })
-    }
-
-    fn extents(&self, mut at: u64, len: u64) -> io::Result<Vec<Extent>> {
-        let end = at + len;
-        let mut extents = Vec::new();
-        while at < end {
-            let extent = self.extent(at, end - at)?;
-            at += extent.len;
-            extents.push(extent);
-        }
-        Ok(extents)
     }
 }
 
