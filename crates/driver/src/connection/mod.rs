@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// There are to be no more attempts to connect. One that has reached the server fails at once. The session that is
-    /// current goes on.
+    /// current goes on, unless it has only just begun.
     pub(crate) fn give_up(&self) {
         let mut attempt = self.lock_attempt();
         attempt.is_over = true;

@@ -5,11 +5,12 @@
 //! - Those that a server knew whose session is over: a server that is restarted has lost them, but one that was slow to
 //!   let go may still end requests in them. They are kept until the server that followed has come and gone, too.
 //! - Those that were laid out for a server that was gone before it was told everything (*spare* ones): only as rings of
-//!   a later server, for which they are laid out anew.
+//!   a later server, but not of the very next, for which they are laid out anew.
 //! - Those that a server knew when the device was lost: never.
 //!
 //! So restarts, and queues that come and go while the server is away, take a bounded amount of memory.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use pollux_threads::lock;
@@ -26,7 +27,7 @@ struct Inner {
     epoch: u64,
     /// With the epoch of the server that knows them.
     rings: Vec<(u64, Arc<Rings>)>,
-    spares: Vec<Arc<Rings>>,
+    spares: VecDeque<Arc<Rings>>,
 }
 
 impl Kept {
@@ -59,12 +60,12 @@ impl Kept {
 
     /// Rings that were laid out for a next server, of a queue that is over.
     pub fn put_spare(&self, rings: Arc<Rings>) {
-        lock(&self.0).spares.push(rings);
+        lock(&self.0).spares.push_back(rings);
     }
 
-    /// Some of those.
+    /// The oldest of those.
     pub fn take_spare(&self) -> Option<Arc<Rings>> {
-        lock(&self.0).spares.pop()
+        lock(&self.0).spares.pop_front()
     }
 }
 

@@ -33,6 +33,8 @@ pub struct QueueRecord {
     owes: bool,
     /// For the next server.
     spare: Option<Arc<Rings>>,
+    /// Of the attempt before the last one: not even a server that hung in that one is the last to know them.
+    older_spare: Option<Arc<Rings>>,
     /// Where those sleep that are called.
     points: Vec<WaitPoint>,
 }
@@ -48,6 +50,7 @@ impl QueueRecord {
             claimed: true,
             owes: false,
             spare: None,
+            older_spare: None,
             points: Vec::new(),
         }
     }
@@ -64,14 +67,19 @@ impl QueueRecord {
         self.rings.are_in_use() || (self.owes && self.rings.are_fresh())
     }
 
-    /// The rings for the next server, if there are some.
-    pub fn take_spare(&mut self) -> Option<Arc<Rings>> {
-        self.spare.take()
+    /// Rings for the next server, if there are some that the last one tried was not told of.
+    pub fn take_older_spare(&mut self) -> Option<Arc<Rings>> {
+        self.older_spare.take()
     }
 
     /// The next server knows it by these.
     pub fn put_spare(&mut self, fresh: Arc<Rings>) {
-        self.spare = Some(fresh);
+        self.older_spare = self.spare.replace(fresh);
+    }
+
+    /// What no owner ever works on now: the queue is over.
+    pub fn take_spares(&mut self) -> impl Iterator<Item = Arc<Rings>> {
+        self.older_spare.take().into_iter().chain(self.spare.take())
     }
 
     /// What was prepared is what the server of `epoch` knows.

@@ -46,9 +46,9 @@ impl Device {
         let _turnover = lock(&self.turnover);
         let mut running = self.forget(index);
         self.holders.give_back(index, self.stopped(&running));
-        if let Some(spare) = running.take_spare() {
-            self.kept.put_spare(spare);
-        }
+        running
+            .take_spares()
+            .for_each(|spare| self.kept.put_spare(spare));
         self.keep(running.epoch, running.rings);
     }
 
@@ -80,13 +80,14 @@ impl Device {
             let (old, watched) = one.renew_fds(fresh);
             (
                 old,
-                watched.map(|()| one.take_spare().or_else(|| self.kept.take_spare())),
+                watched.map(|()| one.take_older_spare().or_else(|| self.kept.take_spare())),
             )
         });
         // Neither of these under the list's lock: a thread that polls a queue may want that.
         drop(old);
         let rings = match spare? {
-            // A server that was gone soon may have written to them.
+            // A server that was gone soon may have written to them. One that only hung could still do so: the last one
+            // was told of others.
             Some(rings) => {
                 rings.clear();
                 rings

@@ -122,6 +122,23 @@ fn queues_that_see_restarts_take_a_bounded_amount_of_memory() {
     assert!(is_small(&driver), "{:?}", driver.device());
 }
 
+/// A server that only hangs may still write to what it was told of.
+#[test]
+fn no_server_is_told_of_rings_that_the_one_before_was_told_of() {
+    let served = Served::disk("memory:size=1M", 1);
+    let driver = served.connect(&options());
+    let _channel = open(&driver);
+    let device = driver.device().unwrap();
+    let next = || device.prepare(0).unwrap().1;
+    let attempts: Vec<_> = (0..4).map(|_| next()).collect();
+    for two in attempts.windows(2) {
+        assert!(!Arc::ptr_eq(&two[0], &two[1]));
+    }
+    // They take turns.
+    assert!(Arc::ptr_eq(&attempts[0], &attempts[2]));
+    assert!(Arc::ptr_eq(&attempts[1], &attempts[3]));
+}
+
 #[test]
 fn what_a_request_was_copied_to_is_kept_as_long_as_its_rings() {
     let served = Served::devices(["fault:hang=request,op=read,on=memory:size=1M"]);
