@@ -28,7 +28,9 @@
 //!
 //! **Flushes.** One that is done again covers, as ever, what had completed before it was queued: that had
 //! been seen by the driver, so it is not in flight, and its data has reached the file. What is done again
-//! beside the flush had not completed, so no driver was promised that the flush covers it.
+//! beside the flush had not completed, so no driver was promised that the flush covers it. (The kernel tells of a
+//! failed write-back once: of one that the daemon had heard of as it was killed, the flush that is done again hears
+//! nothing.)
 //!
 //! The frontend may write to all of it at any moment. It is read once, here, and never again while the
 //! queue runs; what is read is bounded by the size of the ring, and a lie costs only the liar.

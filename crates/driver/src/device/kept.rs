@@ -10,7 +10,6 @@
 //!
 //! So restarts, and queues that come and go while the server is away, take a bounded amount of memory.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use pollux_threads::lock;
@@ -27,7 +26,10 @@ struct Inner {
     epoch: u64,
     /// With the epoch of the server that knows them.
     rings: Vec<(u64, Arc<Rings>)>,
-    spares: VecDeque<Arc<Rings>>,
+    /// Which attempt to go on at another server this is.
+    attempt: u64,
+    /// With the attempt in which a server was told of them.
+    spares: Vec<(u64, Arc<Rings>)>,
 }
 
 impl Kept {
@@ -58,14 +60,25 @@ impl Kept {
         }
     }
 
-    /// Rings that were laid out for a next server, of a queue that is over.
-    pub fn put_spare(&self, rings: Arc<Rings>) {
-        lock(&self.0).spares.push_back(rings);
+    /// Another server is tried: which attempt is it?
+    pub fn begin_attempt(&self) -> u64 {
+        let mut inner = lock(&self.0);
+        inner.attempt += 1;
+        inner.attempt
     }
 
-    /// The oldest of those.
+    /// Rings of which a server was told in that `attempt`, and in which no owner has shown a request.
+    pub fn put_spare(&self, attempt: u64, rings: Arc<Rings>) {
+        lock(&self.0).spares.push((attempt, rings));
+    }
+
+    /// Some of those, of which the server that was tried last knows nothing.
     pub fn take_spare(&self) -> Option<Arc<Rings>> {
-        lock(&self.0).spares.pop_front()
+        let mut inner = lock(&self.0);
+        let attempt = inner.attempt;
+        let mut told = inner.spares.iter();
+        let at = told.position(|(told, _)| told + 1 < attempt)?;
+        Some(inner.spares.swap_remove(at).1)
     }
 }
 

@@ -31,10 +31,8 @@ pub struct QueueRecord {
     claimed: bool,
     /// Had it requests when these rings took the place of those of before?
     owes: bool,
-    /// For the next server.
-    spare: Option<Arc<Rings>>,
-    /// Of the attempt before the last one: not even a server that hung in that one is the last to know them.
-    older_spare: Option<Arc<Rings>>,
+    /// For the next server, and in which attempt it was told of them.
+    spare: Option<(u64, Arc<Rings>)>,
     /// Where those sleep that are called.
     points: Vec<WaitPoint>,
 }
@@ -47,10 +45,9 @@ impl QueueRecord {
             fds,
             rings,
             epoch,
-            claimed: true,
+            claimed: false,
             owes: false,
             spare: None,
-            older_spare: None,
             points: Vec::new(),
         }
     }
@@ -67,29 +64,24 @@ impl QueueRecord {
         self.rings.are_in_use() || (self.owes && self.rings.are_fresh())
     }
 
-    /// Rings for the next server, if there are some that the last one tried was not told of.
-    pub fn take_older_spare(&mut self) -> Option<Arc<Rings>> {
-        self.older_spare.take()
+    /// The rings for the next server, if there are some.
+    pub fn take_spare(&mut self) -> Option<(u64, Arc<Rings>)> {
+        self.spare.take()
     }
 
-    /// The next server knows it by these.
-    pub fn put_spare(&mut self, fresh: Arc<Rings>) {
-        self.older_spare = self.spare.replace(fresh);
-    }
-
-    /// What no owner ever works on now: the queue is over.
-    pub fn take_spares(&mut self) -> impl Iterator<Item = Arc<Rings>> {
-        self.older_spare.take().into_iter().chain(self.spare.take())
+    /// The server of this `attempt` knows it by these.
+    pub fn put_spare(&mut self, attempt: u64, fresh: Arc<Rings>) {
+        self.spare = Some((attempt, fresh));
     }
 
     /// What was prepared is what the server of `epoch` knows.
     pub fn advance(&mut self, epoch: u64) {
         self.owes = self.has_requests();
-        let fresh = self.spare.take().expect("prepared before");
+        let (_, fresh) = self.spare.take().expect("prepared before");
         let old = std::mem::replace(&mut self.rings, fresh);
         if !self.claimed {
-            // No request was ever in them.
-            self.spare = Some(old);
+            // No request was ever in them, and their server was told of them before this attempt.
+            self.spare = Some((0, old));
         }
         (self.epoch, self.claimed) = (epoch, false);
     }

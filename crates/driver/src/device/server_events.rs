@@ -46,9 +46,10 @@ impl Observer for Device {
                 Refusal::NoSlot { .. } => different(Difference::Memory),
                 refusal => refusal.into(),
             })?;
+        let attempt = self.kept.begin_attempt();
         let queues: Vec<_> = lock(&self.running).iter().map(|one| one.index).collect();
         for index in queues {
-            self.start_again(index)?;
+            self.start_again(attempt, index)?;
         }
         if let Some(next) = &next {
             self.set_facts(next.clone());
@@ -78,8 +79,8 @@ impl Device {
     }
 
     /// Has queue `index` run by the server that is back, on fresh rings.
-    fn start_again(&self, index: u16) -> Result<(), Failed> {
-        let (fds, rings) = self.prepare(index).map_err(Failed::for_now)?;
+    fn start_again(&self, attempt: u64, index: u16) -> Result<(), Failed> {
+        let (fds, rings) = self.prepare(attempt, index).map_err(Failed::for_now)?;
         let started = self.connection().start_queue(index, &fds, &rings);
         started.map_err(Failed::from)
     }

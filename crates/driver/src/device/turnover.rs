@@ -46,9 +46,9 @@ impl Device {
         let _turnover = lock(&self.turnover);
         let mut running = self.forget(index);
         self.holders.give_back(index, self.stopped(&running));
-        running
-            .take_spares()
-            .for_each(|spare| self.kept.put_spare(spare));
+        if let Some((attempt, spare)) = running.take_spare() {
+            self.kept.put_spare(attempt, spare);
+        }
         self.keep(running.epoch, running.rings);
     }
 
@@ -73,19 +73,20 @@ impl Device {
         Holder::Stuck
     }
 
-    /// Fresh rings of queue `index`, for the next server.
-    pub(super) fn prepare(&self, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
+    /// Fresh rings of queue `index`, for the server of this `attempt`.
+    pub(super) fn prepare(&self, attempt: u64, index: u16) -> io::Result<(QueueFds, Arc<Rings>)> {
         let fresh = [SharedFd::fresh()?, SharedFd::fresh()?];
-        let (old, spare) = self.with(index, |one| {
+        let (old, watched, spare) = self.with(index, |one| {
             let (old, watched) = one.renew_fds(fresh);
-            (
-                old,
-                watched.map(|()| one.take_older_spare().or_else(|| self.kept.take_spare())),
-            )
+            (old, watched, one.take_spare())
         });
         // Neither of these under the list's lock: a thread that polls a queue may want that.
         drop(old);
-        let rings = match spare? {
+        if let Some((told, spare)) = spare {
+            self.kept.put_spare(told, spare);
+        }
+        watched?;
+        let rings = match self.kept.take_spare() {
             // A server that was gone soon may have written to them. One that only hung could still do so: the last one
             // was told of others.
             Some(rings) => {
@@ -95,7 +96,7 @@ impl Device {
             None => Arc::new(self.new_rings()?),
         };
         Ok(self.with(index, |one| {
-            one.put_spare(Arc::clone(&rings));
+            one.put_spare(attempt, Arc::clone(&rings));
             (one.fds.clone(), rings)
         }))
     }

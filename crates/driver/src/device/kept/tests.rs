@@ -8,6 +8,7 @@ use pollux_ring::Suppression;
 
 use super::*;
 use crate::common::Served;
+use crate::device::active_queue::ActiveQueue;
 use crate::memory::memfd::memfd_region;
 use crate::memory::pool::Pool;
 use crate::{Channel, CompletionMode, Driver, Hybrid as _, Options, Reconnect, Waiter, Waiting};
@@ -127,16 +128,37 @@ fn queues_that_see_restarts_take_a_bounded_amount_of_memory() {
 fn no_server_is_told_of_rings_that_the_one_before_was_told_of() {
     let served = Served::disk("memory:size=1M", 1);
     let driver = served.connect(&options());
-    let _channel = open(&driver);
+    let channels = [open(&driver), open(&driver)];
     let device = driver.device().unwrap();
-    let next = || device.prepare(0).unwrap().1;
-    let attempts: Vec<_> = (0..4).map(|_| next()).collect();
+    let next = |index| {
+        let attempt = device.kept.begin_attempt();
+        device.prepare(attempt, index).unwrap().1
+    };
+    let attempts: Vec<_> = (0..4).map(|_| next(0)).collect();
     for two in attempts.windows(2) {
         assert!(!Arc::ptr_eq(&two[0], &two[1]));
     }
     // They take turns.
     assert!(Arc::ptr_eq(&attempts[0], &attempts[2]));
     assert!(Arc::ptr_eq(&attempts[1], &attempts[3]));
+    // Nor of those of another queue, which is over.
+    let [one, _other] = channels;
+    drop(one);
+    assert!(!Arc::ptr_eq(&next(1), &attempts[3]));
+}
+
+#[test]
+fn a_queue_that_sees_a_restart_before_it_has_an_owner_loses_no_memory() {
+    let served = Served::devices(["memory:size=1M"]);
+    let driver = served.connect(&options());
+    let device = driver.device().unwrap();
+    let index = device.holders().take(0..1).unwrap();
+    let queue = ActiveQueue::start(device, index).unwrap();
+    restart(&served, &driver);
+    drop(queue);
+    restart(&served, &driver);
+    restart(&served, &driver);
+    assert!(is_small(&driver), "{:?}", driver.device());
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn a_request_waits_until_its_owner_has_shown_it_to_the_next_server() {
     let wait = || [0, 1].map(|index| device.with(index, |one| one.has_requests()));
     assert_eq!(wait(), [true, false]);
     for index in [0, 1] {
-        let _ = device.prepare(index).unwrap();
+        let _ = device.prepare(1, index).unwrap();
     }
     device.advance();
     assert_eq!(wait(), [true, false]);
