@@ -30,7 +30,8 @@
 //!
 //! Where it is decided: to turn the device's calls on or off in `CallPolicy::wanted` (`notify/call_policy`), and done
 //! in `Switchboard` (`shared/switchboard`) or `Channel` (`exclusive/channel`); to kick in `DriverEnd::publish` of
-//! `pollux-ring`, and done there, too, by the `Doorbell` (`notify/doorbell`); to poll or to sleep in `Polling::empty` (`notify/polling`).
+//! `pollux-ring`, and done there, too, by the `Doorbell` (`notify/doorbell`); to poll or to sleep in `Polling::empty`
+//! (`notify/polling`).
 //!
 //! A [`Driver`] is a [`Disk`](pollux_disk::Disk), so that all that stacks over disks stacks over it.
 #![cfg_attr(

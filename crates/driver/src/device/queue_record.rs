@@ -38,7 +38,7 @@ pub struct QueueRecord {
 }
 
 impl QueueRecord {
-    /// A queue whose owner works on `rings`, and which no server has started yet.
+    /// A queue whose owner is to claim `rings`, and which no server has started yet.
     pub fn new(index: u16, fds: QueueFds, rings: Arc<Rings>, epoch: u64) -> Self {
         Self {
             index,
