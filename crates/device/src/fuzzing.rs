@@ -98,7 +98,6 @@ impl SingleQueue {
                 seg_max: plan.seg_max.unwrap_or(Self::SEG_MAX),
                 max_ranges: MAX_RANGES,
                 pace: Pace::of(Effort::Everything),
-                may_forget: false,
             },
             serial: pollux_blk::serial(&plan.serial),
             flush: plan.flush,

@@ -198,4 +198,11 @@ pub unsafe trait Channel: Send {
     /// Asks for the wait point to be woken by the next completion, then polls once more. The wait
     /// point itself is armed before.
     fn arm(&mut self) -> Armed;
+
+    /// How often another server has taken the place of the one that completes requests. That one may have lost what had
+    /// completed and was not flushed. So of a request in parts, none of which is flushed, all are done again if this
+    /// changes before the last of them has ended. It never changes where no server can be replaced.
+    fn replacements(&self) -> u64 {
+        0
+    }
 }

@@ -71,11 +71,6 @@ pub trait Disk: Send + Sync {
         Effort::Everything
     }
 
-    /// May it lose what has completed and was not flushed, while this process goes on? A server can that is replaced.
-    fn may_forget(&self) -> bool {
-        false
-    }
-
     /// Nobody is to wait any more for what is away, such as the server of the disk: requests that do so fail, those in
     /// flight too. It is for a disk that is to end. To most it is nothing.
     fn give_up(&self) {}

@@ -40,6 +40,17 @@ pub struct Requests {
     lists: Vec<Vec<Span>>,
     /// How many sub-requests were sent, and not counted yet.
     pub sent: u64,
+    /// Writes of which all parts have ended well, and one may have been forgotten since: see [`Whole`].
+    pub written: Vec<(Ticket, Whole)>,
+}
+
+/// A write of several parts. Its first parts may have been in a cache of a server that is gone by the time the last one
+/// ends: then all of it is to be done again.
+#[derive(Clone, Copy)]
+pub struct Whole {
+    pub op: Op,
+    /// How often servers of its legs had been replaced before ([`replacements`]).
+    pub replacements: u64,
 }
 
 /// A request to a leg.
@@ -63,6 +74,8 @@ struct Parent {
     /// How many have not ended; one more while they are being made.
     pending: usize,
     outcome: Outcome,
+    /// Itself, if it is a write.
+    whole: Option<Whole>,
 }
 
 /// `op` somewhere else, and with other memory.
@@ -234,38 +247,32 @@ impl Requests {
         }
     }
 
-    /// A request of several parts, which are made from now on.
-    pub fn begin(&mut self, ticket: Ticket) -> usize {
+    /// A request of several parts, which are made from now on; [`Requests::written`] tells of its end if it is a write,
+    /// given as `whole`.
+    pub fn begin(&mut self, ticket: Ticket, whole: Option<Whole>) -> usize {
         self.parents.insert(Parent {
             ticket,
             pending: 1,
             outcome: Ok(()),
+            whole,
         })
     }
 
-    /// All parts of `parent` are made.
+    /// All parts of `parent` are made. Where all have ended by now, no server has any of them.
     pub fn begun(&mut self, parent: usize) -> Queued {
         match self.ended(parent, Ok(())) {
-            Some(ended) => Queued::Done(ended.result),
+            Some(Parent { outcome, .. }) => Queued::Done(outcome),
             None => Queued::Pending,
         }
     }
 
     /// A part has ended. The last of them ends the parent: until then, its memory is in use.
     #[inline]
-    fn ended(&mut self, key: usize, outcome: Outcome) -> Option<Completion> {
+    fn ended(&mut self, key: usize, outcome: Outcome) -> Option<Parent> {
         let parent = &mut self.parents[key];
         parent.outcome = parent.outcome.and(outcome);
         parent.pending -= 1;
-        (parent.pending == 0).then(|| {
-            let Parent {
-                ticket, outcome, ..
-            } = self.parents.remove(key);
-            Completion {
-                ticket,
-                result: outcome,
-            }
-        })
+        (parent.pending == 0).then(|| self.parents.remove(key))
     }
 
     /// A sub-request has come back. What of its owner's has ended by that?
@@ -274,11 +281,28 @@ impl Requests {
         let key = usize::try_from(ticket.0).expect("a ticket of ours is a key");
         let Sub { whose, loan } = self.subs.remove(key);
         self.recycle(loan);
-        match whose {
-            Whose::Sole(ticket) => Some(Completion { ticket, result }),
-            Whose::Part(parent) => self.ended(parent, result),
+        let parent = match whose {
+            Whose::Sole(ticket) => return Some(Completion { ticket, result }),
+            Whose::Part(parent) => self.ended(parent, result)?,
+        };
+        let Parent {
+            ticket, outcome, ..
+        } = parent;
+        if let (Some(whole), Ok(())) = (parent.whole, outcome) {
+            self.written.push((ticket, whole));
+            return None;
         }
+        Some(Completion {
+            ticket,
+            result: outcome,
+        })
     }
+}
+
+/// How often servers of these legs were replaced.
+pub fn replacements(legs: &[Leg]) -> u64 {
+    let each = legs.iter().map(|leg| leg.channel.replacements());
+    each.fold(0, u64::wrapping_add)
 }
 
 /// Arms every leg: one with something to reap is enough not to sleep.

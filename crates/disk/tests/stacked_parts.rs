@@ -29,6 +29,7 @@ struct ManualState {
     asked: Vec<Request>,
     ends: Vec<Completion>,
     looks: usize,
+    replacements: u64,
 }
 
 struct ManualChannel(Arc<Mutex<ManualState>>);
@@ -102,6 +103,10 @@ unsafe impl Channel for ManualChannel {
 
     fn arm(&mut self) -> Armed {
         Armed::Idle
+    }
+
+    fn replacements(&self) -> u64 {
+        self.0.lock().unwrap().replacements
     }
 }
 
@@ -184,6 +189,53 @@ fn the_parts_of_what_is_to_be_stable_are_stable_and_no_others() {
                 assert_eq!(rig.owner.reap().len(), 1);
             }
         }
+    }
+}
+
+/// One part had ended at a server that is gone, and may have forgotten it.
+#[test]
+fn a_write_in_parts_is_done_again_if_a_server_was_replaced_before_its_end() {
+    let buffer = Buffer::new(2 * 4096);
+    let (at, len, durability) = (0, 2 * 4096, Durability::Volatile);
+    let unmap = Unmap::Allowed;
+    let zeroes = Op::WriteZeroes {
+        at,
+        len,
+        unmap,
+        durability,
+    };
+    for (op, again) in [
+        (write(0, &buffer), true),
+        (zeroes, true),
+        (read(0, &buffer), false),
+        (Op::Flush, false),
+    ] {
+        let mut rig = Rig::new(2, PollScope::OwnInFlight);
+        let completion = Completion {
+            ticket: Ticket(7),
+            result: Ok(()),
+        };
+        rig.owner.queue(7, op);
+        let asked = |leg: &Arc<Manual>| match leg.asked()[..] {
+            [Op::Write { at, from, .. }] => ("write", at, from.bytes()),
+            [Op::WriteZeroes { at, len, .. }] => ("zeroes", at, len),
+            _ => ("another", 0, 0),
+        };
+        let parts: Vec<_> = rig.legs.iter().map(asked).collect();
+        rig.legs[0].end(Ok(()));
+        assert_eq!(rig.owner.reap(), []);
+        rig.legs[0].state.lock().unwrap().replacements += 1;
+        rig.legs[1].end(Ok(()));
+        if again {
+            assert_eq!(rig.owner.reap(), [], "{op:?}");
+            let now: Vec<_> = rig.legs.iter().map(asked).collect();
+            assert_eq!(now, parts);
+            assert_eq!(rig.disk.counters()[0], ("requests", 1));
+            for leg in &rig.legs {
+                leg.end(Ok(()));
+            }
+        }
+        assert_eq!(rig.owner.reap(), [completion], "{op:?}");
     }
 }
 

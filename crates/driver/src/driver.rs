@@ -251,10 +251,6 @@ impl Disk for Driver {
         Effort::HandOver
     }
 
-    fn may_forget(&self) -> bool {
-        true
-    }
-
     /// A server that is away now, or goes later, is not waited for.
     fn give_up(&self) {
         self.0.device.connection().give_up();

@@ -15,16 +15,19 @@ const KEPT_SPANS: usize = 128;
 pub struct Ongoing {
     pub slot: u16,
     pub kind: Kind,
-    /// What of the disk is left to do, the next of it last. A transfer has one.
-    pub left: Vec<Range>,
+    /// Where on the disk. A transfer has one.
+    ranges: Vec<Range>,
+    /// What of that is begun: so many whole ranges, and so many bytes of the next.
+    begun: (usize, u64),
     /// The memory of the slice in flight: lent.
     spans: Vec<Span>,
     /// Where in the chain's spans that of the next begins: which, and how many bytes of it are done.
-    pub next: (usize, usize),
-    /// What each slice of a write is to be.
-    pub durability: Durability,
-    /// A flush follows: slices are not stable one by one.
-    pub flush: bool,
+    next: (usize, usize),
+    /// It is stable once it is complete, and was changed: a flush follows its slices, which are not stable one by one.
+    is_stable: bool,
+    is_flushed: bool,
+    /// How often the server of the disk had been replaced before.
+    replacements: u64,
 }
 
 impl Default for Ongoing {
@@ -32,34 +35,71 @@ impl Default for Ongoing {
         Self {
             slot: 0,
             kind: Kind::Flush,
-            left: Vec::new(),
+            ranges: Vec::new(),
+            begun: (0, 0),
             spans: Vec::new(),
             next: (0, 0),
-            durability: Durability::Volatile,
-            flush: false,
+            is_stable: false,
+            is_flushed: false,
+            replacements: 0,
         }
     }
 }
 
 impl Ongoing {
+    /// Of the request in `slot`, over these `ranges`. None of it is begun.
+    pub fn set(&mut self, slot: u16, kind: Kind, ranges: &[Range], is_stable: bool) {
+        (self.slot, self.kind, self.is_stable) = (slot, kind, is_stable);
+        self.ranges.clear();
+        self.ranges.extend_from_slice(ranges);
+    }
+
+    /// It begins, with its first slice.
+    pub fn begin(&mut self, replacements: u64) {
+        (self.begun, self.next) = ((0, 0), (0, 0));
+        self.is_flushed = false;
+        self.replacements = replacements;
+    }
+
+    /// It has ended: may what it has written be lost, as the server has been replaced meanwhile?
+    pub fn is_forgotten(&self, replacements: u64) -> bool {
+        self.replacements != replacements && self.writes()
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self.kind, Kind::Out | Kind::WriteZeroes)
+    }
+
     /// The next slice: how much work it is, and what is to be done. `None`: there is none left.
     pub fn slice(&self, pace: Pace) -> Option<(u64, Range)> {
-        let range = *self.left.last()?;
+        let (at, done) = self.begun;
+        let range = *self.ranges.get(at)?;
+        let (from, left) = (range.at + done, range.len - done);
         let most = pace.slice(self.kind);
         // Ends at multiples of its size: so that whole pages and chunks stay whole.
-        let len = range.len.min(most - range.at % most);
-        Some((pace.work(self.kind, len), Range { len, ..range }))
+        let len = left.min(most - from % most);
+        let slice = Range {
+            at: from,
+            len,
+            ..range
+        };
+        Some((pace.work(self.kind, len), slice))
+    }
+
+    /// The flush that follows its slices, if it is to be stable and that was not done.
+    pub fn flush(&mut self) -> Option<Op> {
+        let is_due = self.is_stable && self.writes() && !self.is_flushed;
+        self.is_flushed = true;
+        is_due.then_some(Op::Flush)
     }
 
     /// It is begun: the memory that goes with it is in `spans`, if it is a transfer's.
     pub fn advance(&mut self, len: u64, data: &[Span]) {
-        if let Some(range) = self.left.last_mut() {
-            range.at += len;
-            range.len -= len;
-            if range.len == 0 {
-                self.left.pop();
-            }
-        }
+        let (at, done) = self.begun;
+        self.begun = match self.ranges[at].len - done {
+            left if left == len => (at + 1, 0),
+            _ => (at, done + len),
+        };
         self.spans.clear();
         let mut wanted = usize::try_from(len).expect("a slice is small");
         while wanted > 0
@@ -91,7 +131,7 @@ impl Ongoing {
     }
 
     pub fn op(&self, Range { at, len, unmap }: Range) -> Op {
-        let durability = self.durability;
+        let durability = Durability::Volatile;
         match self.kind {
             Kind::In => Op::Read {
                 at,
@@ -126,11 +166,13 @@ mod tests {
         let all = unsafe { region.span() };
         let data: Vec<_> = (0..4096).map(|at| all.slice(at, 1).unwrap()).collect();
         let mut it = Ongoing::default();
-        it.left.push(Range {
+        let whole = Range {
             at: 0,
             len: 4096,
             unmap: pollux_disk::Unmap::Forbidden,
-        });
+        };
+        it.set(0, Kind::Out, &[whole], false);
+        it.begin(0);
         it.advance(4096, &data);
         assert_eq!(it.spans.len(), 4096);
         it.shrink();

@@ -29,8 +29,6 @@ pub struct Rules {
     pub max_ranges: u32,
     /// How much work requests are to the worker.
     pub pace: Pace,
-    /// May the disk lose what has completed and was not flushed? Then each slice is made stable, not all at the end.
-    pub may_forget: bool,
 }
 
 impl Rules {

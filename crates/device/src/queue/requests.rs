@@ -55,7 +55,7 @@ impl Queue {
                 if pace.work(kind, bytes) > SLICE =>
             {
                 slot.bytes = bytes;
-                return self.begin_transfer(at, from, bytes);
+                return self.begin_transfer(at, from, bytes, channel.replacements());
             }
             Parsed::Read { at: from, bytes } => {
                 slot.bytes = bytes;
@@ -99,8 +99,9 @@ impl Queue {
         let kind = slot.kind;
         let bytes = ranges.iter().map(|range| range.len).sum();
         let work = self.setup.rules.pace.work(kind, bytes);
-        if work > SLICE {
-            self.begin_slices(at, &ranges);
+        // Of several ranges that are zeroed, the first may have to be done again.
+        if work > SLICE || kind == Kind::WriteZeroes && ranges.len() > 1 {
+            self.begin_slices(at, &ranges, channel.replacements());
             self.ranges = ranges;
             return;
         }

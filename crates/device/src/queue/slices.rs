@@ -4,9 +4,12 @@
 //! it is in flight at a time, and the next one is begun in the turn that finds it ended. So no request, however large,
 //! holds up its neighbours for longer than a small one, and what is in flight at the disk is bounded by slices, however
 //! much was asked for.
+//!
+//! The first slices of a write may have been in a cache of a server that is gone by the time the last one ends. The
+//! request is not complete, so all of them are done again.
 
 use pollux_blk::{Kind, Status};
-use pollux_disk::{Channel, Durability, Op, Unmap};
+use pollux_disk::{Channel, Durability, Unmap};
 
 use super::budget::{Budget, STEP};
 use super::ongoing::Ongoing;
@@ -25,35 +28,25 @@ enum Stage {
 
 impl Queue {
     /// The request in slot `at` is large: it is done in slices, of which none is begun yet.
-    pub(super) fn begin_slices(&mut self, at: u16, ranges: &[Range]) {
+    pub(super) fn begin_slices(&mut self, at: u16, ranges: &[Range], replacements: u64) {
         let is_stable = self.durability() == Durability::Stable;
-        let slices_are = is_stable && self.setup.rules.may_forget;
         let slot = slot_of(&mut self.slots, at);
         // Held until `step` finds all of it done.
         slot.pending = 1;
         let mut it = self.spare.pop().unwrap_or_default();
-        it.slot = at;
-        it.kind = slot.kind;
-        it.left.clear();
-        it.left.extend(ranges.iter().rev());
-        it.next = (0, 0);
-        it.durability = if slices_are {
-            Durability::Stable
-        } else {
-            Durability::Volatile
-        };
-        it.flush = is_stable && !slices_are && matches!(slot.kind, Kind::Out | Kind::WriteZeroes);
+        it.set(at, slot.kind, ranges, is_stable);
+        it.begin(replacements);
         self.ongoing.push_back(it);
     }
 
     /// As [`Queue::begin_slices`], for the `bytes` from `from` on of a read or write.
-    pub(super) fn begin_transfer(&mut self, at: u16, from: u64, bytes: u64) {
+    pub(super) fn begin_transfer(&mut self, at: u16, from: u64, bytes: u64, replacements: u64) {
         let whole = Range {
             at: from,
             len: bytes,
             unmap: Unmap::Forbidden,
         };
-        self.begin_slices(at, &[whole]);
+        self.begin_slices(at, &[whole], replacements);
     }
 
     /// Begins as many slices as the turn has room for, those of the oldest request first.
@@ -84,7 +77,7 @@ impl Queue {
     }
 
     /// Goes on with one request: ends it once all of it is done, or one slice has failed or the session is lost, and
-    /// none is in flight.
+    /// none is in flight. A write whose server was replaced meanwhile begins anew.
     fn step(
         &mut self,
         it: &mut Ongoing,
@@ -98,8 +91,9 @@ impl Queue {
                 return Stage::Waits;
             }
             let slice = it.slice(self.setup.rules.pace);
+            let is_over = slot.outcome != Status::Ok || self.setup.is_lost();
             let op = match slice {
-                _ if slot.outcome != Status::Ok || self.setup.is_lost() => None,
+                _ if is_over => None,
                 Some((work, _)) if work > budget.work => return Stage::Stays,
                 Some((work, range)) => {
                     budget.spend(work.max(STEP));
@@ -111,10 +105,15 @@ impl Queue {
                     it.advance(range.len, data);
                     Some(it.op(range))
                 }
-                None => std::mem::take(&mut it.flush).then_some(Op::Flush),
+                None => it.flush(),
             };
             budget.slices = budget.slices.saturating_add(1);
             let Some(op) = op else {
+                let replacements = channel.replacements();
+                if !is_over && it.is_forgotten(replacements) {
+                    it.begin(replacements);
+                    continue;
+                }
                 slot.pending = 0;
                 let outcome = slot.outcome;
                 self.finish(it.slot, outcome);

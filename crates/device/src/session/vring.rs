@@ -219,7 +219,6 @@ impl Vring {
                 seg_max: config::seg_max(device.options().queue_size),
                 max_ranges: config::MAX_RANGES,
                 pace: Pace::of(device.disk().effort()),
-                may_forget: device.disk().may_forget(),
             },
             serial: device.serial(),
             flush: accepted(feature::FLUSH),

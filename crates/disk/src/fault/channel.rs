@@ -249,6 +249,10 @@ unsafe impl Channel for FaultChannel {
         self.answers.set_timer(due);
         Armed::Idle
     }
+
+    fn replacements(&self) -> u64 {
+        self.channel.replacements()
+    }
 }
 
 /// To the owner of a device that hangs there are requests in flight for ever. Those that the disk below

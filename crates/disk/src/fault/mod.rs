@@ -118,10 +118,6 @@ impl Disk for Fault {
         self.below.effort()
     }
 
-    fn may_forget(&self) -> bool {
-        self.below.may_forget()
-    }
-
     fn give_up(&self) {
         self.below.give_up();
     }

@@ -168,7 +168,7 @@ impl ImageChannel {
         } = self;
         let inside = Some(inside);
         let owner = self.owners.insert(Owner { ticket, inside });
-        let parent = requests.begin(Ticket(owner as u64));
+        let parent = requests.begin(Ticket(owner as u64), None);
         let bits = self.shared.cluster_bits;
         let end = at + len;
         let mut cut = Cut::new(&spans);
@@ -200,7 +200,7 @@ impl ImageChannel {
     fn flush(&mut self, ticket: Ticket) -> Queued {
         let inside = None;
         let owner = self.owners.insert(Owner { ticket, inside });
-        let parent = self.requests.begin(Ticket(owner as u64));
+        let parent = self.requests.begin(Ticket(owner as u64), None);
         for leg in &mut self.legs[..self.shared.written] {
             self.requests.part(leg, Op::Flush, parent, None);
         }

@@ -9,7 +9,7 @@ use super::build::Whole;
 use super::counts::Counts;
 use super::map::Stretch;
 use super::shared::{PollScope, Shared};
-use crate::parts::{Cut, Leg, Requests, Whose, arm_all, moved};
+use crate::parts::{Cut, Leg, Requests, Whole as Write, Whose, arm_all, moved, replacements};
 use crate::{Armed, Channel, Completion, Op, Queued, Request, Ticket, WaitPoint};
 
 /// A channel of a [`Stack`](super::Stack).
@@ -72,7 +72,7 @@ impl StackChannel {
             whole,
             ..
         } = self;
-        let parent = requests.begin(ticket);
+        let parent = requests.begin(ticket, written(legs, op));
         let end = at + len;
         let mut cut = Cut::new(&spans);
         while at < end {
@@ -95,22 +95,56 @@ impl StackChannel {
             whole,
             ..
         } = self;
-        let parent = requests.begin(ticket);
+        let parent = requests.begin(ticket, written(legs, op));
         for (Stretch { leg, at }, len) in whole.map.parts(at, len) {
             requests.part(&mut legs[leg], ranged(op, at, len), parent, None);
         }
         requests.begun(parent)
     }
 
+    #[inline]
+    fn start(&mut self, ticket: Ticket, op: Op) -> Queued {
+        match op {
+            Op::Read { at, into } => self.transfer(ticket, at, into, op),
+            Op::Write { at, from, .. } => self.transfer(ticket, at, from, op),
+            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => {
+                self.range(ticket, at, len, op)
+            }
+            Op::Flush => self.flush(ticket),
+        }
+    }
+
+    /// Writes of several parts are complete, or are to be done again.
+    fn end_written(&mut self, done: &mut dyn FnMut(Completion)) {
+        let now = replacements(&self.legs);
+        while let Some((ticket, Write { op, replacements })) = self.requests.written.pop() {
+            let queued = if now == replacements {
+                Queued::Done(Ok(()))
+            } else {
+                self.start(ticket, op)
+            };
+            if let Queued::Done(result) = queued {
+                done(Completion { ticket, result });
+            }
+        }
+    }
+
     /// Every leg has its part in a flush.
     fn flush(&mut self, ticket: Ticket) -> Queued {
         let Self { legs, requests, .. } = self;
-        let parent = requests.begin(ticket);
+        let parent = requests.begin(ticket, None);
         for leg in legs {
             requests.part(leg, Op::Flush, parent, None);
         }
         requests.begun(parent)
     }
+}
+
+/// `op` as a whole, if it is a write: what it writes before servers of the `legs` are replaced, it may write again.
+fn written(legs: &[Leg], op: Op) -> Option<Write> {
+    let replacements =
+        matches!(op, Op::Write { .. } | Op::WriteZeroes { .. }).then(|| replacements(legs))?;
+    Some(Write { op, replacements })
 }
 
 /// `op` over another range.
@@ -139,14 +173,7 @@ unsafe impl Channel for StackChannel {
         if let Err(failure) = self.whole.geometry.check(&op) {
             return Queued::Done(Err(failure));
         }
-        let queued = match op {
-            Op::Read { at, into } => self.transfer(ticket, at, into, op),
-            Op::Write { at, from, .. } => self.transfer(ticket, at, from, op),
-            Op::Discard { at, len } | Op::WriteZeroes { at, len, .. } => {
-                self.range(ticket, at, len, op)
-            }
-            Op::Flush => self.flush(ticket),
-        };
+        let queued = self.start(ticket, op);
         self.counts.requests.add(1);
         let sent = std::mem::take(&mut self.requests.sent);
         self.counts.sub_requests.add(sent);
@@ -175,10 +202,17 @@ unsafe impl Channel for StackChannel {
         }
         self.counts.polls.add(polls);
         self.counts.empty_polls.add(empty);
+        if !self.requests.written.is_empty() {
+            self.end_written(done);
+        }
     }
 
     fn arm(&mut self) -> Armed {
         arm_all(&mut self.legs)
+    }
+
+    fn replacements(&self) -> u64 {
+        replacements(&self.legs)
     }
 }
 

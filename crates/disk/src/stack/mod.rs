@@ -135,10 +135,6 @@ impl Disk for Stack {
         legs.fold(Effort::HandOver, Effort::max)
     }
 
-    fn may_forget(&self) -> bool {
-        self.shared.legs.iter().any(|leg| leg.may_forget())
-    }
-
     fn give_up(&self) {
         self.shared.legs.iter().for_each(|leg| leg.give_up());
     }

@@ -157,6 +157,10 @@ unsafe impl pollux_disk::Channel for Channel {
         }
         Armed::Pending
     }
+
+    fn replacements(&self) -> u64 {
+        self.core.epoch()
+    }
 }
 
 impl Drop for Channel {

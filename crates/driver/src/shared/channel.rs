@@ -129,6 +129,10 @@ unsafe impl pollux_disk::Channel for SharedChannel {
             Armed::Pending
         }
     }
+
+    fn replacements(&self) -> u64 {
+        self.shared.board.transport().queue().device().epoch()
+    }
 }
 
 impl Drop for SharedChannel {

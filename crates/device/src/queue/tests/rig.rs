@@ -72,7 +72,6 @@ impl Rig {
             seg_max: 4,
             max_ranges: MAX_RANGES,
             pace: Pace::of(disk.effort()),
-            may_forget: false,
         };
         let ring = DeviceEnd::new(&areas, RingIndex(0), Suppression::EventIdx, true);
         let setup = setup(ring, &table, &rules, writeback);

@@ -1,5 +1,6 @@
 //! Requests that are done in slices.
 
+mod forgotten;
 mod turns;
 
 use std::fs::File;
@@ -185,19 +186,14 @@ fn one_slice_is_in_flight_and_the_first_that_fails_is_the_last() {
 }
 
 #[test]
-fn a_stable_request_in_slices_is_flushed_once_at_its_end_or_slice_by_slice() {
-    for (kind, stable, may_forget) in [
-        (Kind::Out, true, false),
-        (Kind::WriteZeroes, true, false),
-        (Kind::Out, false, false),
-        (Kind::Discard, true, false),
-        (Kind::Out, true, true),
-        (Kind::WriteZeroes, true, true),
-        (Kind::Out, false, true),
-        (Kind::Discard, true, true),
+fn a_stable_request_in_slices_is_flushed_once_at_its_end() {
+    for (kind, stable) in [
+        (Kind::Out, true),
+        (Kind::WriteZeroes, true),
+        (Kind::Out, false),
+        (Kind::Discard, true),
     ] {
         let mut rig = rig();
-        rig.queue.setup.rules.may_forget = may_forget;
         rig.queue.setup.flush = !stable;
         let data = if kind == Kind::Out {
             rig.buffer(&zeroes(2 * SLICE))
@@ -213,8 +209,7 @@ fn a_stable_request_in_slices_is_flushed_once_at_its_end_or_slice_by_slice() {
                 match op {
                     Op::Flush => flushes += 1,
                     Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } => {
-                        let each = stable && may_forget;
-                        assert_eq!(durability == Durability::Stable, each);
+                        assert_eq!(durability, Durability::Volatile);
                         assert_eq!(flushes, 0, "the flush comes last");
                         slices += 1;
                     }
@@ -223,8 +218,8 @@ fn a_stable_request_in_slices_is_flushed_once_at_its_end_or_slice_by_slice() {
                 rig.queue.complete(Queue::of_ticket(ticket).1, Ok(()));
             }
         }
-        let expected = u32::from(stable && !may_forget && kind != Kind::Discard);
-        assert_eq!((slices, flushes), (2, expected), "{kind:?} {may_forget}");
+        let expected = u32::from(stable && kind != Kind::Discard);
+        assert_eq!((slices, flushes), (2, expected), "{kind:?}");
     }
 }
 
