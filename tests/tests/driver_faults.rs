@@ -16,7 +16,10 @@ use driver_cases::losing::{DEPTH, SLEEPERS, Who, holding, never, until_lost};
 use driver_cases::patiently;
 use pollux_disk::wait::Sleeper;
 use pollux_disk::{Armed, Channel as _, Disk as _, Event, Op, Queued, Request, Ticket};
-use pollux_driver::{Buffer, CompletionMode, Driver, Hybrid as _, Lost, Options, Waiter, Waiting};
+use pollux_driver::{
+    Buffer, CompletionMode, ConnectError, Driver, Hybrid as _, Lost, Options, Reconnect, Waiter,
+    Waiting,
+};
 use pollux_memory::{Region, Spans};
 use pollux_tests::backend::{Backend, Calls, Conduct, Lie, Plan, Silence, code, protocol};
 use pollux_tests::drive::PATIENCE;
@@ -355,6 +358,21 @@ fn a_device_that_does_not_answer_while_it_is_brought_up_is_an_error() {
                 println!("{code} {silence:?}: {told}");
             });
         }
+    }
+}
+
+/// It is waited for where it has been there: not one that takes no memory to begin with.
+#[test]
+fn a_device_that_goes_while_it_is_brought_up_is_an_error_though_servers_may_come_back() {
+    for silence in [Silence::Mute, Silence::HangUp] {
+        patiently(move || {
+            let backend = Backend::start(Plan::default()).unwrap();
+            backend.fall_silent(code::ADD_MEM_REG, silence);
+            let options = Options::default().reconnect(Reconnect::Always);
+            let options = options.patience(Duration::from_millis(100));
+            let error = Driver::connect(backend.socket(), &options).unwrap_err();
+            assert!(matches!(error, ConnectError::Lost { .. }), "{error:?}");
+        });
     }
 }
 

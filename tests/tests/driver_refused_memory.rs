@@ -94,6 +94,7 @@ fn goes_on(without_protocol: u64, ends_over_memory: bool) {
         ends_over_memory,
         ..last.clone()
     };
+    let plan = last.clone();
     let [last, next] = [last, next].map(|plan| Backend::start(plan).unwrap());
     let driver = Driver::connect(last.socket(), &Options::default()).unwrap();
     let region = Arc::new(region().0);
@@ -103,10 +104,39 @@ fn goes_on(without_protocol: u64, ends_over_memory: bool) {
     assert_eq!((driver.lost(), driver.reconnects()), (None, 1));
     // It is asked once.
     assert_eq!(next.seen().sessions, 1 + usize::from(ends_over_memory));
+    let third = Backend::start(plan).unwrap();
+    std::fs::rename(third.socket(), last.socket()).unwrap();
+    next.hang_up();
+    eventually(|| driver.reconnects() == 2, || "it is not back".into());
+    // SAFETY: as above.
+    is_used_in_place(&driver, &third, unsafe { region.span() });
     driver.unmap(&region);
     drop(driver);
-    last.end();
-    next.end();
+    for backend in [last, next, third] {
+        backend.end();
+    }
+}
+
+/// What the server writes there is seen before the request has ended.
+fn is_used_in_place(driver: &Driver, backend: &Backend, memory: Span) {
+    let mut waiter = Waiter::new(Waiting::Call).unwrap();
+    let mut channel = driver.channel(waiter.point()).unwrap();
+    let read = Loan::first(&[memory.slice(0, BLOCK).unwrap()], u64::MAX);
+    backend.conduct(Conduct::Held);
+    // SAFETY: the list ends below, when nothing is in flight.
+    let into = unsafe { read.spans() };
+    submit(&mut channel, Op::Read { at: 0, into });
+    backend.wait_for_held(1);
+    backend.scribble(Some(0x55));
+    backend.wait_for_scribbles();
+    let mut found = [0; BLOCK];
+    memory.slice(0, BLOCK).unwrap().read(&mut found);
+    assert!(found == [0x55; BLOCK], "it is copied");
+    backend.scribble(None);
+    backend.conduct(Conduct::Prompt);
+    ends(&mut channel, &mut waiter);
+    drop(channel);
+    read.end();
 }
 
 #[test]
@@ -115,6 +145,30 @@ fn requests_go_on_in_memory_that_the_next_server_refuses() {
         for ends_over_memory in [false, true] {
             patiently(move || goes_on(without_protocol, ends_over_memory));
         }
+    }
+}
+
+/// The second takes regions one by one, and the first and third all of them anew.
+#[test]
+fn a_server_that_takes_its_memory_as_the_first_one_did_is_taken() {
+    let whole = Plan {
+        without_protocol: protocol::CONFIGURE_MEM_SLOTS,
+        ..Plan::default()
+    };
+    let plans = [whole.clone(), Plan::default(), whole];
+    let [first, second, third] = plans.map(|plan| Backend::start(plan).unwrap());
+    let driver = Driver::connect(first.socket(), &Options::default()).unwrap();
+    let queue = driver.queue(0).unwrap();
+    for (reconnects, [next, last]) in (1..).zip([[&second, &first], [&third, &second]]) {
+        std::fs::rename(next.socket(), first.socket()).unwrap();
+        last.hang_up();
+        let is_over = || driver.reconnects() == reconnects || driver.lost().is_some();
+        eventually(is_over, || "it is not back".into());
+        queue.flush(CompletionMode::Call).wait().unwrap();
+    }
+    drop((queue, driver));
+    for backend in [first, second, third] {
+        backend.end();
     }
 }
 

@@ -67,6 +67,13 @@ impl Driver {
             path: path.to_owned(),
             source,
         })?;
+        // It has been told of the driver's memory meanwhile.
+        if let Some(source) = device.connection().session().wire.lost() {
+            return Err(ConnectError::Lost {
+                path: path.to_owned(),
+                source,
+            });
+        }
         Ok(Self(Arc::new(Inner {
             shared: Mutex::new((0..device.queues()).map(|_| Weak::new()).collect()),
             device,
@@ -251,9 +258,9 @@ impl Disk for Driver {
         Effort::HandOver
     }
 
-    /// A server that is away now, or goes later, is not waited for.
+    /// A server that is away now, or goes later, is not waited for. One that does not answer counts as away.
     fn give_up(&self) {
-        self.0.device.connection().give_up();
+        self.0.device.give_up();
     }
 
     /// A queue of its own while two or more are free; the last one is shared by all

@@ -13,6 +13,8 @@ pub struct Barrier {
     files: Vec<Raw>,
     inbox: Inbox,
     sleeper: Sleeper,
+    /// Of the sync that was asked for last. One that was left, as the thread could not sleep, may answer later.
+    ticket: Ticket,
 }
 
 impl Barrier {
@@ -28,6 +30,7 @@ impl Barrier {
             files,
             inbox,
             sleeper,
+            ticket: Ticket(0),
         })
     }
 
@@ -38,7 +41,8 @@ impl Barrier {
     /// Where that failed, now or before.
     pub fn pass(&mut self) -> io::Result<()> {
         for at in 0..self.files.len() {
-            if self.files[at].settle(Ticket(0), self.inbox.address())? {
+            self.ticket.0 += 1;
+            if self.files[at].settle(self.ticket, self.inbox.address())? {
                 self.wait()?;
             }
         }
@@ -48,8 +52,12 @@ impl Barrier {
     fn wait(&mut self) -> io::Result<()> {
         let mut told: Option<Result<(), Failure>> = None;
         loop {
-            self.inbox
-                .collect(&mut |Completion { result, .. }| told = Some(result));
+            let wanted = self.ticket;
+            self.inbox.collect(&mut |Completion { ticket, result }| {
+                if ticket == wanted {
+                    told = Some(result);
+                }
+            });
             if let Some(result) = told {
                 return Ok(result?);
             }

@@ -56,8 +56,20 @@ struct Added {
     region: Arc<Region>,
     times: usize,
     origin: Origin,
-    /// Does the server know it? What is in one that it did not take is copied, until all have let go of it.
-    is_known: bool,
+    standing: Standing,
+}
+
+/// Does the server know a region? What is in one that it does not know is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It does, or is to be told of it.
+    Known,
+    /// It is being told, and what is in it is copied until then.
+    Offered,
+    /// It did not take it. The next may.
+    Refused,
+    /// It may have ended servers, or is cut. None is told of it any more.
+    Condemned,
 }
 
 /// Where memory comes from.
@@ -125,7 +137,7 @@ impl Regions {
             region: Arc::clone(region),
             times: 1,
             origin,
-            is_known: true,
+            standing: Standing::Known,
         });
         Ok(true)
     }
@@ -133,7 +145,8 @@ impl Regions {
     /// Tells another server of everything, in the way that it wants.
     ///
     /// Memory of a user's that it does not take is `known` no more, and copied: a user may share what no other process
-    /// can map, or more than one server takes, and must not keep the disk from all others by that.
+    /// can map, or more than one server takes, and must not keep the disk from all others by that. What only the server
+    /// before did not take is known again.
     ///
     /// # Errors
     ///
@@ -152,15 +165,21 @@ impl Regions {
         if own > limit {
             return Err(Refusal::NoSlot { limit });
         }
+        // Not by the very server that may have ended the last attempt over it.
+        if self.tries == 0 {
+            for added in self.all(Standing::Refused) {
+                added.standing = Standing::Offered;
+            }
+        }
         let before = self.described().count();
         let are_too_many = self.tries >= TRIES;
         for added in self.users() {
             if are_too_many || added.region.is_cut() {
-                added.refuse(known);
+                added.copy(Standing::Condemned, known);
             }
         }
         for added in self.users().skip(sending.for_users(own)) {
-            added.refuse(known);
+            added.copy(Standing::Refused, known);
         }
         let told = match sending {
             Sending::Each { .. } => self.tell_each(wire, line, known),
@@ -173,6 +192,15 @@ impl Regions {
                     regions,
                     "the server that is back does not take memory: requests in it are copied"
                 );
+            }
+        }
+        for added in self.all(Standing::Offered) {
+            added.standing = match told {
+                Ok(()) => Standing::Known,
+                Err(_) => Standing::Refused,
+            };
+            if told.is_ok() {
+                known.add(added.region.addresses());
             }
         }
         told?;
@@ -190,7 +218,7 @@ impl Regions {
     ) -> Result<(), Refusal> {
         let tries = self.tries;
         let mut has_refused = false;
-        for added in self.list.iter_mut().filter(|added| added.is_known) {
+        for added in self.list.iter_mut().filter(|added| added.is_known()) {
             let is_users = added.origin == Origin::User;
             if is_users {
                 self.tries = tries + 1;
@@ -201,7 +229,7 @@ impl Regions {
             });
             match told {
                 Err(Refusal::Refused { .. }) if is_users => {
-                    added.refuse(known);
+                    added.copy(Standing::Refused, known);
                     has_refused = true;
                 }
                 told => told?,
@@ -230,7 +258,8 @@ impl Regions {
         let told = self.tell_described(wire, line);
         match told {
             Err(Refusal::Refused { .. }) if has_users => {
-                self.users().for_each(|added| added.refuse(known));
+                self.users()
+                    .for_each(|added| added.copy(Standing::Refused, known));
                 self.tell_described(wire, line)
             }
             told => told,
@@ -244,6 +273,11 @@ impl Regions {
         })
     }
 
+    fn all(&mut self, standing: Standing) -> impl Iterator<Item = &mut Added> {
+        let all = self.list.iter_mut();
+        all.filter(move |added| added.standing == standing)
+    }
+
     /// How many regions are the driver's own.
     fn own(&self) -> usize {
         let own = |added: &&Added| added.origin == Origin::Pool;
@@ -252,7 +286,7 @@ impl Regions {
 
     /// What users have shared, and the server knows or is to know.
     fn users(&mut self) -> impl Iterator<Item = &mut Added> {
-        let known = self.list.iter_mut().filter(|added| added.is_known);
+        let known = self.list.iter_mut().filter(|added| added.is_known());
         known.filter(|added| added.origin == Origin::User)
     }
 
@@ -269,7 +303,7 @@ impl Regions {
     ///
     /// Was the last one?
     pub(crate) fn forget(&mut self, region: &Arc<Region>) -> bool {
-        let is_known = self.find(region).is_some_and(|added| added.is_known);
+        let is_known = self.find(region).is_some_and(|added| added.is_known());
         self.list
             .retain(|added| !Arc::ptr_eq(&added.region, region));
         is_known
@@ -298,15 +332,19 @@ impl Regions {
     }
 
     fn described(&self) -> impl Iterator<Item = VhostUserMemoryRegionInfo> {
-        let known = self.list.iter().filter(|added| added.is_known);
+        let known = self.list.iter().filter(|added| added.is_known());
         known.map(|added| describe(&added.region))
     }
 }
 
 impl Added {
-    /// No server is told of it any more, and requests in it are copied.
-    fn refuse(&mut self, known: &KnownRegions) {
-        self.is_known = false;
+    fn is_known(&self) -> bool {
+        matches!(self.standing, Standing::Known | Standing::Offered)
+    }
+
+    /// Requests in it are copied from now on.
+    fn copy(&mut self, why: Standing, known: &KnownRegions) {
+        self.standing = why;
         known.remove(self.region.addresses());
         if self.region.is_cut() {
             self.region.ring_alarm();

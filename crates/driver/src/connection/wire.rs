@@ -107,6 +107,11 @@ impl Wire {
         self.lose(lost).into()
     }
 
+    /// Why it is closed, if it is.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lost.get().cloned()
+    }
+
     /// Closes the connection, for the reason that is given first; returns that.
     pub(crate) fn lose(&self, lost: Lost) -> Lost {
         let lost = self.lost.get_or_init(|| lost).clone();

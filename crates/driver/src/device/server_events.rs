@@ -112,8 +112,8 @@ impl Device {
             facts.geometry.access,
         )?;
         // Buffers are registered one after the other from servers that can, while requests are in flight.
-        let whole = |sending| matches!(sending, Sending::Whole { .. });
-        if whole(agreed.memory) && !self.connection().replaces_memory() {
+        let is_sent_whole = matches!(agreed.memory, Sending::Whole { .. });
+        if is_sent_whole && !self.pool.is_of_one() {
             return Err(Difference::Memory);
         }
         facts.compared_with(&Facts::new(

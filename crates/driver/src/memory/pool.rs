@@ -74,6 +74,11 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Is it one of a single arena?
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.arena_bytes == SOLE_ARENA_BYTES
+    }
+
     fn with_arenas_of(arena_bytes: usize, register: Box<Register>) -> Self {
         Self {
             register,
