@@ -163,13 +163,13 @@ impl std::fmt::Debug for SingleQueue {
 /// The configuration space of a disk, and the `len` bytes at `offset` of it that a frontend reads.
 #[must_use]
 pub fn config_space(geometry: &Geometry, rings: Rings, offset: u32, len: u32) -> (Config, Vec<u8>) {
-    let context = config::Context {
+    let negotiated = config::Negotiated {
         num_queues: rings.num_queues,
         queue_size: rings.queue_size,
         smallest_direct_ring: rings.smallest_direct,
         cache: rings.cache,
     };
-    let config = config::config(geometry, &context);
+    let config = config::config(geometry, &negotiated);
     let window = config::window(&config, offset, len);
     (config, window)
 }

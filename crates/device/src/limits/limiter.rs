@@ -80,7 +80,7 @@ fn duration(ticks: u64) -> Duration {
 }
 
 /// The clock is asked in one of so many turns of a queue that waits while its worker is awake.
-const CLOCK_EVERY: u8 = 8;
+const READ_EVERY: u8 = 8;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Throttle {
         self.now = self.limiter.now();
         match self.wait {
             Some(until) if until > self.now => {
-                self.skips = CLOCK_EVERY - 1;
+                self.skips = READ_EVERY - 1;
                 true
             }
             Some(_) => {

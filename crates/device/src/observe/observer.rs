@@ -22,15 +22,15 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Of a queue with so many places.
-    pub fn new(observation: Arc<Observation>, queue: u16, places: u16) -> Self {
+    /// Of a queue with so many slots.
+    pub fn new(observation: Arc<Observation>, queue: u16, slots: u16) -> Self {
         Self {
             observation,
             queue,
             generation: 0,
             wanted: Wanted::default(),
             found_ns: 0,
-            ended: Vec::with_capacity(places.into()),
+            ended: Vec::with_capacity(slots.into()),
         }
     }
 

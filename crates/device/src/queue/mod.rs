@@ -331,7 +331,7 @@ impl Queue {
     /// How many requests have not ended.
     pub fn in_flight(&self) -> u16 {
         let many = self.slots.len() - self.free.len();
-        u16::try_from(many).expect("a queue has 32768 places at most")
+        u16::try_from(many).expect("a queue has 32768 slots at most")
     }
 
     /// Has it been told to drain, and is nothing in flight? If so, the index of the chain that would

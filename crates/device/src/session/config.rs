@@ -57,7 +57,7 @@ pub fn seg_max(queue_size: u16) -> u32 {
 
 /// What is negotiated or configured beside the geometry.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct Negotiated {
     pub num_queues: u16,
     /// The largest ring the device takes.
     pub queue_size: u16,
@@ -67,7 +67,7 @@ pub struct Context {
 }
 
 /// The configuration space.
-pub fn config(geometry: &Geometry, context: &Context) -> Config {
+pub fn config(geometry: &Geometry, negotiated: &Negotiated) -> Config {
     let block = geometry.block;
     let sectors = |bytes: u64| u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX);
     let discard = geometry.discard.map(|limits| DiscardLimits {
@@ -84,9 +84,11 @@ pub fn config(geometry: &Geometry, context: &Context) -> Config {
         capacity: geometry.bytes / SECTOR,
         size_max: SIZE_MAX,
         seg_max: seg_max(
-            context
+            negotiated
                 .smallest_direct_ring
-                .map_or(context.queue_size, |ring| ring.min(context.queue_size)),
+                .map_or(negotiated.queue_size, |ring| {
+                    ring.min(negotiated.queue_size)
+                }),
         ),
         blk_size: block,
         topology: Topology {
@@ -96,8 +98,8 @@ pub fn config(geometry: &Geometry, context: &Context) -> Config {
             min_io_size: u16::try_from(geometry.min_io / block).unwrap_or(0),
             opt_io_size: geometry.optimal_io / block,
         },
-        writeback: context.cache,
-        num_queues: context.num_queues,
+        writeback: negotiated.cache,
+        num_queues: negotiated.num_queues,
         discard: discard.unwrap_or_default(),
         write_zeroes: write_zeroes.unwrap_or_default(),
     }

@@ -340,7 +340,7 @@ impl Session {
         let direct = self.features != 0 && self.features & feature::INDIRECT_DESC == 0;
         let smallest = || self.vrings.iter().filter_map(|vring| vring.size).min();
         let options = self.device.options();
-        let context = config::Context {
+        let negotiated = config::Negotiated {
             num_queues: options.num_queues,
             queue_size: options.queue_size,
             smallest_direct_ring: direct.then(smallest).flatten(),
@@ -351,6 +351,6 @@ impl Session {
             bytes: self.device.bytes().load(Ordering::Acquire),
             ..self.device.disk().geometry()
         };
-        config::config(&geometry, &context)
+        config::config(&geometry, &negotiated)
     }
 }

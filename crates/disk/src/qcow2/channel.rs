@@ -9,7 +9,7 @@ use std::time::Duration;
 use pollux_memory::Spans;
 use slab::Slab;
 
-use super::map::{Data, Inside, Place};
+use super::map::{Data, Inside, Mapped};
 use super::shared::Shared;
 use super::work::Job;
 use crate::inbox::Inbox;
@@ -30,7 +30,7 @@ pub struct ImageChannel {
     counts: Counts,
     /// Where the clusters of a request in pieces lie, each looked at once: what is not closed may become unknown at
     /// any moment.
-    places: Vec<Place>,
+    mapped: Vec<Mapped>,
 }
 
 /// How many requests went which way since the last submit.
@@ -50,7 +50,7 @@ struct Owner {
 enum Way {
     /// In one piece of one file.
     Piece(usize, u64),
-    /// In several, or nowhere: `places` says of each cluster where.
+    /// In several, or nowhere: `mapped` says of each cluster where.
     Pieces,
     /// The slow thread has to look it up.
     Unknown,
@@ -69,7 +69,7 @@ impl ImageChannel {
             staged: Vec::new(),
             looked_up: 0,
             counts: Counts::default(),
-            places: Vec::new(),
+            mapped: Vec::new(),
         })
     }
 
@@ -102,9 +102,9 @@ impl ImageChannel {
         let (first, last) = (at >> bits, (at + len - 1) >> bits);
         let mut piece = None;
         for cluster in first..=last {
-            match self.shared.map.place(cluster) {
-                Place::Zero if !writes => return self.pieces(first..=last, writes),
-                Place::Data(data) if data.writable || !writes => {
+            match self.shared.map.get(cluster) {
+                Mapped::Zero if !writes => return self.pieces(first..=last, writes),
+                Mapped::Data(data) if data.writable || !writes => {
                     let begins = data.at.wrapping_sub((cluster - first) << bits);
                     let (leg, start) = *piece.get_or_insert((data.leg, begins));
                     if (leg, start) != (data.leg, begins) {
@@ -121,15 +121,14 @@ impl ImageChannel {
     /// Are all of `clusters` known? Where they lie is noted.
     fn pieces(&mut self, clusters: RangeInclusive<u64>, writes: bool) -> Way {
         let map = &self.shared.map;
-        self.places.clear();
-        self.places
-            .extend(clusters.map(|cluster| map.place(cluster)));
-        let known = |place: &Place| match place {
-            Place::Zero => !writes,
-            Place::Data(data) => data.writable || !writes,
-            Place::Unknown => false,
+        self.mapped.clear();
+        self.mapped.extend(clusters.map(|cluster| map.get(cluster)));
+        let known = |mapped: &Mapped| match mapped {
+            Mapped::Zero => !writes,
+            Mapped::Data(data) => data.writable || !writes,
+            Mapped::Unknown => false,
         };
-        if self.places.iter().all(known) {
+        if self.mapped.iter().all(known) {
             Way::Pieces
         } else {
             Way::Unknown
@@ -163,7 +162,7 @@ impl ImageChannel {
         let Self {
             legs,
             requests,
-            places,
+            mapped,
             ..
         } = self;
         let inside = Some(inside);
@@ -173,15 +172,15 @@ impl ImageChannel {
         let end = at + len;
         let mut cut = Cut::new(&spans);
         let mut zeroes = Vec::new();
-        for place in places {
+        for one in mapped {
             let within = at & ((1 << bits) - 1);
             let here = ((1 << bits) - within).min(end - at);
-            match *place {
-                Place::Data(Data { leg, at: there, .. }) => {
+            match *one {
+                Mapped::Data(Data { leg, at: there, .. }) => {
                     let there = (there + within, here);
                     requests.add(&mut legs[leg], there, &mut cut, op, parent);
                 }
-                Place::Zero | Place::Unknown => cut.take(here, &mut zeroes),
+                Mapped::Zero | Mapped::Unknown => cut.take(here, &mut zeroes),
             }
             at += here;
         }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use self::extent::{Extent, What};
 use super::build::Built;
 use super::chain::Chain;
-use super::map::{Map, Place};
+use super::map::{Map, Mapped};
 use super::node::Node;
 use super::order::{Link, Order};
 use crate::Failure;
@@ -153,7 +153,7 @@ impl Engine {
             }
         }
         let clusters = self.clusters(at, len);
-        let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Place::Unknown));
+        let forget = |map: &Map| clusters.clone().for_each(|at| map.set(at, Mapped::Unknown));
         if matches!(what, What::Below | What::Zero | What::Hidden) {
             forget(&self.map);
             let made = self.allocate(at, from, len, what)?;
@@ -306,7 +306,7 @@ impl Engine {
         self.image.resize_grow(bytes, PreallocateMode::None)?;
         // Of the cluster in which the disk ended, the backing file may have more than the disk shows from now on. Requests
         // on their way there end before that: they may go on, and their owner may be the one that waits for this.
-        self.map.set(last, Place::Unknown);
+        self.map.set(last, Mapped::Unknown);
         self.commit()?;
         self.sync()
     }

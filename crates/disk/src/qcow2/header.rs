@@ -370,8 +370,8 @@ pub fn field64(bytes: &[u8], at: usize) -> Option<u64> {
 /// reading alone, that is nothing to stop for.
 pub fn unmark(bytes: &mut [u8], at: u64) {
     const LOW_BYTE: u64 = 79;
-    if let Some(place) = LOW_BYTE.checked_sub(at)
-        && let Some(byte) = usize::try_from(place).ok().and_then(|at| bytes.get_mut(at))
+    if let Some(at) = LOW_BYTE.checked_sub(at)
+        && let Some(byte) = usize::try_from(at).ok().and_then(|at| bytes.get_mut(at))
     {
         *byte &= !0b11;
     }

@@ -26,7 +26,7 @@ const NO_CHUNK: u64 = u64::MAX;
 
 /// Where a guest cluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Mapped {
     /// The thread of the image has to look it up.
     Unknown,
     /// Nowhere: it reads as zeroes.
@@ -53,7 +53,7 @@ const KIND: u64 = 3;
 /// How many files a chain can have: their number has 7 bits of an entry.
 pub const MAX_LEGS: usize = 128;
 
-impl Place {
+impl Mapped {
     fn from_entry(entry: u64) -> Self {
         let data = |writable| {
             let leg = (entry >> 2) & (MAX_LEGS as u64 - 1);
@@ -183,25 +183,25 @@ impl Map {
 
     /// Where `cluster` lies. Its chunk was entered, or this is the thread that changes mappings.
     #[inline]
-    pub fn place(&self, cluster: u64) -> Place {
+    pub fn get(&self, cluster: u64) -> Mapped {
         let chunk = self.chunk(cluster / CLUSTERS);
         if chunk.number.load(Ordering::Relaxed) != cluster / CLUSTERS {
-            return Place::Unknown;
+            return Mapped::Unknown;
         }
         let entry = chunk.entries.get().map(|entries| &entries[within(cluster)]);
         // With what was written before the cluster was said to be there.
-        entry.map_or(Place::Unknown, |entry| {
-            Place::from_entry(entry.load(Ordering::Acquire))
+        entry.map_or(Mapped::Unknown, |entry| {
+            Mapped::from_entry(entry.load(Ordering::Acquire))
         })
     }
 
     /// `cluster` is there from now on. It was nowhere, or its chunk is closed; or it becomes unknown, and requests that
     /// are on their way to where it was go on.
-    pub fn set(&self, cluster: u64, place: Place) {
+    pub fn set(&self, cluster: u64, mapped: Mapped) {
         let chunk = self.chunk(cluster / CLUSTERS);
         if chunk.number.load(Ordering::Relaxed) == cluster / CLUSTERS {
             let entries = chunk.entries.get_or_init(empty);
-            entries[within(cluster)].store(place.entry(), Ordering::Release);
+            entries[within(cluster)].store(mapped.entry(), Ordering::Release);
         }
     }
 
@@ -244,7 +244,7 @@ impl Map {
     /// Closes the chunks of `clusters`, waits until none is inside, and keeps them closed for `body`.
     pub fn closed<T>(&self, clusters: RangeInclusive<u64>, body: impl FnOnce() -> T) -> T {
         let (first, last) = (clusters.start() / CLUSTERS, clusters.end() / CLUSTERS);
-        // More chunks than there are places: every place once.
+        // More chunks than there are mapped: every place once.
         let last = last.min(first + self.chunks.len() as u64 - 1);
         for number in first..=last {
             self.chunk(number).gate.fetch_or(CLOSED, Ordering::Relaxed);

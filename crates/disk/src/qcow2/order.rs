@@ -34,7 +34,7 @@ use super::barrier::Barrier;
 use super::header::{Header, Refusal, field32, field64};
 use super::refcounts::Block;
 use crate::file::size;
-use bytes::{joined, place};
+use bytes::{host_offset, joined};
 pub use bytes::{read_or_zero, write_all, zero};
 pub use link::Link;
 
@@ -302,7 +302,7 @@ impl ImageState {
         // Of those whose entries wait, the file does not know.
         let waiting = self.pending.iter().filter(|(_, bytes)| bytes.len() == 8);
         let waiting: Vec<u64> = waiting
-            .filter_map(|(_, entry)| place(entry, TABLE_AT))
+            .filter_map(|(_, entry)| host_offset(entry, TABLE_AT))
             .collect();
         self.tables = waiting
             .into_iter()

@@ -144,8 +144,8 @@ pub fn set_one(bytes: &mut [u8], order: u32, at: usize) {
 fn copy(from: &[u8], to: &mut [u8], order: u32, at: usize) {
     if order < 3 {
         let (byte, shift, mask) = bits(order, at);
-        let place = mask << shift;
-        to[byte] = to[byte] & !place | from[byte] & place;
+        let mask = mask << shift;
+        to[byte] = to[byte] & !mask | from[byte] & mask;
     } else {
         let width = 1 << (order - 3);
         to[at * width..][..width].copy_from_slice(&from[at * width..][..width]);

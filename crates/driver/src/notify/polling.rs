@@ -23,12 +23,12 @@ pub enum Next {
 pub struct Polling {
     window: Window,
     neighbours: Neighbours,
-    wait: Option<Wait>,
+    gap: Option<Gap>,
 }
 
-/// A wait that was not over at once.
+/// A time without events that was not over at once.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct Gap {
     since: Duration,
     /// Until when is polled. Zero: not, or not any more.
     until: Duration,
@@ -42,31 +42,31 @@ impl Polling {
         Self {
             window: Window::new(),
             neighbours: Neighbours::new(),
-            wait: None,
+            gap: None,
         }
     }
 
     /// A poll was empty, at `now`.
     #[inline]
     pub fn empty(&mut self, now: Duration) -> Next {
-        let wait = self.wait.get_or_insert_with(|| {
+        let gap = self.gap.get_or_insert_with(|| {
             let open = if self.neighbours.lets_poll(now) {
                 self.window.open(Window::MOST)
             } else {
                 Duration::ZERO
             };
             let until = if open.is_zero() { open } else { now + open };
-            Wait {
+            Gap {
                 since: now,
                 until,
                 interrupted: false,
             }
         });
-        if now < wait.until {
+        if now < gap.until {
             return self.polls_on();
         }
-        if !wait.until.is_zero() {
-            wait.until = Duration::ZERO;
+        if !gap.until.is_zero() {
+            gap.until = Duration::ZERO;
             self.window.failed();
         }
         Next::Sleep
@@ -85,22 +85,22 @@ impl Polling {
     /// Others might run, by `now`.
     pub fn gave_way(&mut self, now: Duration, yielded: Yielded) {
         if self.neighbours.gave_way(now, yielded)
-            && let Some(wait) = &mut self.wait
+            && let Some(gap) = &mut self.gap
         {
-            wait.interrupted = true;
-            wait.until = Duration::ZERO;
+            gap.interrupted = true;
+            gap.until = Duration::ZERO;
         }
     }
 
     /// The wait has ended. `clock` is asked if it took any time.
     #[inline]
     pub fn over(&mut self, clock: impl FnOnce() -> Duration) {
-        if let Some(wait) = self.wait.take() {
-            if !wait.until.is_zero() {
+        if let Some(gap) = self.gap.take() {
+            if !gap.until.is_zero() {
                 self.window.paid();
             }
-            if !wait.interrupted {
-                let gap = clock().saturating_sub(wait.since);
+            if !gap.interrupted {
+                let gap = clock().saturating_sub(gap.since);
                 self.window.came_after(gap, Window::MOST);
             }
         }
@@ -108,8 +108,8 @@ impl Polling {
 
     /// The wait has ended without anything to show for it.
     pub fn given_up(&mut self) {
-        if let Some(wait) = self.wait.take()
-            && !wait.until.is_zero()
+        if let Some(gap) = self.gap.take()
+            && !gap.until.is_zero()
         {
             self.window.failed();
         }
@@ -126,7 +126,7 @@ pub struct SharedPolling {
 /// A wait that is slept through.
 #[derive(Debug)]
 #[must_use = "how long it took is to be learnt"]
-pub struct Slept(Option<Wait>);
+pub struct Slept(Option<Gap>);
 
 impl SharedPolling {
     /// Of a queue that nothing is known of.
@@ -149,15 +149,15 @@ impl SharedPolling {
 
     /// The wait is slept through from now on, for as long as that takes: others learn more meanwhile.
     pub fn sleep(&self, mut polling: Polling) -> Slept {
-        let slept = Slept(polling.wait.take());
+        let slept = Slept(polling.gap.take());
         self.store(polling);
         slept
     }
 
     /// That sleep is over.
-    pub fn wake(&self, Slept(wait): Slept, clock: impl FnOnce() -> Duration) {
+    pub fn wake(&self, Slept(gap): Slept, clock: impl FnOnce() -> Duration) {
         let polling = &mut *lock(&self.learnt);
-        polling.wait = wait;
+        polling.gap = gap;
         polling.over(clock);
     }
 

@@ -35,7 +35,7 @@ use crate::shared::wakeups::Wakeups;
 #[must_use = "the request is on its way, and its result would be lost"]
 pub struct Pending<D: Data> {
     shared: Arc<Shared>,
-    progress: Progress<D>,
+    stage: Stage<D>,
     direction: Direction,
 }
 
@@ -71,7 +71,7 @@ impl<D> From<Failed<D>> for io::Error {
     }
 }
 
-enum Progress<D: Data> {
+enum Stage<D: Data> {
     /// Its memory could not be lent.
     Kept(D, Failure),
     /// How it ends was known before the device was asked.
@@ -146,10 +146,10 @@ impl<D: Data> Pending<D> {
             Ok(lent) => lent,
             Err((data, error)) => {
                 tracing::debug!(%error, "no memory for a copy");
-                let progress = Progress::Kept(data, Failure::Io(Errno::NOMEM));
+                let stage = Stage::Kept(data, Failure::Io(Errno::NOMEM));
                 return Self {
                     shared,
-                    progress,
+                    stage,
                     direction,
                 };
             }
@@ -165,7 +165,7 @@ impl<D: Data> Pending<D> {
         });
         let mut pending = Self {
             shared,
-            progress: Progress::Waiting(lent, None),
+            stage: Stage::Waiting(lent, None),
             direction,
         };
         pending.submit();
@@ -174,7 +174,7 @@ impl<D: Data> Pending<D> {
 
     /// Hands a request that waits for room to the device, if there is some.
     fn submit(&mut self) {
-        let Progress::Waiting(lent, turn) = &mut self.progress else {
+        let Stage::Waiting(lent, turn) = &mut self.stage else {
             return;
         };
         let mut foreseen = None;
@@ -191,9 +191,9 @@ impl<D: Data> Pending<D> {
             return;
         }
         let lent = Arc::clone(lent);
-        self.progress = match foreseen {
-            Some(result) => Progress::Foreseen(lent, result),
-            None => Progress::InFlight(lent),
+        self.stage = match foreseen {
+            Some(result) => Stage::Foreseen(lent, result),
+            None => Stage::InFlight(lent),
         };
     }
 
@@ -201,13 +201,13 @@ impl<D: Data> Pending<D> {
     /// never sleeps.
     pub fn is_done(&mut self) -> bool {
         self.submit();
-        match &self.progress {
-            Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => true,
-            Progress::Waiting(..) => {
+        match &self.stage {
+            Stage::Kept(..) | Stage::Foreseen(..) | Stage::Over => true,
+            Stage::Waiting(..) => {
                 self.shared.board.poll();
                 false
             }
-            Progress::InFlight(lent) => {
+            Stage::InFlight(lent) => {
                 lent.state.has_ended() || {
                     self.shared.board.poll();
                     lent.state.has_ended()
@@ -267,9 +267,9 @@ impl<D: Data> Pending<D> {
     }
 
     fn completion(&self) -> Option<CompletionMode> {
-        match &self.progress {
-            Progress::Waiting(lent, _) | Progress::InFlight(lent) => Some(lent.completion),
-            Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => None,
+        match &self.stage {
+            Stage::Waiting(lent, _) | Stage::InFlight(lent) => Some(lent.completion),
+            Stage::Kept(..) | Stage::Foreseen(..) | Stage::Over => None,
         }
     }
 
@@ -278,37 +278,37 @@ impl<D: Data> Pending<D> {
             if self.is_done() {
                 return Poll::Ready(self.end());
             }
-            match &mut self.progress {
-                Progress::Waiting(_, turn) => {
+            match &mut self.stage {
+                Stage::Waiting(_, turn) => {
                     if self.shared.board.poll_room(turn, waker).is_pending() {
                         return Poll::Pending;
                     }
                 }
-                Progress::InFlight(lent) => {
+                Stage::InFlight(lent) => {
                     if self.shared.board.poll_end(&lent.state, waker).is_pending() {
                         return Poll::Pending;
                     }
                 }
-                Progress::Kept(..) | Progress::Foreseen(..) | Progress::Over => {}
+                Stage::Kept(..) | Stage::Foreseen(..) | Stage::Over => {}
             }
         }
     }
 
     /// How it has ended, with its memory.
     fn end(&mut self) -> Result<D, Failed<D>> {
-        let (lent, result) = match std::mem::replace(&mut self.progress, Progress::Over) {
-            Progress::Kept(data, failure) => {
+        let (lent, result) = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Kept(data, failure) => {
                 return Err(Failed {
                     failure,
                     data: Some(data),
                 });
             }
-            Progress::Foreseen(lent, result) => (lent, result),
-            Progress::InFlight(lent) => {
+            Stage::Foreseen(lent, result) => (lent, result),
+            Stage::InFlight(lent) => {
                 let result = lent.state.result().expect("asked when it has ended");
                 (lent, result)
             }
-            Progress::Waiting(..) | Progress::Over => {
+            Stage::Waiting(..) | Stage::Over => {
                 panic!("a request is not waited for after its end")
             }
         };
@@ -343,9 +343,9 @@ impl<D: Data> Unpin for Pending<D> {}
 
 impl<D: Data> Drop for Pending<D> {
     fn drop(&mut self) {
-        match &self.progress {
-            Progress::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
-            Progress::InFlight(lent) if !lent.state.has_ended() => {
+        match &self.stage {
+            Stage::Waiting(_, Some(turn)) => self.shared.board.leave_room(*turn),
+            Stage::InFlight(lent) if !lent.state.has_ended() => {
                 self.shared.board.forsake(&lent.state);
             }
             _ => {}
@@ -355,15 +355,15 @@ impl<D: Data> Drop for Pending<D> {
 
 impl<D: Data> fmt::Debug for Pending<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let progress = match &self.progress {
-            Progress::Kept(_, failure) => return f.debug_tuple("Kept").field(failure).finish(),
-            Progress::Foreseen(_, result) => {
+        let stage = match &self.stage {
+            Stage::Kept(_, failure) => return f.debug_tuple("Kept").field(failure).finish(),
+            Stage::Foreseen(_, result) => {
                 return f.debug_tuple("Foreseen").field(result).finish();
             }
-            Progress::Waiting(lent, _) => ("Waiting", lent),
-            Progress::InFlight(lent) => ("InFlight", lent),
-            Progress::Over => return f.write_str("Over"),
+            Stage::Waiting(lent, _) => ("Waiting", lent),
+            Stage::InFlight(lent) => ("InFlight", lent),
+            Stage::Over => return f.write_str("Over"),
         };
-        f.debug_tuple(progress.0).field(progress.1).finish()
+        f.debug_tuple(stage.0).field(stage.1).finish()
     }
 }

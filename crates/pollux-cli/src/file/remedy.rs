@@ -56,13 +56,13 @@ const EXAMPLES: &[(&str, &str)] = &[
 
 /// Where a key is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Section {
     Process,
     Disk,
     BeforeSections,
 }
 
-impl Display for Place {
+impl Display for Section {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Process => "in the section [process]",
@@ -72,13 +72,13 @@ impl Display for Place {
     }
 }
 
-impl Place {
+impl Section {
     const ALL: [Self; 3] = [Self::Process, Self::Disk, Self::BeforeSections];
 
     /// Where `key` is written, if there is such a key. Of the two `disk`, it is the one of a disk.
     fn of(key: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
-        all.find(|place| place.keys().contains(&key))
+        all.find(|section| section.keys().contains(&key))
     }
 
     fn keys(self) -> &'static [&'static str] {
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// Can `line` be one of this place?
+    /// Can `line` be one of it?
     fn takes(self, line: &str) -> bool {
         match self {
             Self::Process => toml::from_str::<ProcessArgs>(line).is_ok(),
@@ -176,10 +176,10 @@ fn section(line: &str) -> String {
     let name = name.trim_matches(|c: char| c.is_whitespace() || "[]".contains(c));
     // `[disk.limits]` is one key of a disk.
     let name = name.rsplit('.').next().unwrap_or_default();
-    match (name, Place::of(name)) {
+    match (name, Section::of(name)) {
         ("process", _) => "write [process] in single brackets".to_owned(),
         ("disk", _) => "write [[disk]] in double brackets, as there may be several".to_owned(),
-        (_, Some(place)) => format!("write for example {name} = {} {place}", example(name)),
+        (_, Some(section)) => format!("write for example {name} = {} {section}", example(name)),
         (_, None) => "write [process] or [[disk]], which are all sections".to_owned(),
     }
 }
@@ -187,9 +187,9 @@ fn section(line: &str) -> String {
 /// What to do with a key that is unknown where it is written.
 fn unknown(written: &str) -> String {
     let key = written.replace('_', "-");
-    match Place::of(&key) {
-        Some(place) if key != written => format!("keys have dashes: write {key} {place}"),
-        Some(place) => format!("write this key {place}"),
+    match Section::of(&key) {
+        Some(section) if key != written => format!("keys have dashes: write {key} {section}"),
+        Some(section) => format!("write this key {section}"),
         None if is_option(&key) => format!("give it on the command line: --{key}"),
         None if OF_AN_IMAGE.contains(&&*key) => {
             format!("write it after the path: disk = \"file:path=PATH,{key}=VALUE\"")
@@ -226,13 +226,13 @@ fn halves(line: &str) -> (&str, &str) {
 
 /// What to write for `value`, which `key` cannot have.
 fn values(key: &str, value: &str) -> String {
-    let Some(place) = Place::of(key) else {
+    let Some(section) = Section::of(key) else {
         return "correct this line".to_owned();
     };
     let mut fits = corrections(value)
         .into_iter()
         .map(|value| format!("{key} = {value}"))
-        .filter(|line| !value.is_empty() && place.takes(line));
+        .filter(|line| !value.is_empty() && section.takes(line));
     match (fits.next(), example(key)) {
         (Some(line), _) => format!("write {line}"),
         (None, "true") => format!("write {key} = true or {key} = false"),

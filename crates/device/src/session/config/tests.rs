@@ -1,6 +1,6 @@
 use super::*;
 
-const CONTEXT: Context = Context {
+const NEGOTIATED: Negotiated = Negotiated {
     num_queues: 4,
     queue_size: 1024,
     smallest_direct_ring: None,
@@ -18,18 +18,18 @@ fn a_ring_without_indirect_descriptors_holds_the_longest_request() {
         (Some(2), 1),
         (Some(1), 1),
     ] {
-        let context = Context {
+        let negotiated = Negotiated {
             smallest_direct_ring: ring,
-            ..CONTEXT
+            ..NEGOTIATED
         };
-        assert_eq!(config(&geometry, &context).seg_max, expected);
+        assert_eq!(config(&geometry, &negotiated).seg_max, expected);
     }
     assert_eq!(
         config(
             &geometry,
-            &Context {
+            &Negotiated {
                 queue_size: 64,
-                ..CONTEXT
+                ..NEGOTIATED
             }
         )
         .seg_max,
@@ -39,7 +39,7 @@ fn a_ring_without_indirect_descriptors_holds_the_longest_request() {
 
 #[test]
 fn the_configuration_is_found_at_both_offsets_and_ends_in_zeroes() {
-    let config = config(&Geometry::plain(0x1234 * 512), &CONTEXT);
+    let config = config(&Geometry::plain(0x1234 * 512), &NEGOTIATED);
     assert_eq!(window(&config, 0, 2), [0x34, 0x12]);
     assert_eq!(window(&config, 0x100, 2), [0x34, 0x12]);
     assert_eq!(window(&config, 0x20, 1), [1]);

@@ -3,7 +3,7 @@
 use imago::Mapping;
 
 use super::Engine;
-use crate::qcow2::map::{CLUSTERS, Data, Place};
+use crate::qcow2::map::{CLUSTERS, Data, Mapped};
 use crate::qcow2::node::Node;
 
 impl Engine {
@@ -46,13 +46,13 @@ impl Engine {
                 len >> self.bits
             };
             for number in 0..whole {
-                let place = self.place(&mapping, number << self.bits);
+                let mapped = self.mapped(&mapping, number << self.bits);
                 // Another writable place would be one that requests may still be on their way to.
                 if !matches!(
-                    self.map.place(from + number),
-                    Place::Data(Data { writable: true, .. })
+                    self.map.get(from + number),
+                    Mapped::Data(Data { writable: true, .. })
                 ) {
-                    self.map.set(from + number, place);
+                    self.map.set(from + number, mapped);
                 }
             }
             from += whole.max(1);
@@ -60,16 +60,16 @@ impl Engine {
     }
 
     /// Where the cluster lies that begins `skip` bytes into `mapping`; unknown where it cannot be used directly.
-    fn place(&self, mapping: &Mapping<'_, Node>, skip: u64) -> Place {
+    fn mapped(&self, mapping: &Mapping<'_, Node>, skip: u64) -> Mapped {
         let (leg, at, writable) = match mapping {
-            Mapping::Zero { .. } => return Place::Zero,
+            Mapping::Zero { .. } => return Mapped::Zero,
             Mapping::Raw {
                 storage,
                 offset,
                 writable,
                 ..
             } => (storage.leg, offset + skip, *writable),
-            _ => return Place::Unknown,
+            _ => return Mapped::Unknown,
         };
         let direct = at % self.block.max(512) == 0
             && match (&self.order, leg) {
@@ -78,9 +78,9 @@ impl Engine {
                 _ => at + self.cluster() <= self.lengths[leg],
             };
         if !direct {
-            return Place::Unknown;
+            return Mapped::Unknown;
         }
         let writable = writable && self.order.is_some();
-        Place::Data(Data { leg, at, writable })
+        Mapped::Data(Data { leg, at, writable })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Changed, Engine, Extent, What};
 use crate::Unmap;
 use crate::file::Buffer;
-use crate::qcow2::map::Place;
+use crate::qcow2::map::Mapped;
 
 /// As many clusters are given back before it is looked at how much is held back.
 const AT_ONCE: u64 = 64;
@@ -119,7 +119,7 @@ impl Engine {
         let map = Arc::clone(&self.map);
         let clusters = self.clusters(at, len);
         map.closed(clusters.clone(), || {
-            clusters.for_each(|cluster| map.set(cluster, Place::Unknown));
+            clusters.for_each(|cluster| map.set(cluster, Mapped::Unknown));
             body(self)
         })
     }

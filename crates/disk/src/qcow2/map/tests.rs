@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn data(at: u64) -> Place {
-    Place::Data(Data {
+fn data(at: u64) -> Mapped {
+    Mapped::Data(Data {
         leg: 3,
         at: at * 512,
         writable: true,
@@ -22,8 +22,8 @@ fn no_cluster_is_freed_under_a_request_that_goes_there() {
     let map = Map::new(GUESTS);
     let live: [AtomicBool; HOSTS] = Default::default();
     let (done, hits) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let host = |place| match place {
-        Place::Data(data) => Some(usize::try_from(data.at / 512).unwrap()),
+    let host = |mapped| match mapped {
+        Mapped::Data(data) => Some(usize::try_from(data.at / 512).unwrap()),
         _ => None,
     };
     let request = |guest: u64| {
@@ -32,7 +32,7 @@ fn no_cluster_is_freed_under_a_request_that_goes_there() {
             return;
         };
         for cluster in [guest, guest + 1] {
-            if let Some(host) = host(map.place(cluster)) {
+            if let Some(host) = host(map.get(cluster)) {
                 for _ in 0..20 {
                     assert!(live[host].load(Ordering::Relaxed), "{cluster} is freed");
                 }
@@ -62,8 +62,8 @@ fn no_cluster_is_freed_under_a_request_that_goes_there() {
             let guest = CLUSTERS - 4 + random.u64(..8);
             let new = random.usize(..HOSTS);
             map.closed(guest..=guest, || {
-                if let Some(old) = host(map.place(guest)) {
-                    map.set(guest, Place::Unknown);
+                if let Some(old) = host(map.get(guest)) {
+                    map.set(guest, Mapped::Unknown);
                     live[old].store(false, Ordering::Relaxed);
                 }
                 if !live[new].swap(true, Ordering::Relaxed) {
@@ -86,16 +86,16 @@ fn a_chunk_gives_way_to_another_unless_it_is_in_use() {
     assert!(map.enter(other..=other).is_none());
     map.leave(inside);
     assert!(map.keep(other));
-    assert_eq!(map.place(one), Place::Unknown);
+    assert_eq!(map.get(one), Mapped::Unknown);
     assert_eq!(
-        map.place(other),
-        Place::Unknown,
+        map.get(other),
+        Mapped::Unknown,
         "what the other was is forgotten"
     );
     map.set(one, data(9));
     assert_eq!(
-        map.place(other),
-        Place::Unknown,
+        map.get(other),
+        Mapped::Unknown,
         "what is not kept cannot be set"
     );
     assert!(map.enter(one..=one).is_none());
@@ -130,10 +130,10 @@ fn closing_waits_for_those_inside_and_for_no_others() {
 proptest! {
     #[test]
     fn a_place_is_what_it_was_set_to(leg in 0..MAX_LEGS, at in 0u64..1 << 47, writable: bool) {
-        let place = Place::Data(Data { leg, at: at * 512, writable });
-        prop_assert_eq!(Place::from_entry(place.entry()), place);
-        for place in [Place::Unknown, Place::Zero] {
-            prop_assert_eq!(Place::from_entry(place.entry()), place);
+        let mapped = Mapped::Data(Data { leg, at: at * 512, writable });
+        prop_assert_eq!(Mapped::from_entry(mapped.entry()), mapped);
+        for mapped in [Mapped::Unknown, Mapped::Zero] {
+            prop_assert_eq!(Mapped::from_entry(mapped.entry()), mapped);
         }
     }
 }

@@ -22,26 +22,26 @@ pub fn entries(file: &fs::File, at: u64, bytes: u64) -> io::Result<Vec<u64>> {
 }
 
 /// What `entries` refer to, in order.
-pub fn places(entries: Vec<u64>, mask: u64) -> Vec<u64> {
-    let mut places: Vec<u64> = entries.into_iter().map(|entry| entry & mask).collect();
-    places.retain(|place| *place != 0);
-    places.sort_unstable();
-    places
+pub fn host_offsets(entries: Vec<u64>, mask: u64) -> Vec<u64> {
+    let mut offsets: Vec<u64> = entries.into_iter().map(|entry| entry & mask).collect();
+    offsets.retain(|offset| *offset != 0);
+    offsets.sort_unstable();
+    offsets
 }
 
 /// What an entry of 8 bytes refers to.
-pub fn place(entry: &[u8], mask: u64) -> Option<u64> {
+pub fn host_offset(entry: &[u8], mask: u64) -> Option<u64> {
     field64(entry, 0)
         .map(|entry| entry & mask)
         .filter(|at| *at != 0)
 }
 
-/// `places` with one more.
-pub fn joined(mut places: Vec<u64>, more: u64) -> Vec<u64> {
-    if let Err(at) = places.binary_search(&more) {
-        places.insert(at, more);
+/// `offsets` with one more.
+pub fn joined(mut offsets: Vec<u64>, more: u64) -> Vec<u64> {
+    if let Err(at) = offsets.binary_search(&more) {
+        offsets.insert(at, more);
     }
-    places
+    offsets
 }
 
 /// Reads; what is behind the end of the file is zero.

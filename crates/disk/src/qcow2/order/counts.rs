@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::io;
 
-use super::bytes::{entries, place, read_or_zero, write_changed};
+use super::bytes::{entries, host_offset, read_or_zero, write_changed};
 use super::{BLOCK_AT, ImageState};
 use crate::qcow2::refcounts::{self, Block};
 
@@ -16,10 +16,10 @@ impl ImageState {
         let order = self.header.refcount_order;
         let block = match self.unsettled.entry(at) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 let mut stored = vec![0; bytes.len()];
                 read_or_zero(&self.file, &mut stored, at)?;
-                place.insert(Block::new(stored, order))
+                vacant.insert(Block::new(stored, order))
             }
         };
         if let Some((high, covered)) = block.want(bytes) {
@@ -72,7 +72,7 @@ impl ImageState {
         let mut entry = [0; 8];
         read_or_zero(&self.file, &mut entry, self.header.reftable_at + number * 8)?;
         let within = usize::try_from(within).expect("less than a block has");
-        Ok((place(&entry, BLOCK_AT), within))
+        Ok((host_offset(&entry, BLOCK_AT), within))
     }
 
     pub(super) fn is_crowded(&self) -> bool {

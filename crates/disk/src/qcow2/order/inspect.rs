@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::bytes::{entries, places, read_or_zero};
+use super::bytes::{entries, host_offsets, read_or_zero};
 use super::{BLOCK_AT, ImageState, TABLE_AT};
 use crate::qcow2::header::Refusal;
 use crate::qcow2::refcounts;
@@ -21,11 +21,11 @@ impl ImageState {
         let l1 = entries(&self.file, header.l1_at, u64::from(header.l1_entries) * 8)?;
         let reftable = u64::from(header.reftable_clusters) << header.cluster_bits;
         let reftable = entries(&self.file, header.reftable_at, reftable)?;
-        self.tables = places(l1, TABLE_AT);
-        self.blocks = places(reftable, BLOCK_AT);
+        self.tables = host_offsets(l1, TABLE_AT);
+        self.blocks = host_offsets(reftable, BLOCK_AT);
         // What is changed for one would change the other: a cluster that is given away twice.
-        for (what, places) in [("L2 table", &self.tables), ("refcount block", &self.blocks)] {
-            let mut pairs = places.iter().zip(&places[1.min(places.len())..]);
+        for (what, offsets) in [("L2 table", &self.tables), ("refcount block", &self.blocks)] {
+            let mut pairs = offsets.iter().zip(&offsets[1.min(offsets.len())..]);
             if let Some((at, _)) = pairs.find(|(one, other)| one == other) {
                 let what = format!("the {what} at {at:#x} is used twice");
                 return Ok(Err(Refusal::Damaged(what)));

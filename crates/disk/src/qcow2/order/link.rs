@@ -31,17 +31,17 @@ impl Order {
         }
         let mut entries = Vec::with_capacity(links.len());
         for link in links {
-            let place = state.entry(link.cluster)?;
-            match place.filter(|_| link.at & TABLE_AT == link.at) {
-                Some(place) if state.is_counted(link.at)? => entries.push((place, link.at)),
+            let entry = state.entry(link.cluster)?;
+            match entry.filter(|_| link.at & TABLE_AT == link.at) {
+                Some(entry) if state.is_counted(link.at)? => entries.push((entry, link.at)),
                 _ => return Ok(false),
             }
         }
         if state.unsynced && !entries.is_empty() {
             state.pass()?;
         }
-        for (place, at) in entries {
-            write_all(&state.file, &(at | COPIED).to_be_bytes(), place)?;
+        for (entry, at) in entries {
+            write_all(&state.file, &(at | COPIED).to_be_bytes(), entry)?;
         }
         Ok(true)
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::bytes::{joined, place, read_or_zero, write_all, write_changed, zero};
+use super::bytes::{host_offset, joined, read_or_zero, write_all, write_changed, zero};
 use super::{BLOCK_AT, ImageState, Kind, Stage, TABLE_AT};
 use crate::qcow2::header::{field32, field64};
 
@@ -20,7 +20,7 @@ impl ImageState {
         match self.kind(at) {
             Kind::Header => self.write_header(at, bytes),
             Kind::L1 if bytes.len() == 8 => {
-                if let Some(table) = place(bytes, TABLE_AT) {
+                if let Some(table) = host_offset(bytes, TABLE_AT) {
                     self.tables = joined(std::mem::take(&mut self.tables), table);
                     self.used(table + cluster);
                 }
@@ -94,7 +94,7 @@ impl ImageState {
 
     /// An entry of the refcount table: a block that is new, and counted before.
     fn write_block_entry(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let Some(block) = place(bytes, BLOCK_AT) else {
+        let Some(block) = host_offset(bytes, BLOCK_AT) else {
             return self.write_between(at, bytes);
         };
         let end = block + self.header.cluster();

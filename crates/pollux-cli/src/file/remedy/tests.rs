@@ -173,19 +173,19 @@ fn what_tells_its_remedy_itself_gets_no_second_one() {
     }
 }
 
-/// The keys of `place`, but for those that are sections.
-fn keys_of(place: Place) -> impl Iterator<Item = &'static str> {
-    let keys = place.keys().iter().copied();
-    keys.filter(move |key| Place::of(key) == Some(place) && *key != "process")
+/// The keys of `section`, but for those that are sections.
+fn keys_of(section: Section) -> impl Iterator<Item = &'static str> {
+    let keys = section.keys().iter().copied();
+    keys.filter(move |key| Section::of(key) == Some(section) && *key != "process")
 }
 
 #[test]
 fn every_key_has_an_example_that_is_read() {
-    let all: Vec<_> = Place::ALL.into_iter().flat_map(keys_of).collect();
+    let all: Vec<_> = Section::ALL.into_iter().flat_map(keys_of).collect();
     for key in &all {
-        let place = Place::of(key).unwrap();
+        let section = Section::of(key).unwrap();
         let line = format!("{key} = {}", example(key));
-        assert!(place.takes(&line), "{line}");
+        assert!(section.takes(&line), "{line}");
     }
     for (key, _) in EXAMPLES {
         assert!(all.contains(key), "{key}");
@@ -195,17 +195,17 @@ fn every_key_has_an_example_that_is_read() {
 
 #[test]
 fn every_key_in_a_wrong_place_is_told_its_own() {
-    for right in Place::ALL {
+    for right in Section::ALL {
         for key in keys_of(right) {
-            for wrong in Place::ALL {
+            for wrong in Section::ALL {
                 // `disk` is the name of a section, too.
                 if wrong.keys().contains(&key) {
                     continue;
                 }
                 let section = match wrong {
-                    Place::Process => "[process]",
-                    Place::Disk => "[[disk]]",
-                    Place::BeforeSections => "",
+                    Section::Process => "[process]",
+                    Section::Disk => "[[disk]]",
+                    Section::BeforeSections => "",
                 };
                 let line = format!("{key} = {}", example(key));
                 are_mended(section, &[(&line, &format!("write this key {right}"))]);

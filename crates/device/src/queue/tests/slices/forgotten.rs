@@ -40,10 +40,12 @@ fn steps(rig: &mut Rig, status: Buffer, before: usize) -> Vec<Op> {
 }
 
 /// Where each begins; a flush is at the end of the disk.
-fn places(ops: &[Op]) -> Vec<u64> {
+fn begins(ops: &[Op]) -> Vec<u64> {
     let place = |op: &Op| match op {
-        Op::Read { at, .. } | Op::Write { at, .. } => *at / SLICE,
-        Op::Discard { at, .. } | Op::WriteZeroes { at, .. } => *at / SLICE,
+        Op::Read { at, .. }
+        | Op::Write { at, .. }
+        | Op::Discard { at, .. }
+        | Op::WriteZeroes { at, .. } => *at / SLICE,
         Op::Flush => 99,
     };
     ops.iter().map(place).collect()
@@ -60,7 +62,7 @@ fn a_write_begins_anew_if_its_server_was_replaced_before_its_end() {
         let data = rig.buffer(&zeroes(3 * SLICE));
         let status = offer(&mut rig, Kind::Out, 0, &[data]);
         let ops = steps(&mut rig, status, before);
-        assert_eq!(places(&ops), expected, "after {before}");
+        assert_eq!(begins(&ops), expected, "after {before}");
     }
 }
 
@@ -72,7 +74,7 @@ fn a_stable_write_that_begins_anew_is_flushed_again() {
         let data = rig.buffer(&zeroes(2 * SLICE));
         let status = offer(&mut rig, Kind::Out, 0, &[data]);
         let expected = [0, 1, 99, 0, 1, 99];
-        assert_eq!(places(&steps(&mut rig, status, before)), expected);
+        assert_eq!(begins(&steps(&mut rig, status, before)), expected);
     }
 }
 
@@ -87,7 +89,7 @@ fn what_changes_nothing_does_not_begin_anew() {
             rig.buffer(&ranges(&[(0, sectors, false)]))
         };
         let status = offer(&mut rig, kind, 0, &[data]);
-        assert_eq!(places(&steps(&mut rig, status, 1)), [0, 1], "{kind:?}");
+        assert_eq!(begins(&steps(&mut rig, status, 1)), [0, 1], "{kind:?}");
     }
 }
 
@@ -98,5 +100,5 @@ fn ranges_that_are_zeroed_are_all_zeroed_anew() {
     let out = ranges(&[(0, 1, false), (u64::from(slice) * 4, 1, false)]);
     let data = rig.buffer(&out);
     let status = offer(&mut rig, Kind::WriteZeroes, 0, &[data]);
-    assert_eq!(places(&steps(&mut rig, status, 1)), [0, 4, 0, 4]);
+    assert_eq!(begins(&steps(&mut rig, status, 1)), [0, 4, 0, 4]);
 }
