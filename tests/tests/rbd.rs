@@ -100,14 +100,14 @@ fn what_cannot_be_opened_is_named_with_its_remedy() {
     }
     opened(&ceph.spec("bare", ""), true).unwrap();
     let first = opened(&ceph.spec("image", ""), false).unwrap();
-    let in_use = refused(&ceph.spec("image", ",id=admin,timeout=1"));
+    let in_use = refused(&ceph.spec("image", ",id=admin,timeout=1s"));
     assert!(
         in_use.contains("is in use: the client at 127.0.0.1:"),
         "{in_use}"
     );
     assert!(in_use.contains(" at 127.0.0.1:"), "{in_use}");
     drop(first);
-    opened(&ceph.spec("image", ",id=admin,timeout=1"), false).unwrap();
+    opened(&ceph.spec("image", ",id=admin,timeout=1s"), false).unwrap();
 }
 
 #[test]
@@ -169,14 +169,14 @@ fn a_cluster_that_cannot_be_reached_is_an_error_in_time() {
     ceph.create("image", MIB);
     // The monitor answers, and the OSD does not; then neither does.
     ceph.kill_osd();
-    let spec = ceph.spec("image", ",timeout=1");
+    let spec = ceph.spec("image", ",timeout=1s");
     let no_osd = opened(&spec, false).err().unwrap();
-    assert!(no_osd.contains("did not answer within 1 s"), "{no_osd}");
+    assert!(no_osd.contains("did not answer within 1s"), "{no_osd}");
     ceph.stop();
-    let other = ceph.spec("image", ",timeout=1,id=admin");
+    let other = ceph.spec("image", ",timeout=1s,id=admin");
     let no_monitor = opened(&other, false).err().unwrap();
     assert!(
-        no_monitor.contains("did not answer within 1 s"),
+        no_monitor.contains("did not answer within 1s"),
         "{no_monitor}"
     );
 }

@@ -159,7 +159,7 @@ fn a_lock_is_handed_over_from_session_to_session() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", 16 * MIB);
-    let spec = ceph.spec("image", ",lock=running,timeout=1");
+    let spec = ceph.spec("image", ",lock=running,timeout=1s");
     let daemons = ["one", "other"].map(|name| start(folder.path(), name, &spec));
     for round in 1..4 {
         for daemon in &daemons {
@@ -266,7 +266,7 @@ fn a_resize_that_is_late_is_told_as_one_that_may_still_happen() {
     let Some(ceph) = Ceph::start() else { return };
     let folder = TempDir::new().unwrap();
     ceph.create("image", MIB);
-    let daemon = start(folder.path(), "disk", &ceph.spec("image", ",timeout=1"));
+    let daemon = start(folder.path(), "disk", &ceph.spec("image", ",timeout=1s"));
     ceph.kill_osd();
     let mut command = Command::new(pollux_binary());
     command.args(["disk", "resize", "disk", "2M", "--control"]);

@@ -80,27 +80,41 @@ impl Wishes {
             }
             None => (vec![args.export.clone()], process),
         };
-        let folders = Folders::new(&folders)?;
-        if folders.is_some() && control.is_none() {
+        let wishes = Self {
+            disks,
+            process,
+            control,
+            metrics,
+            folders: Folders::new(&folders)?,
+            state,
+        };
+        wishes.fit_together()?;
+        Ok(wishes)
+    }
+
+    /// What is to be done with disks that come and go: is all there that it needs?
+    fn fit_together(&self) -> Result<(), Error> {
+        let (control, state) = (self.control.as_deref(), self.state.as_deref());
+        if self.folders.is_some() && control.is_none() {
             return Err(
                 "--disk-folder is for disks that are added over the control socket; \
                 name that by --control PATH"
                     .into(),
             );
         }
-        if folders.is_none() && state.is_some() {
+        if self.folders.is_none() && state.is_some() {
             return Err(
                 "--state keeps disks that were added; say by --disk-folder DIR where these may be"
                     .into(),
             );
         }
-        if state.is_some() && state.as_deref().map(absolute) == control.as_deref().map(absolute) {
+        if state.is_some() && state.map(absolute) == control.map(absolute) {
             return Err(
                 "the control socket and the list of disks (state) have the same path; give each one of its own"
                     .into(),
             );
         }
-        if let (Some(folders), Some(state)) = (folders, &state)
+        if let (Some(folders), Some(state)) = (self.folders, state)
             && folders.hold(&folder(state))
         {
             return Err(format!(
@@ -110,14 +124,7 @@ impl Wishes {
             )
             .into());
         }
-        Ok(Self {
-            disks,
-            process,
-            control,
-            metrics,
-            folders,
-            state,
-        })
+        Ok(())
     }
 }
 

@@ -71,7 +71,7 @@ impl Cluster {
         let connected = unsafe { connect(cluster.rados) };
         check(connected).map_err(|source| match source {
             Errno::TIMEDOUT => RbdError::Unreachable {
-                seconds: spec.timeout.into(),
+                after: spec.timeout,
             },
             Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::KEYREJECTED => RbdError::Denied {
                 user: spec.id.clone().unwrap_or_else(|| "admin".to_owned()),
@@ -120,7 +120,9 @@ impl Cluster {
         if spec.cache == RbdCache::Writethrough {
             self.set(c"rbd_cache_policy", c"writethrough")?;
         }
-        let timeout = name(&spec.timeout.to_string())?;
+        // In whole seconds, of which none is for ever.
+        let seconds = spec.timeout.as_millis().div_ceil(1000);
+        let timeout = name(&seconds.to_string())?;
         self.set(c"client_mount_timeout", &timeout)
     }
 

@@ -187,7 +187,7 @@ impl Disk for Image {
             };
             // What was asked is done all the same, once the cluster answers.
             let enlarged = shared.ask(enlarge).map_err(|error| match error {
-                RbdError::Unreachable { seconds } => RbdError::LateResize { seconds },
+                RbdError::Unreachable { after } => RbdError::LateResize { after },
                 error => error,
             });
             if !enlarged.map_err(failed("enlarge"))? {

@@ -1,6 +1,7 @@
 //! Why an image cannot be used.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -35,16 +36,16 @@ pub enum RbdError {
     Name { name: String },
     /// The cluster did not answer.
     #[error(
-        "the cluster did not answer within {seconds} s; see whether its monitors (`mon host`) can be reached and \
-         `ceph -s` answers, or wait longer with `timeout=SECONDS`"
+        "the cluster did not answer within {after:?}; see whether its monitors (`mon host`) can be reached and \
+         `ceph -s` answers, or wait longer with `timeout=TIME`"
     )]
-    Unreachable { seconds: u64 },
+    Unreachable { after: Duration },
     /// The cluster did not answer in time whether it enlarges the image.
     #[error(
-        "the cluster did not answer within {seconds} s, and may enlarge the image later; see whether `ceph -s` answers, and \
-         then how large the disk is, or wait longer with `timeout=SECONDS`"
+        "the cluster did not answer within {after:?}, and may enlarge the image later; see whether `ceph -s` answers, and \
+         then how large the disk is, or wait longer with `timeout=TIME`"
     )]
-    LateResize { seconds: u64 },
+    LateResize { after: Duration },
     /// The cluster turned the user away.
     #[error(
         "the cluster does not let the user `{user}` in; see its keyring and its `ceph auth get client.{user}`"

@@ -51,11 +51,11 @@ pub fn ask<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RbdError> + Send + 'static,
 ) -> Result<T, RbdError> {
     thread
-        .ask(spec.patience() + GRACE, work)
+        .ask(spec.timeout + GRACE, work)
         .unwrap_or_else(|none| {
             Err(match none {
                 NoAnswer::Late => RbdError::Unreachable {
-                    seconds: spec.timeout.into(),
+                    after: spec.timeout,
                 },
                 NoAnswer::Gone => RbdError::Gone,
             })
@@ -120,7 +120,7 @@ impl Shared {
     }
 
     pub fn lock(&self) -> Result<(), RbdError> {
-        let patience = self.spec.patience();
+        let patience = self.spec.timeout;
         self.ask(move |image| lock::take(image, patience))
     }
 

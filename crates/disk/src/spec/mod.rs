@@ -10,7 +10,7 @@
 //!        vhost-user:path=SOCKET[,queues=N][,reconnect=TIME]
 //!                                            the disk of another daemon: see [`DiskOpener`]
 //!        rbd:pool=POOL,image=IMAGE[,snapshot=NAME][,namespace=NAME][,id=USER][,conf=PATH]
-//!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=SECONDS]
+//!                       [,cache=none|writeback|writethrough][,lock=always|running][,timeout=TIME]
 //!                                            an image in a Ceph cluster: see [`DiskOpener`]
 //!        fault:RULE[,RULE]...,on=SPEC        misbehaves as the rules say: see [`crate::fault`]
 //!        linear:LEG[+LEG]...                 one disk after the other: see [`crate::stack`]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::SpecError;
 use super::options::{Choices, Given, LOCKS, escaped, shown};
+use super::time::printed_time;
 use crate::file::Locked;
 
 pub const RBD: &str = "rbd:pool=rbd,image=disk";
@@ -29,8 +30,8 @@ pub struct Rbd {
     pub cache: RbdCache,
     /// When the image is locked.
     pub lock: Locked,
-    /// How long the cluster may take to open the image, in seconds, and the holder of its lock to give it up.
-    pub timeout: u32,
+    /// How long the cluster may take to open the image, and the holder of its lock to give it up.
+    pub timeout: Duration,
 }
 
 /// What becomes of a write on its way to the cluster.
@@ -53,7 +54,7 @@ const CACHES: Choices<RbdCache, 3> = [
 ];
 
 /// More than the 30 s for which a cluster takes a client for alive that is not.
-const TIMEOUT: u32 = 60;
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Rbd {
     /// As Ceph's tools call it: `POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]`.
@@ -65,12 +66,6 @@ impl Rbd {
         let snapshot = snapshot.map_or(String::new(), |name| format!("@{name}"));
         format!("{}/{namespace}{}{snapshot}", self.pool, self.image)
     }
-
-    /// How long to wait for the cluster.
-    #[must_use]
-    pub fn patience(&self) -> Duration {
-        Duration::from_secs(self.timeout.into())
-    }
 }
 
 pub fn parse(rest: &str) -> Result<Rbd, SpecError> {
@@ -80,7 +75,7 @@ pub fn parse(rest: &str) -> Result<Rbd, SpecError> {
     let (id, conf) = (given.text("id")?, given.text("conf")?);
     let cache = given.choice("cache", &CACHES)?;
     let lock = given.choice("lock", &LOCKS)?;
-    let timeout = given.number("timeout", 1..=3600)?;
+    let timeout = given.time("timeout")?;
     let image = given.last("image")?;
     Ok(Rbd {
         pool: pool.ok_or(SpecError::Missing {
@@ -117,7 +112,7 @@ pub fn print(rbd: &Rbd, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     shown(f, "cache", &CACHES, &rbd.cache)?;
     shown(f, "lock", &LOCKS, &rbd.lock)?;
     if rbd.timeout != TIMEOUT {
-        write!(f, ",timeout={}", rbd.timeout)?;
+        write!(f, ",timeout={}", printed_time(rbd.timeout))?;
     }
     Ok(())
 }
@@ -139,15 +134,15 @@ mod tests {
         for spec in [
             "rbd:pool=rbd,image=a",
             "rbd:pool=p,image=a,,b,snapshot=s,namespace=n,id=user,conf=/etc/c,,d.conf,\
-             cache=writeback,lock=running,timeout=5",
+             cache=writeback,lock=running,timeout=5s",
         ] {
             assert_eq!(Spec::Rbd(rbd(spec)).to_string(), spec);
         }
-        let other = "rbd:image=i,pool=p,snapshot=s,namespace=n,cache=none,timeout=60";
+        let other = "rbd:image=i,pool=p,snapshot=s,namespace=n,cache=none,timeout=1m";
         assert_eq!(rbd(other).name(), "p/n/i@s");
         let short = "rbd:pool=p,image=i,snapshot=s,namespace=n";
         assert_eq!(Spec::Rbd(rbd(other)).to_string(), short);
-        assert_eq!(rbd(other).patience(), Duration::from_secs(60));
+        assert_eq!(rbd(other).timeout, TIMEOUT);
     }
 
     #[test]
@@ -160,7 +155,8 @@ mod tests {
             ("rbd:pool=p,namespace=,image=i", "`namespace=` is empty"),
             ("rbd:pool=p,image=i,id=", "`id=` is empty"),
             ("rbd:pool=p,image=i,conf=", "`conf=` is empty"),
-            ("rbd:pool=p,image=i,timeout=0", "from 1 to 3600"),
+            ("rbd:pool=p,image=i,timeout=0s", "a time such as `500ms`"),
+            ("rbd:pool=p,image=i,timeout=60", "a time such as `500ms`"),
             ("rbd:pool=p,image=i,cache=writearound", "`writethrough`"),
             ("rbd:pool=p,image=i,user=a", "has no `user`"),
         ] {
