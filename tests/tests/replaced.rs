@@ -10,7 +10,9 @@ use pollux_driver::{CompletionMode, Driver, Options};
 use pollux_tests::backend::{Backend, Conduct, Plan};
 use pollux_tests::control::Daemon;
 use pollux_tests::frontend::{self, PAGE, Status};
+use pollux_tests::peers;
 use pollux_tests::process::eventually;
+use pollux_tests::qcow2::QemuImg;
 use pollux_tests::server::Server;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -58,9 +60,45 @@ fn a_large_write_is_whole_at_the_next_server() {
     }
 }
 
-/// A part of it is at either leg's server.
+/// QEMU's storage daemon says that its disk is write-through, and keeps what an image refers to in its own memory.
+#[test]
+fn what_is_stable_at_a_server_that_says_write_through_outlives_it() {
+    let tools = peers::installed("qemu-storage-daemon").zip(QemuImg::find());
+    let Some((daemon, tool)) = tools else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let (image, socket) = (folder.path().join("a.qcow2"), folder.path().join("a.sock"));
+    tool.create(&image, "compat=1.1", 16 << 20).unwrap();
+    let blockdev = format!(
+        "driver=qcow2,file.driver=file,file.filename={}",
+        image.display()
+    );
+    let start = || Server::qemu_storage_daemon(&daemon, &socket, &blockdev, 2).unwrap();
+    let server = start();
+    let driver = Driver::connect(&socket, &Options::default()).unwrap();
+    let queue = driver.queue(0).unwrap();
+    let (stable, call) = (Durability::Stable, CompletionMode::Call);
+    queue
+        .write(0, vec![0x77; MIB], stable, call)
+        .wait()
+        .unwrap();
+    server.end_by(Signal::KILL).unwrap();
+    let server = start();
+    let bytes = queue.read(0, vec![0; MIB], call).wait().unwrap();
+    assert!(bytes == vec![0x77; MIB], "bytes are lost");
+    drop((queue, driver, server));
+}
+
+/// A part of it is at either leg's server. The second ends after the first was replaced, or while it is away.
 #[test]
 fn a_write_over_the_border_of_two_legs_is_whole_at_the_next_server() {
+    for is_back in [true, false] {
+        over_the_border(is_back);
+    }
+}
+
+fn over_the_border(is_back: bool) {
     let folder = TempDir::new().unwrap();
     let first = forgetful(folder.path(), "1M", &[]);
     let second = Backend::start(Plan::default()).unwrap();
@@ -79,12 +117,16 @@ fn a_write_over_the_border_of_two_legs_is_whole_at_the_next_server() {
     second.wait_for_held(1);
     wait_until_written(&first, PAGE / 2);
     first.server.end_by(Signal::KILL).unwrap();
-    let first = forgetful(folder.path(), "1M", &[]);
-    // It is back once it has been asked for something else.
-    queue.read(1, 0);
-    queue.publish_and_kick();
-    eventually(|| queue.take() == [1], || "it is not back".into());
+    assert!(front.says("closed the connection"), "{}", front.log());
+    let start = || forgetful(folder.path(), "1M", &[]);
+    let first = is_back.then(|| {
+        let first = start();
+        assert!(front.says("the disk is back"), "{}", front.log());
+        first
+    });
     second.conduct(Conduct::Prompt);
+    second.wait_until(|seen| seen.held.is_empty() && seen.ended > 0);
+    let first = first.unwrap_or_else(start);
     assert_eq!(queue.finish(), [0]);
     assert_eq!(queue.status(0), Status::Ok);
     queue.read(2, at);

@@ -199,10 +199,10 @@ pub unsafe trait Channel: Send {
     /// point itself is armed before.
     fn arm(&mut self) -> Armed;
 
-    /// How often another server has taken the place of the one that completes requests. That one may have lost what had
-    /// completed and was not flushed. So of a request in parts, none of which is flushed, all are done again if this
-    /// changes before the last of them has ended. It never changes where no server can be replaced.
-    fn replacements(&self) -> u64 {
-        0
+    /// Changes when the server that completes requests goes away, and when another takes its place. It may have lost
+    /// what had completed and was not flushed. So of a volatile write in parts all are done again if this changes before
+    /// the last of them has ended. `None` where there is no server that could go.
+    fn replacements(&self) -> Option<u64> {
+        None
     }
 }

@@ -38,6 +38,8 @@ pub use file::File;
 pub use geometry::{Access, Geometry, RangeLimits};
 pub use memory::Memory;
 pub use null::Null;
+#[doc(hidden)]
+pub use options::NO_TILDE;
 pub use options::{OpenError, Options};
 pub use qcow2::Image;
 pub use quota::{Admitted, Quota};

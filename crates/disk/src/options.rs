@@ -40,9 +40,9 @@ pub enum OpenError {
     Missing { path: PathBuf },
     /// It lies in none of the folders that are for disks.
     #[error(
-        "{path} is {real}, outside of the folders for disks; put it into one of them, or name {} as \
+        "{path} {} outside of the folders for disks; put it into one of them, or name {} as \
          well (`--disk-folder`)",
-        .real.parent().unwrap_or(.real).display()
+        lies(.path, .real), .real.parent().unwrap_or(.real).display()
     )]
     Outside { path: PathBuf, real: PathBuf },
     /// It can hold no disk.
@@ -84,9 +84,8 @@ pub enum OpenError {
     /// It holds an image of another format, which raw access would destroy.
     #[error(
         "{path} is a {format} image, which a guest that writes its raw bytes would destroy; \
-         {}, or add `,format=raw` to `--disk file:path=...` where its raw bytes are meant, as of a \
-         disk that its guest has encrypted",
-        format_remedy(.format)
+         {}, or add `,format=raw` to `--disk file:path={path}` where its raw bytes are meant",
+        format_remedy(.format, .path)
     )]
     Format { path: PathBuf, format: &'static str },
     /// An image that is not served.
@@ -233,12 +232,29 @@ pub fn whole_blocks_near(bytes: u64, block: u32) -> u64 {
     next.unwrap_or(bytes - bytes % block)
 }
 
-fn format_remedy(format: &str) -> &'static str {
+fn format_remedy(format: &str, path: &Path) -> String {
     match format {
-        "qcow2" => "serve it with `--disk qcow2:path=...`",
-        _ => "convert it with `qemu-img convert -O raw`",
+        "qcow2" => {
+            let path = path.display();
+            format!("serve it with `--disk qcow2:path={path}`, as a leg `[qcow2:path={path}]`")
+        }
+        _ => "convert it with `qemu-img convert -O raw`".to_owned(),
     }
 }
+
+/// Where a file is that has this path, if that leads over links.
+fn lies(path: &Path, real: &Path) -> String {
+    if path == real {
+        "lies".to_owned()
+    } else {
+        format!("is {},", real.display())
+    }
+}
+
+/// What to do about a path that begins with a tilde.
+#[doc(hidden)]
+pub const NO_TILDE: &str =
+    "a shell replaces `~` only where a word begins with it: write the whole path";
 
 fn missing_remedy(path: &Path) -> String {
     let quoted = path.maybe_quote();
@@ -251,7 +267,9 @@ fn missing_remedy(path: &Path) -> String {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let text = path.to_string_lossy();
-    if path.starts_with("/dev/block") {
+    if path.starts_with("~") {
+        NO_TILDE.to_owned()
+    } else if path.starts_with("/dev/block") {
         "it is a link that udev makes; write the path of the device, as `lsblk --paths` shows it"
             .to_owned()
     } else if path.starts_with("/dev") && !path.starts_with("/dev/shm") {

@@ -299,10 +299,10 @@ impl Requests {
     }
 }
 
-/// How often servers of these legs were replaced.
-pub fn replacements(legs: &[Leg]) -> u64 {
-    let each = legs.iter().map(|leg| leg.channel.replacements());
-    each.fold(0, u64::wrapping_add)
+/// How often servers of these legs were replaced. `None` where none of them can be.
+pub fn replacements(legs: &[Leg]) -> Option<u64> {
+    let each = legs.iter().filter_map(|leg| leg.channel.replacements());
+    each.reduce(u64::wrapping_add)
 }
 
 /// Arms every leg: one with something to reap is enough not to sleep.

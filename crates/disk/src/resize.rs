@@ -55,6 +55,9 @@ pub enum ResizeError {
         "{path} is a block device, which only its own tools enlarge, as `lvextend`; use them, then ask without a size"
     )]
     BlockDevice { path: PathBuf },
+    /// It has no size to read.
+    #[error("{path} is a qcow2 image, which is enlarged to a size that is asked for; name one")]
+    NoSize { path: PathBuf },
     /// It was opened for reading.
     #[error(
         "{path} is served read-only; enlarge the file with `truncate`, then ask without a size"

@@ -105,8 +105,8 @@ unsafe impl Channel for ManualChannel {
         Armed::Idle
     }
 
-    fn replacements(&self) -> u64 {
-        self.0.lock().unwrap().replacements
+    fn replacements(&self) -> Option<u64> {
+        Some(self.0.lock().unwrap().replacements)
     }
 }
 

@@ -117,9 +117,6 @@ pub enum Difference {
     /// It takes smaller requests, or none of some kind.
     #[error("it takes only smaller requests than before")]
     Requests,
-    /// What completes is no longer on stable storage.
-    #[error("its writes need flushes now")]
-    Cache,
     /// It lacks features of virtio.
     #[error("it does not offer features {missing:#x} of virtio any more")]
     Features { missing: u64 },

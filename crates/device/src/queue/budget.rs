@@ -33,7 +33,8 @@ impl Pace {
     /// As the disk says. What is handed over costs an eighth of a copy; what touches no data nothing. What `io_uring`
     /// reads counts as a quarter, so that one system call is made for half a MiB: for less it would be felt.
     pub const fn of(effort: Effort) -> Self {
-        const NOTHING: u32 = u64::BITS - 1;
+        // A slice of what is no work has 2^63 bytes.
+        const NOTHING: u32 = u64::BITS - 1 - SLICE.ilog2();
         let (read, write, range) = match effort {
             Effort::Nothing => (NOTHING, NOTHING, NOTHING),
             Effort::HandOver => (3, 3, NOTHING),
@@ -58,7 +59,7 @@ impl Pace {
         bytes >> self.shift(kind)
     }
 
-    /// How many bytes a slice has. Only of what is more work than one.
+    /// How many bytes a slice has.
     pub(super) const fn slice(self, kind: Kind) -> u64 {
         SLICE << self.shift(kind)
     }

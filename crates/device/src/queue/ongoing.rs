@@ -23,11 +23,12 @@ pub struct Ongoing {
     spans: Vec<Span>,
     /// Where in the chain's spans that of the next begins: which, and how many bytes of it are done.
     next: (usize, usize),
-    /// It is stable once it is complete, and was changed: a flush follows its slices, which are not stable one by one.
-    is_stable: bool,
-    is_flushed: bool,
-    /// How often the server of the disk had been replaced before.
-    replacements: u64,
+    /// What each slice of a write is to be.
+    durability: Durability,
+    /// A flush follows: slices are not stable one by one.
+    pub flush: bool,
+    /// How often the server of the disk had been replaced before, if one can be.
+    replacements: Option<u64>,
 }
 
 impl Default for Ongoing {
@@ -39,31 +40,39 @@ impl Default for Ongoing {
             begun: (0, 0),
             spans: Vec::new(),
             next: (0, 0),
-            is_stable: false,
-            is_flushed: false,
-            replacements: 0,
+            durability: Durability::Volatile,
+            flush: false,
+            replacements: None,
         }
     }
 }
 
 impl Ongoing {
     /// Of the request in `slot`, over these `ranges`. None of it is begun.
-    pub fn set(&mut self, slot: u16, kind: Kind, ranges: &[Range], is_stable: bool) {
-        (self.slot, self.kind, self.is_stable) = (slot, kind, is_stable);
+    pub fn set(&mut self, slot: u16, kind: Kind, ranges: &[Range]) {
+        (self.slot, self.kind) = (slot, kind);
         self.ranges.clear();
         self.ranges.extend_from_slice(ranges);
     }
 
-    /// It begins, with its first slice.
-    pub fn begin(&mut self, replacements: u64) {
+    /// It begins, with its first slice. What is to be stable is made so slice by slice where a server can go, as other
+    /// servers behind that one may go as well.
+    pub fn begin(&mut self, durability: Durability, replacements: Option<u64>) {
         (self.begun, self.next) = ((0, 0), (0, 0));
-        self.is_flushed = false;
         self.replacements = replacements;
+        let is_flushed = durability == Durability::Stable && replacements.is_none();
+        self.flush = is_flushed && self.writes();
+        self.durability = if is_flushed {
+            Durability::Volatile
+        } else {
+            durability
+        };
     }
 
-    /// It has ended: may what it has written be lost, as the server has been replaced meanwhile?
-    pub fn is_forgotten(&self, replacements: u64) -> bool {
-        self.replacements != replacements && self.writes()
+    /// It has ended: may some of what it has written be lost, as the server has been replaced meanwhile?
+    pub fn is_forgotten(&self, replacements: Option<u64>) -> bool {
+        let is_volatile = self.durability == Durability::Volatile;
+        self.replacements != replacements && is_volatile && self.writes()
     }
 
     fn writes(&self) -> bool {
@@ -84,13 +93,6 @@ impl Ongoing {
             ..range
         };
         Some((pace.work(self.kind, len), slice))
-    }
-
-    /// The flush that follows its slices, if it is to be stable and that was not done.
-    pub fn flush(&mut self) -> Option<Op> {
-        let is_due = self.is_stable && self.writes() && !self.is_flushed;
-        self.is_flushed = true;
-        is_due.then_some(Op::Flush)
     }
 
     /// It is begun: the memory that goes with it is in `spans`, if it is a transfer's.
@@ -131,7 +133,7 @@ impl Ongoing {
     }
 
     pub fn op(&self, Range { at, len, unmap }: Range) -> Op {
-        let durability = Durability::Volatile;
+        let durability = self.durability;
         match self.kind {
             Kind::In => Op::Read {
                 at,
@@ -171,8 +173,8 @@ mod tests {
             len: 4096,
             unmap: pollux_disk::Unmap::Forbidden,
         };
-        it.set(0, Kind::Out, &[whole], false);
-        it.begin(0);
+        it.set(0, Kind::Out, &[whole]);
+        it.begin(Durability::Volatile, None);
         it.advance(4096, &data);
         assert_eq!(it.spans.len(), 4096);
         it.shrink();

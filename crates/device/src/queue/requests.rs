@@ -55,7 +55,7 @@ impl Queue {
                 if pace.work(kind, bytes) > SLICE =>
             {
                 slot.bytes = bytes;
-                return self.begin_transfer(at, from, bytes, channel.replacements());
+                return self.begin_transfer(at, from, bytes, channel);
             }
             Parsed::Read { at: from, bytes } => {
                 slot.bytes = bytes;
@@ -100,8 +100,10 @@ impl Queue {
         let bytes = ranges.iter().map(|range| range.len).sum();
         let work = self.setup.rules.pace.work(kind, bytes);
         // Of several ranges that are zeroed, the first may have to be done again.
-        if work > SLICE || kind == Kind::WriteZeroes && ranges.len() > 1 {
-            self.begin_slices(at, &ranges, channel.replacements());
+        let is_volatile = durability == Durability::Volatile && kind == Kind::WriteZeroes;
+        let begins_anew = is_volatile && channel.replacements().is_some();
+        if work > SLICE || begins_anew && ranges.len() > 1 {
+            self.begin_slices(at, &ranges, channel);
             self.ranges = ranges;
             return;
         }

@@ -9,7 +9,7 @@
 //! request is not complete, so all of them are done again.
 
 use pollux_blk::{Kind, Status};
-use pollux_disk::{Channel, Durability, Unmap};
+use pollux_disk::{Channel, Durability, Op, Unmap};
 
 use super::budget::{Budget, STEP};
 use super::ongoing::Ongoing;
@@ -28,25 +28,25 @@ enum Stage {
 
 impl Queue {
     /// The request in slot `at` is large: it is done in slices, of which none is begun yet.
-    pub(super) fn begin_slices(&mut self, at: u16, ranges: &[Range], replacements: u64) {
-        let is_stable = self.durability() == Durability::Stable;
+    pub(super) fn begin_slices(&mut self, at: u16, ranges: &[Range], channel: &dyn Channel) {
+        let durability = self.durability();
         let slot = slot_of(&mut self.slots, at);
         // Held until `step` finds all of it done.
         slot.pending = 1;
         let mut it = self.spare.pop().unwrap_or_default();
-        it.set(at, slot.kind, ranges, is_stable);
-        it.begin(replacements);
+        it.set(at, slot.kind, ranges);
+        it.begin(durability, channel.replacements());
         self.ongoing.push_back(it);
     }
 
     /// As [`Queue::begin_slices`], for the `bytes` from `from` on of a read or write.
-    pub(super) fn begin_transfer(&mut self, at: u16, from: u64, bytes: u64, replacements: u64) {
+    pub(super) fn begin_transfer(&mut self, at: u16, from: u64, bytes: u64, channel: &dyn Channel) {
         let whole = Range {
             at: from,
             len: bytes,
             unmap: Unmap::Forbidden,
         };
-        self.begin_slices(at, &[whole], replacements);
+        self.begin_slices(at, &[whole], channel);
     }
 
     /// Begins as many slices as the turn has room for, those of the oldest request first.
@@ -105,13 +105,13 @@ impl Queue {
                     it.advance(range.len, data);
                     Some(it.op(range))
                 }
-                None => it.flush(),
+                None => std::mem::take(&mut it.flush).then_some(Op::Flush),
             };
             budget.slices = budget.slices.saturating_add(1);
             let Some(op) = op else {
                 let replacements = channel.replacements();
                 if !is_over && it.is_forgotten(replacements) {
-                    it.begin(replacements);
+                    it.begin(Durability::Volatile, replacements);
                     continue;
                 }
                 slot.pending = 0;

@@ -41,7 +41,10 @@ pub enum Refusal {
     #[error("queue {index} has no valid ring")]
     Ring { index: u16, source: AreaError },
     /// A feature that was not offered.
-    #[error("the frontend accepts features {0:#x}, which were not offered")]
+    #[error(
+        "the frontend accepts features {0:#x}, which were not offered; if it was connected before a restart, serve \
+         the disk with the options that it had, such as --read-only"
+    )]
     Features(u64),
     /// A configuration field that cannot be written, or not to this value.
     #[error(

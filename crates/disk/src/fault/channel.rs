@@ -250,7 +250,7 @@ unsafe impl Channel for FaultChannel {
         Armed::Idle
     }
 
-    fn replacements(&self) -> u64 {
+    fn replacements(&self) -> Option<u64> {
         self.channel.replacements()
     }
 }

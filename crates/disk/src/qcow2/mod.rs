@@ -207,11 +207,8 @@ impl Disk for Image {
 
     fn resize(&self, bytes: Option<u64>) -> Result<(), ResizeError> {
         let shared = &self.shared;
-        let Some(asked) = bytes else {
-            // Nothing else changes it while it is locked.
-            return Ok(());
-        };
         let path = || shared.path.clone();
+        let asked = bytes.ok_or_else(|| ResizeError::NoSize { path: path() })?;
         let Geometry {
             bytes: now,
             block,

@@ -10,7 +10,7 @@ use super::counts::Counts;
 use super::map::Stretch;
 use super::shared::{PollScope, Shared};
 use crate::parts::{Cut, Leg, Requests, Whole as Write, Whose, arm_all, moved, replacements};
-use crate::{Armed, Channel, Completion, Op, Queued, Request, Ticket, WaitPoint};
+use crate::{Armed, Channel, Completion, Durability, Op, Queued, Request, Ticket, WaitPoint};
 
 /// A channel of a [`Stack`](super::Stack).
 pub struct StackChannel {
@@ -118,7 +118,7 @@ impl StackChannel {
     fn end_written(&mut self, done: &mut dyn FnMut(Completion)) {
         let now = replacements(&self.legs);
         while let Some((ticket, Write { op, replacements })) = self.requests.written.pop() {
-            let queued = if now == replacements {
+            let queued = if now == Some(replacements) {
                 Queued::Done(Ok(()))
             } else {
                 self.start(ticket, op)
@@ -140,10 +140,16 @@ impl StackChannel {
     }
 }
 
-/// `op` as a whole, if it is a write: what it writes before servers of the `legs` are replaced, it may write again.
+/// `op` as a whole, if it is a write that may be forgotten.
 fn written(legs: &[Leg], op: Op) -> Option<Write> {
-    let replacements =
-        matches!(op, Op::Write { .. } | Op::WriteZeroes { .. }).then(|| replacements(legs))?;
+    let replacements = match op {
+        Op::Write { durability, .. } | Op::WriteZeroes { durability, .. }
+            if durability == Durability::Volatile =>
+        {
+            replacements(legs)?
+        }
+        _ => return None,
+    };
     Some(Write { op, replacements })
 }
 
@@ -211,7 +217,7 @@ unsafe impl Channel for StackChannel {
         arm_all(&mut self.legs)
     }
 
-    fn replacements(&self) -> u64 {
+    fn replacements(&self) -> Option<u64> {
         replacements(&self.legs)
     }
 }

@@ -186,7 +186,7 @@ impl Disk for Stack {
         }
         let before = self.geometry().bytes;
         let resized = self.shared.legs.iter().map(|leg| match leg.resize(None) {
-            Err(ResizeError::Fixed | ResizeError::Elsewhere) => Ok(()),
+            Err(ResizeError::Fixed | ResizeError::Elsewhere | ResizeError::NoSize { .. }) => Ok(()),
             resized => resized,
         });
         resized.fold(Ok(()), Result::and)?;

@@ -26,6 +26,9 @@ pub(crate) trait Observer: Send + Sync {
     /// What the device says of itself now.
     fn changed(&self, config: &Config);
 
+    /// The server is away, and is waited for.
+    fn away(&self);
+
     /// The device is gone, and why. Told once.
     fn lost(&self, why: Lost);
 
@@ -177,9 +180,12 @@ impl<T: Observer> Watch<T> {
             Reconnect::Always if lost.may_pass() => Duration::MAX,
             _ => return Search::Lost(lost),
         };
-        let Some(progress) = self.observer.upgrade().map(|observer| observer.progress()) else {
+        let Some(observer) = self.observer.upgrade() else {
             return Search::End;
         };
+        observer.away();
+        let progress = observer.progress();
+        drop(observer);
         let now = Instant::now();
         let earlier = self.absence.take();
         let mut absence = match earlier {

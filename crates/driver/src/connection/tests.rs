@@ -218,6 +218,8 @@ fn a_server_out_of_slots_is_an_error_of_its_own() {
 struct Hears<F>(F);
 
 impl<F: Fn(Lost) + Send + Sync> Observer for Hears<F> {
+    fn away(&self) {}
+
     fn changed(&self, _config: &Config) {}
 
     fn lost(&self, why: Lost) {

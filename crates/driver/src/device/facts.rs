@@ -1,6 +1,6 @@
 //! What a device says of itself, checked, and what follows for requests.
 
-use pollux_blk::{Cache, Config, SECTOR, feature};
+use pollux_blk::{Config, SECTOR, feature};
 use pollux_disk::{Access, Geometry, RangeLimits};
 
 use crate::device::limits::Limits;
@@ -14,10 +14,9 @@ pub struct Facts {
     pub geometry: Geometry,
     /// What one request may hold.
     pub limits: Limits,
-    /// Are there flushes? Without them every completed write is stable.
+    /// Are there flushes? Without them every completed write is stable. With them a write is stable once one has
+    /// followed it, whatever the cache mode is said to be: QEMU's storage daemon 7.2 says write-through, and caches.
     pub has_flush: bool,
-    /// Does a write need one to be stable? Not on a write-through disk.
-    pub flushes: bool,
     /// Counts the changes.
     pub generation: u64,
 }
@@ -82,18 +81,17 @@ impl Facts {
             geometry,
             limits,
             has_flush: has(feature::FLUSH),
-            flushes: flushes(features, config),
             generation: 0,
         })
     }
 
-    /// What it says of itself later: its size and its cache mode are believed. Everything else stays as
-    /// it was, whatever it says: requests are cut already, and the queues' tables are as long as they are.
+    /// What it says of itself later: its size is believed. Everything else stays as it was, whatever it says: requests
+    /// are cut already, and the queues' tables are as long as they are.
     ///
     /// # Errors
     ///
     /// When the size cannot be.
-    pub fn followed_by(&self, features: u64, config: &Config) -> Result<Self, Nonsense> {
+    pub fn followed_by(&self, config: &Config) -> Result<Self, Nonsense> {
         Ok(Self {
             geometry: Geometry {
                 bytes: size(config, self.geometry.block)?,
@@ -101,7 +99,6 @@ impl Facts {
             },
             limits: self.limits,
             has_flush: self.has_flush,
-            flushes: flushes(features, config),
             generation: self.generation + 1,
         })
     }
@@ -113,13 +110,6 @@ fn size(config: &Config, block: u32) -> Result<u64, Nonsense> {
     let bytes = sectors.checked_mul(SECTOR);
     let bytes = bytes.ok_or(Nonsense::Capacity { sectors })?;
     Ok(bytes - bytes % u64::from(block))
-}
-
-/// Does a write need a flush to be stable?
-fn flushes(features: u64, config: &Config) -> bool {
-    let has = |bit| features & bit != 0;
-    let writeback = !has(feature::CONFIG_WCE) || config.writeback == Cache::Writeback;
-    has(feature::FLUSH) && writeback
 }
 
 /// An alignment of `sectors` in bytes, no smaller than a block.

@@ -48,6 +48,8 @@ pub struct Device {
     /// Counts the servers that there have been, or says that there will be no other: for reading on the
     /// hot path. [`LOST`] is set after `why`.
     epoch: AtomicU64,
+    /// How often the server was found to be away.
+    absences: AtomicU64,
     why: OnceLock<Lost>,
     reconnects: AtomicU64,
     running: Mutex<Vec<QueueRecord>>,
@@ -100,6 +102,7 @@ impl Device {
             facts: Mutex::new(Arc::new(facts)),
             generation: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
+            absences: AtomicU64::new(0),
             why: OnceLock::new(),
             reconnects: AtomicU64::new(0),
             running: Mutex::default(),
@@ -259,6 +262,12 @@ impl Device {
     #[inline]
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Changes when the server goes away, and when another takes its place.
+    pub fn replacements(&self) -> u64 {
+        self.epoch()
+            .wrapping_add(self.absences.load(Ordering::Relaxed))
     }
 
     /// How many servers have taken the place of another.

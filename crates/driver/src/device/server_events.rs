@@ -18,7 +18,7 @@ use crate::error::{ConnectError, Difference, Lost, Refusal};
 impl Observer for Device {
     fn changed(&self, config: &Config) {
         let facts = self.facts();
-        match facts.followed_by(self.connection().features(), config) {
+        match facts.followed_by(config) {
             Ok(next) => self.learn(next),
             Err(fault) => {
                 if let Some(Admitted { withheld }) = self.nonsense.admits() {
@@ -26,6 +26,10 @@ impl Observer for Device {
                 }
             }
         }
+    }
+
+    fn away(&self) {
+        self.absences.fetch_add(1, Ordering::Relaxed);
     }
 
     fn lost(&self, why: Lost) {
@@ -140,10 +144,7 @@ impl Facts {
         if !self.limits.fit_in(&now.limits) {
             return Err(Difference::Requests);
         }
-        if now.flushes && !self.flushes {
-            return Err(Difference::Cache);
-        }
-        let is_new = before.bytes != after.bytes || self.flushes != now.flushes;
+        let is_new = before.bytes != after.bytes;
         Ok(is_new.then(|| Self {
             geometry: pollux_disk::Geometry {
                 bytes: after.bytes,
@@ -151,7 +152,6 @@ impl Facts {
             },
             limits: self.limits,
             has_flush: self.has_flush,
-            flushes: now.flushes,
             generation: self.generation + 1,
         }))
     }

@@ -158,8 +158,10 @@ unsafe impl pollux_disk::Channel for Channel {
         Armed::Pending
     }
 
-    fn replacements(&self) -> u64 {
-        self.core.epoch()
+    fn replacements(&self) -> Option<u64> {
+        // The core follows to another server once it is polled.
+        let replacements = self.device().replacements();
+        Some(replacements.wrapping_add(self.core.epoch()))
     }
 }
 

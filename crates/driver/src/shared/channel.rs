@@ -130,8 +130,9 @@ unsafe impl pollux_disk::Channel for SharedChannel {
         }
     }
 
-    fn replacements(&self) -> u64 {
-        self.shared.board.transport().queue().device().epoch()
+    fn replacements(&self) -> Option<u64> {
+        let device = self.shared.board.transport().queue().device();
+        Some(device.replacements())
     }
 }
 

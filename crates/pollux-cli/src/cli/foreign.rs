@@ -2,6 +2,7 @@
 //! as the nearest name here may do something else.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::builder::{StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -14,7 +15,7 @@ use crate::bench;
 pub type Names = (&'static [&'static str], &'static str);
 
 /// Of `pollux serve` and `pollux disk add`.
-const OF_A_DISK: [Names; 6] = [
+const OF_A_DISK: [Names; 10] = [
     (&["--socket", "--socket_path"], "write --socket-path PATH"),
     (
         &["--file", "--filename", "--image", "--blk_file"],
@@ -24,8 +25,24 @@ const OF_A_DISK: [Names; 6] = [
     (&["--queues", "--num_queues"], "write --num-queues N"),
     (&["--queue_size"], "write --queue-size N"),
     (
-        &["--cache", "--direct", "--engine", "--format", "--lock"],
+        &["--cache", "--direct"],
         "this is an option of an image; write it after the path: --disk file:path=PATH,cache=none",
+    ),
+    (
+        &["--engine"],
+        "this is an option of an image; write it after the path: --disk file:path=PATH,engine=threads",
+    ),
+    (
+        &["--lock"],
+        "this is an option of an image; write it after the path: --disk file:path=PATH,lock=running",
+    ),
+    (
+        &["--format"],
+        "the kind of a disk says its format: --disk file:path=PATH for a raw one, --disk qcow2:path=PATH",
+    ),
+    (
+        &["--size"],
+        "a disk in memory has a size: --disk memory:size=1G; an image is made by truncate --size=10G PATH",
     ),
 ];
 
@@ -49,11 +66,12 @@ const OF_AN_OUTPUT: [Names; 1] = [(&["--json", "--format"], AS_JSON)];
 const AS_JSON: &str = "write --output json";
 
 /// What follows `pollux` or `pollux disk`, and what is meant.
-const COMMANDS: [Names; 9] = [
-    (&["list", "ls", "info"], "disk list"),
+const COMMANDS: [Names; 10] = [
+    (&["run", "start"], "serve"),
+    (&["list", "ls", "info", "show"], "disk list"),
     (&["stats", "stat"], "disk stats"),
-    (&["add"], "disk add"),
-    (&["remove", "rm"], "disk remove"),
+    (&["add", "create"], "disk add"),
+    (&["remove", "rm", "delete"], "disk remove"),
     (&["resize"], "disk resize"),
     (&["trace"], "disk trace"),
     (&["limit", "limits"], "disk limit"),
@@ -63,6 +81,11 @@ const COMMANDS: [Names; 9] = [
 
 /// Of a word that no option of `pollux bench` takes.
 const JOB_FILE: &str = "job files are not read; write their lines as options: --rw randread";
+
+/// Each stands once on a command line, as that is one disk.
+const ONE_DISK: [&str; 3] = ["--disk", "--blk-file", "--socket-path"];
+const SEVERAL_DISKS: &str = "one command line is one disk; several stand in a file, each in a section [[disk]]: \
+    pollux serve --config FILE.toml";
 
 /// How the names of job files end.
 const JOB_FILES: [&str; 3] = [".fio", ".job", ".ini"];
@@ -188,6 +211,11 @@ fn instead_of(word: &str, command: &str) -> Option<String> {
     let is_spec = word.contains(':');
     match command {
         "serve" | "bench" if word == "help" => Some(format!("write `pollux {command} --help`")),
+        "serve" if ends_in(word, "toml") => Some(format!("write --config {word}")),
+        "serve" | "add" | "bench" if ends_in(word, "qcow2") && !is_spec => {
+            Some(format!("write --disk qcow2:path={word}"))
+        }
+        "serve" | "add" | "bench" if is_option(word) => Some(format!("write --{word}")),
         "bench" if JOB_FILES.iter().any(|end| word.ends_with(end)) => Some(JOB_FILE.to_owned()),
         "serve" | "add" | "bench" if is_spec => Some(format!("write --disk {word}")),
         "serve" | "add" => Some(format!("write --blk-file {word}")),
@@ -196,6 +224,15 @@ fn instead_of(word: &str, command: &str) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+fn ends_in(word: &str, extension: &str) -> bool {
+    Path::new(word).extension() == Some(OsStr::new(extension))
+}
+
+/// Is it an option with its hyphens forgotten?
+fn is_option(word: &str) -> bool {
+    ["disk", "config", "socket-path", "blk-file", "control"].contains(&word)
 }
 
 /// `error`, and where it is known what was meant, what to write.
@@ -209,8 +246,18 @@ fn hinted(mut error: Error, command: &Command) -> Error {
         .iter()
         .find(|(names, _)| names.contains(&&*unknown));
     let argument = about(&error, ContextKind::InvalidArg);
+    let name = argument.split_whitespace().next().unwrap_or_default();
     let tip = if let Some((_, meant)) = meant {
         Some(format!("write `pollux {meant}`"))
+    } else if error.kind() == ErrorKind::ArgumentConflict && ONE_DISK.contains(&name) {
+        Some(SEVERAL_DISKS.to_owned())
+    } else if error.kind() == ErrorKind::TooManyValues {
+        Some(format!("write {argument} alone: it takes no value"))
+    } else if error.kind() == ErrorKind::UnknownArgument
+        && command.get_name() == "pollux"
+        && argument.starts_with("--")
+    {
+        Some("write the command first, for example `pollux serve`".to_owned())
     } else if error.kind() == ErrorKind::UnknownArgument && !argument.starts_with('-') {
         instead_of(&argument, command.get_name())
     } else {
@@ -244,6 +291,16 @@ mod tests {
             ),
             ("serve --image f", "write --blk-file PATH, or --disk"),
             ("serve disk.img", "tip: write --blk-file disk.img"),
+            ("serve p.toml", "tip: write --config p.toml"),
+            ("serve d.qcow2", "tip: write --disk qcow2:path=d.qcow2"),
+            ("serve disk null:size=1G", "tip: write --disk"),
+            ("serve --blk-file a --blk-file b", "a section [[disk]]"),
+            ("serve --read-only=true", "write --read-only alone"),
+            ("serve --engine threads", "file:path=PATH,engine=threads"),
+            ("serve --format qcow2", "--disk qcow2:path=PATH"),
+            ("--socket-path s", "for example `pollux serve`"),
+            ("run --blk-file a", "write `pollux serve`"),
+            ("disk delete x", "write `pollux disk remove`"),
             ("disk add x null:size=1G", "tip: write --disk null:size=1G"),
             ("disk add x a.img", "tip: write --blk-file a.img"),
             ("disk add x --name y", "the name comes first"),

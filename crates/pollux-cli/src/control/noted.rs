@@ -44,7 +44,11 @@ impl<P: Display> Drop for Noted<'_, P> {
         } else {
             ""
         };
-        tracing::info!(%peer, %method, path, query, %body, status, "control change{left}");
+        let what = match status {
+            Some(400..) => "control request that was refused",
+            _ => "control change",
+        };
+        tracing::info!(%peer, %method, path, query, %body, status, "{what}{left}");
     }
 }
 

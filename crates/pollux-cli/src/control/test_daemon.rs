@@ -126,6 +126,7 @@ fn export(folder: &Path) -> Export {
         socket: endpoint
             .open(&mut Inherited::default())
             .expect("it is free"),
+        socket_name: endpoint.whole_name(),
         endpoint,
         device: Arc::new(Device::new(disk.expect("there is memory"), options)),
         limit_group: None,

@@ -53,6 +53,7 @@ impl Wanted {
         Ok(Export {
             name: self.name,
             spec,
+            socket_name: endpoint.whole_name(),
             endpoint,
             socket,
             device,
@@ -82,6 +83,7 @@ pub struct Export {
     pub name: String,
     pub spec: Spec,
     pub endpoint: Endpoint,
+    pub socket_name: String,
     pub socket: Socket,
     pub device: Arc<Device>,
     pub limit_group: Option<String>,
@@ -94,7 +96,7 @@ impl Export {
         Served {
             name: self.name.clone(),
             spec: self.spec.clone(),
-            socket: self.endpoint.name(),
+            socket: self.socket_name.clone(),
             device: Arc::clone(&self.device),
             limit_group: self.limit_group.clone(),
             stop: Arc::clone(&self.stop),

@@ -64,7 +64,9 @@ pub fn watch(signals: &mut Signals, disks: &Arc<Disks>, format: Format) {
             _ => {
                 asked |= signal != SIGHUP;
                 disks.end();
-                tracing::info!("told to end: finishing what is in flight");
+                tracing::info!(
+                    "told to end: finishing what is in flight; the same signal once more does not wait for that"
+                );
             }
         }
     }

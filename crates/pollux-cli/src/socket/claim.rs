@@ -115,7 +115,9 @@ impl Lock {
         name.push(".lock");
         let path = PathBuf::from(name);
         let failed = |error: Errno| match (error, closed_folder(socket)) {
-            (Errno::NOENT | Errno::NOTDIR, _) => SocketError::NoDirectory(socket.to_owned()),
+            (Errno::NOENT | Errno::NOTDIR, _) => SocketError::NoDirectory {
+                path: socket.to_owned(),
+            },
             (Errno::ACCESS, Some(folder)) => SocketError::ClosedFolder {
                 path: socket.to_owned(),
                 folder: folder.to_owned(),

@@ -45,6 +45,15 @@ impl Endpoint {
         }
     }
 
+    /// Where it is, for programs in other folders. Asked before the working directory is out of reach.
+    #[must_use]
+    pub fn whole_name(&self) -> String {
+        match self {
+            Self::Path { path, .. } => absolute(path).display().to_string(),
+            Self::Fd(_) | Self::Passed { .. } => self.name(),
+        }
+    }
+
     /// What the log calls it.
     #[must_use]
     pub fn name(&self) -> String {

@@ -1,7 +1,7 @@
 //! Why there is no socket to serve on.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::log::chain;
 
@@ -55,8 +55,8 @@ pub enum SocketError {
     )]
     TooLong { path: PathBuf },
     /// There is no such folder.
-    #[error("{0}: its folder does not exist; make it first, or choose another path")]
-    NoDirectory(PathBuf),
+    #[error("{path}: its folder does not exist; {}", folder_remedy(.path))]
+    NoDirectory { path: PathBuf },
     /// The system refused.
     #[error("{path}: cannot listen there; choose another path")]
     Listen { path: PathBuf, source: io::Error },
@@ -73,6 +73,15 @@ pub enum SocketError {
     /// The descriptor is nothing to serve on.
     #[error("--fd {fd}: {why}")]
     Fd { fd: i32, why: String },
+}
+
+/// What to do about a folder that is missing.
+fn folder_remedy(path: &Path) -> &'static str {
+    if path.starts_with("~") {
+        pollux::disk::NO_TILDE
+    } else {
+        "make it first, or choose another path"
+    }
 }
 
 /// What to do about a file that cannot be locked. The other errors of the system tell that themselves.

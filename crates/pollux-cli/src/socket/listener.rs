@@ -77,7 +77,9 @@ pub fn listen_at(path: &Path, rights: &Rights) -> Result<Listener, SocketError> 
     fchmod(&socket, rights.mode).map_err(failed)?;
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     bind(&socket, &address).map_err(|error| match error {
-        Errno::NOENT | Errno::NOTDIR => SocketError::NoDirectory(path.to_owned()),
+        Errno::NOENT | Errno::NOTDIR => SocketError::NoDirectory {
+            path: path.to_owned(),
+        },
         error => failed(error),
     })?;
     let mut own = claim.bound();

@@ -87,12 +87,12 @@ fn a_disk_grows_and_what_a_request_may_hold_stays() {
         blk_size: 512,
         ..sane()
     };
-    let is = was.followed_by(FEATURES, &config).unwrap();
+    let is = was.followed_by(&config).unwrap();
     assert_eq!(is.geometry.bytes, 2 * was.geometry.bytes);
     assert_eq!((is.limits, is.generation), (was.limits, 1));
     assert_eq!(is.geometry.block, was.geometry.block);
     let capacity = u64::MAX;
     let config = Config { capacity, ..sane() };
-    let error = was.followed_by(FEATURES, &config).unwrap_err();
+    let error = was.followed_by(&config).unwrap_err();
     assert_eq!(error, Nonsense::Capacity { sectors: capacity });
 }

@@ -1,3 +1,6 @@
+use pollux_blk::Cache;
+use pollux_disk::Durability;
+
 use super::*;
 use crate::common::Served;
 use crate::device::facts::tests::{FEATURES, sane};
@@ -105,35 +108,25 @@ fn what_is_not_offered_any_more_is_told_by_its_name() {
     assert_eq!(differs(single, both), Difference::Queues { before, now });
 }
 
+/// Whatever it says of its cache.
 #[test]
-fn a_disk_whose_writes_need_flushes_cannot_follow_one_whose_do_not() {
-    let through = facts(FEATURES & !feature::FLUSH, &sane());
-    let back = facts(FEATURES, &sane());
-    assert_eq!(through.compared_with(&back).unwrap_err(), Difference::Cache);
-    let back = back.compared_with(&through).unwrap().unwrap();
-    // What completed before may still need one.
-    assert!(!back.flushes && back.has_flush);
-}
-
-/// What completed before the disk became write-through is on no stable storage yet.
-#[test]
-fn a_disk_that_has_become_write_through_is_flushed_all_the_same() {
+fn a_stable_write_is_flushed_on_a_disk_that_says_write_through() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let spec = format!("fault:log={},on=memory:size=1M", log.path().display());
     let served = Served::disk(&spec, 1);
     let driver: Driver = served.connect(&Options::default());
     let device = driver.device().unwrap();
     let before = device.facts();
-    assert!(before.flushes);
-    device.set_facts(Facts {
-        flushes: false,
-        generation: before.generation + 1,
-        ..(*before).clone()
-    });
+    let through = Config {
+        writeback: Cache::Writethrough,
+        ..sane()
+    };
+    device.set_facts(before.followed_by(&through).unwrap());
     let queue = driver.queue(0).unwrap();
-    queue.flush(CompletionMode::Call).wait().unwrap();
+    let (stable, call) = (Durability::Stable, CompletionMode::Call);
+    queue.write(0, vec![0; 512], stable, call).wait().unwrap();
     let told = std::fs::read_to_string(log.path()).unwrap();
-    assert_eq!(told, "flush 0 0\n");
+    assert!(told.ends_with("flush 0 0\n"), "{told}");
     drop((queue, driver));
     served.join();
 }

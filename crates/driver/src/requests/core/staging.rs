@@ -36,8 +36,7 @@ impl<T> Core<T> {
         let nothing = match op {
             Op::Read { into: spans, .. } | Op::Write { from: spans, .. } => spans.bytes() == 0,
             Op::Discard { len, .. } | Op::WriteZeroes { len, .. } => *len == 0,
-            // Without the feature every completed write is stable (5.2.6.2). On a disk that is write-through now, not
-            // those that completed before.
+            // Without the feature every completed write is stable (5.2.6.2).
             Op::Flush => !self.facts.has_flush,
         };
         nothing.then_some(Ok(()))
@@ -77,7 +76,7 @@ impl<T> Core<T> {
                 }
             )
         );
-        let flush = stable && self.facts.flushes;
+        let flush = stable && self.facts.has_flush;
         if let ([part], false) = (&parts[..], flush) {
             self.backlog.push_back(Job {
                 command,

@@ -61,7 +61,17 @@ fn status_of(error: &OpenError) -> StatusCode {
     }
 }
 
-pub fn not_listened(error: &SocketError) -> Problem {
+pub fn not_listened(error: &SocketError, disks: &Disks) -> Problem {
+    if let SocketError::Live(path) = error
+        && let socket = path.to_string_lossy()
+        && let Some(disk) = disks.list().iter().find(|disk| disk.socket == socket)
+    {
+        let detail = format!(
+            "{socket}: the disk `{}` of this daemon listens there",
+            disk.name
+        );
+        return Problem::conflict(detail, "choose another path").of("socket_path");
+    }
     let status = match error {
         SocketError::Live(_) | SocketError::Busy { .. } | SocketError::NotASocket(_) => {
             StatusCode::CONFLICT

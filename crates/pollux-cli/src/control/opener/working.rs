@@ -201,7 +201,7 @@ impl Working {
         let export = wanted.open(&mut Inherited::default(), &mut self.groups, &handed);
         Ok(export.map_err(|why| match why {
             NotServed::Disk(error) => not_opened(&*error, &self.disks),
-            NotServed::Socket(error) => not_listened(&error),
+            NotServed::Socket(error) => not_listened(&error, &self.disks),
         })?)
     }
 

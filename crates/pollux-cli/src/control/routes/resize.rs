@@ -98,7 +98,9 @@ fn machine(name: &str, error: &dyn std::error::Error) -> Problem {
 
 fn refusal(error: &ResizeError) -> Problem {
     let (status, default) = match error {
-        ResizeError::PartialBlock { .. } => (StatusCode::BAD_REQUEST, ""),
+        ResizeError::PartialBlock { .. } | ResizeError::NoSize { .. } => {
+            (StatusCode::BAD_REQUEST, "")
+        }
         ResizeError::Io { .. } => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "see to the file and its file system, then ask again",
