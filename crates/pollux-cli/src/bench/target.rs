@@ -216,8 +216,8 @@ fn entries(args: &BenchArgs) -> u16 {
 fn not_started(error: io::Error, entries: u16) -> Error {
     match error.kind() {
         ErrorKind::Other | ErrorKind::BrokenPipe => format!(
-            "the server started no queue of {entries} entries; give --queue-size as the server was given it, or end \
-             another daemon that uses the image (`lock=running`): {error}"
+            "the server started no queue of {entries} entries; if it takes smaller ones, give --queue-size as the server \
+             was given it; if it has `lock=running`, end another daemon that uses the image: {error}"
         )
         .into(),
         _ => error.into(),

@@ -37,6 +37,18 @@ pub struct Working {
     pub disks: Arc<Disks>,
 }
 
+/// What was in memory is gone, and a guest that comes back is not told.
+fn tell_of_memory(export: &Export) {
+    let is_memory = |part: &Spec| matches!(part, Spec::Memory { .. });
+    if export.spec.parts().into_iter().any(is_memory) {
+        let disk = &export.name;
+        tracing::warn!(
+            disk,
+            "what this disk had in memory is gone: end the guest that used it"
+        );
+    }
+}
+
 impl Working {
     /// Opens again what the last process has left. What cannot be is told, and stays on the list.
     pub fn restore(&mut self, left: Added, taken: &HashSet<String>) -> Vec<(Export, NewDisk)> {
@@ -61,7 +73,10 @@ impl Working {
                 self.open(&name, &opens, None)
             };
             match again {
-                Ok(export) => opened.push((export, opens)),
+                Ok(export) => {
+                    tell_of_memory(&export);
+                    opened.push((export, opens));
+                }
                 Err(problem) => {
                     tracing::error!(
                         disk = name,

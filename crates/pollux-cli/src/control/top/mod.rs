@@ -42,7 +42,7 @@ pub struct TopArgs {
     once: bool,
 
     /// How often daemons are asked, in seconds
-    #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = interval)]
     interval: Duration,
 
     /// What is printed; json: a line for each interval
@@ -52,11 +52,12 @@ pub struct TopArgs {
 
 /// From a twentieth of a second to an hour.
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds| (0.05..=3600.0).contains(seconds));
-    let seconds = seconds.ok_or("an interval has 0.05 to 3600 seconds")?;
+    let milliseconds = text.strip_suffix("ms");
+    let number = milliseconds.unwrap_or(text.strip_suffix('s').unwrap_or(text));
+    let unit = if milliseconds.is_some() { 0.001 } else { 1.0 };
+    let seconds = number.parse().ok().map(|number: f64| number * unit);
+    let seconds = seconds.filter(|seconds| (0.05..=3600.0).contains(seconds));
+    let seconds = seconds.ok_or("an interval is from 50ms to 3600s; write for example 0.2s")?;
     Ok(Duration::from_secs_f64(seconds))
 }
 
