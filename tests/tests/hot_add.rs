@@ -290,6 +290,11 @@ fn a_disk_of_the_daemon_itself_is_not_added() {
         let remedy = problem["remedy"].as_str().unwrap();
         assert!(remedy.contains("a process of its own"), "{problem}");
     }
+    let body = json!({ "disk": "memory:size=1M", "socket_path": hot.socket("a") });
+    let (status, problem) = hot.put("b", &body).unwrap();
+    assert_eq!(status, 409, "{problem}");
+    let told = problem["detail"].as_str().unwrap();
+    assert!(told.contains("the disk `a` of this daemon"), "{problem}");
     assert_eq!(hot.names().unwrap(), ["a"]);
     hot.ends_well();
 }

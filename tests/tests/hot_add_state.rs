@@ -51,6 +51,15 @@ fn what_was_added_comes_back_with_its_limits_and_what_cannot_is_told() {
     // Killed: its sockets are left, and taken over.
     hot.restart().unwrap();
     assert_eq!(hot.names().unwrap(), ["a", "b"]);
+    let log = hot.server().log();
+    let warned = log
+        .lines()
+        .filter(|line| line.contains("in memory is gone"));
+    let warned: Vec<_> = warned.collect();
+    assert!(
+        matches!(warned[..], [line] if line.contains(r#"disk="b""#)),
+        "{log}"
+    );
     let disk = hot.get(path).unwrap();
     assert_eq!(
         (&disk["serial"], &disk["added"]),

@@ -272,6 +272,8 @@ fn what_is_refused_names_the_field_and_the_remedy() {
     let said = resize_by_command(&daemon, &["3M"]);
     assert!(said.contains("3 MiB"), "{said}");
     assert!(daemon.server.says("control change"), "with whose it was");
+    let refused = daemon.server.says("control request that was refused");
+    assert!(refused, "{}", daemon.server.log());
     daemon.ends_well();
 }
 

@@ -94,6 +94,8 @@ fn an_image_that_is_enlarged_while_it_is_taken_is_as_large_as_was_said() {
     let Some(lab) = Lab::new() else { return };
     let path = lab.create("grows.qcow2", "", 1 << 20);
     let image = open(&path);
+    let told = image.resize(None).unwrap_err().to_string();
+    assert!(told.contains("enlarged to a size"), "{told}");
     for larger in (1..=30).map(|step| (1 << 20) + step * 65536) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -94,3 +94,25 @@ fn finish(rates: &Rates) -> Result<(), Error> {
         failed => Err(failed.join("\n").into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_a_unit_or_is_in_seconds() {
+        for (text, milliseconds) in [
+            ("1", 1000),
+            ("0.2", 200),
+            ("2s", 2000),
+            ("0.5s", 500),
+            ("50ms", 50),
+        ] {
+            let expected = Duration::from_millis(milliseconds);
+            assert_eq!(interval(text), Ok(expected), "{text}");
+        }
+        for text in ["", "s", "0", "49ms", "2m", "4000", "-1", "NaN"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}
