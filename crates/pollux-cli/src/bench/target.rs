@@ -143,7 +143,7 @@ fn connect(socket: &Path, queues: u16, args: &BenchArgs) -> Result<Driver, Error
     let offered = driver.queues();
     if offered < queues {
         return Err(format!(
-            "--numjobs {queues}: the server offers {offered} queues; give --numjobs {offered}, or --share-queue"
+            "--numjobs {queues}: the server offers {offered} (num-queues); give --numjobs {offered}, or --share-queue"
         )
         .into());
     }

@@ -69,7 +69,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ("disk add x --disk d --num-queues -1", "from 1 to 256"),
         ("disk trace x --seconds abc", "from 1 to 3600"),
         ("disk trace x --records 0", "from 1 to 262144"),
-        ("top --interval -1", "0.05 to 3600 seconds"),
+        ("top --interval -1", "from 50ms to 3600s"),
     ] {
         let line = format!("pollux {line}");
         let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
