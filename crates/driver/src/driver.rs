@@ -258,9 +258,9 @@ impl Disk for Driver {
         Effort::HandOver
     }
 
-    /// A server that is away now, or goes later, is not waited for. One that does not answer counts as away.
+    /// A server that is away now, or goes later, is not waited for.
     fn give_up(&self) {
-        self.0.device.give_up();
+        self.0.device.connection().give_up();
     }
 
     /// A queue of its own while two or more are free; the last one is shared by all

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use pollux_blk::{Config, feature};
 use pollux_memory::Region;
-use vhost::VhostBackend as _;
 
 use crate::Options;
 use crate::connection::regions::{Origin, Regions};
@@ -213,14 +212,6 @@ impl Connection {
         let config = negotiate::read_config(&session.wire, &mut exchange.line.frontend)?;
         exchange.config = config;
         Ok(config)
-    }
-
-    /// Does the server answer? One that does not in time is away.
-    pub(crate) fn check(&self) -> Result<(), Refusal> {
-        let mut exchange = self.lock();
-        let Exchange { session, line, .. } = &mut *exchange;
-        let ask = || line.frontend.get_features().map(drop);
-        session.wire.exchange("whether it is there", ask)
     }
 
     /// How many queues may be used.

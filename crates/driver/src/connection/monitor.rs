@@ -2,7 +2,7 @@
 //! tries to reach it until it is back.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -48,7 +48,6 @@ pub(crate) trait Observer: Send + Sync {
 pub(crate) struct Monitor {
     connection: Arc<Connection>,
     end: Arc<OwnedFd>,
-    check: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,12 +62,10 @@ impl Monitor {
         observer: Weak<T>,
     ) -> io::Result<Self> {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let check = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let watch = Watch {
             session: connection.session(),
             connection: Arc::clone(&connection),
             end: Arc::clone(&end),
-            check: Arc::clone(&check),
             notices: Notices::Heard,
             absence: None,
             unread: Quota::default(),
@@ -79,26 +76,14 @@ impl Monitor {
         Ok(Self {
             connection,
             end,
-            check,
             thread: Some(thread),
         })
     }
-
-    /// A server that is away is not waited for any more, nor one that hangs: it is asked something.
-    pub(crate) fn give_up(&self) {
-        self.connection.give_up();
-        signal(&self.check);
-    }
-}
-
-fn signal(event: &OwnedFd) {
-    rustix::io::write(event, &1u64.to_ne_bytes())
-        .expect("nothing adds more to it than can be read");
 }
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        signal(&self.end);
+        rustix::io::write(&*self.end, &1u64.to_ne_bytes()).expect("nothing else adds to it");
         self.connection.give_up();
         let Some(thread) = self.thread.take() else {
             return;
@@ -114,8 +99,6 @@ struct Watch<T: Observer> {
     connection: Arc<Connection>,
     session: Arc<Session>,
     end: Arc<OwnedFd>,
-    /// The server is to be asked whether it is there.
-    check: Arc<OwnedFd>,
     notices: Notices,
     /// Of the server that is away, or was lately.
     absence: Option<Absence>,
@@ -138,7 +121,6 @@ enum Notices {
 enum Woken {
     End,
     Loss,
-    Check,
     BackendRequest,
 }
 
@@ -159,7 +141,6 @@ impl<T: Observer> Watch<T> {
             let closed = match self.sleep() {
                 Woken::End => return,
                 Woken::Loss => Err(Lost::Closed),
-                Woken::Check => self.check(),
                 Woken::BackendRequest => self.hear(),
             };
             let Err(lost) = closed else { continue };
@@ -281,16 +262,15 @@ impl<T: Observer> Watch<T> {
         // Nothing is ever read here: answers on this socket belong to the thread that asked. Its end is all
         // that wakes us, and that is told unasked.
         let socket = PollFd::new(self.session.wire.socket(), PollFlags::RDHUP);
-        let event = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let (end, check) = (event(self.end.as_fd()), event(self.check.as_fd()));
+        let end = PollFd::new(&*self.end, PollFlags::IN);
         let heard = self.heard();
-        let notices = heard.map(|stream| event(stream.as_fd()));
-        let mut fds: Vec<_> = [end, socket, check].into_iter().chain(notices).collect();
+        let notices = heard.map(|stream| PollFd::new(stream, PollFlags::IN));
+        let mut fds: Vec<_> = [end, socket].into_iter().chain(notices).collect();
         loop {
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR | Errno::NOMEM | Errno::AGAIN) => continue,
-                // Four open descriptors can be watched under any sane limit. A device that cannot be
+                // Three open descriptors can be watched under any sane limit. A device that cannot be
                 // watched is not safe to wait for.
                 Err(error) => {
                     tracing::error!(%error, "the connection cannot be watched");
@@ -301,19 +281,9 @@ impl<T: Observer> Watch<T> {
             match woken {
                 Some(0) => return Woken::End,
                 Some(1) => return Woken::Loss,
-                Some(2) => return Woken::Check,
                 Some(_) => return Woken::BackendRequest,
                 None => {}
             }
-        }
-    }
-
-    /// Asks the server something that every one answers at once.
-    fn check(&self) -> Result<(), Lost> {
-        rustix::io::read(&*self.check, &mut [0; 8]).expect("it is ready, and nobody else reads it");
-        match self.connection.check() {
-            Err(Refusal::Lost(lost)) => Err(lost),
-            _ => Ok(()),
         }
     }
 

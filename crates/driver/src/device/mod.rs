@@ -290,13 +290,6 @@ impl Device {
         self.connection.lose(why);
     }
 
-    /// Nobody waits for a server that is away any more, nor for one that hangs.
-    pub fn give_up(&self) {
-        if let Some(monitor) = self.monitor.get() {
-            monitor.give_up();
-        }
-    }
-
     /// Wakes all that sleep over a queue, after the epoch has changed: each reads it.
     fn wake_sleepers(&self) {
         lock(&self.running)
