@@ -126,7 +126,7 @@ fn it_prints_tables_and_says_what_is_missing() {
     };
     assert!(said(&["--once"]).contains("no daemon has a control socket"));
     assert!(said(&[]).contains("this is no terminal; print it by --once"));
-    assert!(said(&["--interval", "0"]).contains("0.05 to 3600 seconds"));
+    assert!(said(&["--interval", "0"]).contains("from 50ms to 3600s"));
     let _daemon = Daemon::start(
         folder.path(),
         "root",
