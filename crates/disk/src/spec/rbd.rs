@@ -55,6 +55,7 @@ const CACHES: Choices<RbdCache, 3> = [
 
 /// More than the 30 s for which a cluster takes a client for alive that is not.
 const TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Rbd {
     /// As Ceph's tools call it: `POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]`.
@@ -76,6 +77,13 @@ pub fn parse(rest: &str) -> Result<Rbd, SpecError> {
     let cache = given.choice("cache", &CACHES)?;
     let lock = given.choice("lock", &LOCKS)?;
     let timeout = given.time("timeout")?;
+    if let Some(long) = timeout.filter(|timeout| *timeout > LONGEST) {
+        return Err(SpecError::Choice {
+            key: "timeout",
+            value: printed_time(long),
+            values: "an hour at most".to_owned(),
+        });
+    }
     let image = given.last("image")?;
     Ok(Rbd {
         pool: pool.ok_or(SpecError::Missing {
@@ -156,6 +164,7 @@ mod tests {
             ("rbd:pool=p,image=i,id=", "`id=` is empty"),
             ("rbd:pool=p,image=i,conf=", "`conf=` is empty"),
             ("rbd:pool=p,image=i,timeout=0s", "a time such as `500ms`"),
+            ("rbd:pool=p,image=i,timeout=61m", "an hour at most"),
             ("rbd:pool=p,image=i,timeout=60", "a time such as `500ms`"),
             ("rbd:pool=p,image=i,cache=writearound", "`writethrough`"),
             ("rbd:pool=p,image=i,user=a", "has no `user`"),

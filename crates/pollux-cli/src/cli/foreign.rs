@@ -206,16 +206,19 @@ fn below<'a>(command: &'a Command, usage: &str) -> &'a Command {
     })
 }
 
-/// What to write for a `word` that no option of the command called `command` takes.
-fn instead_of(word: &str, command: &str) -> Option<String> {
+/// What to write for a `word` that no option of `command` takes.
+fn instead_of(word: &str, command: &Command) -> Option<String> {
     let is_spec = word.contains(':');
-    match command {
-        "serve" | "bench" if word == "help" => Some(format!("write `pollux {command} --help`")),
+    let command_name = command.get_name();
+    match command_name {
+        "serve" | "bench" if word == "help" => {
+            Some(format!("write `pollux {command_name} --help`"))
+        }
         "serve" if ends_in(word, "toml") => Some(format!("write --config {word}")),
         "serve" | "add" | "bench" if ends_in(word, "qcow2") && !is_spec => {
             Some(format!("write --disk qcow2:path={word}"))
         }
-        "serve" | "add" | "bench" if is_option(word) => Some(format!("write --{word}")),
+        "serve" | "add" | "bench" if is_option(word, command) => Some(format!("write --{word}")),
         "bench" if JOB_FILES.iter().any(|end| word.ends_with(end)) => Some(JOB_FILE.to_owned()),
         "serve" | "add" | "bench" if is_spec => Some(format!("write --disk {word}")),
         "serve" | "add" => Some(format!("write --blk-file {word}")),
@@ -231,8 +234,9 @@ fn ends_in(word: &str, extension: &str) -> bool {
 }
 
 /// Is it an option with its hyphens forgotten?
-fn is_option(word: &str) -> bool {
-    ["disk", "config", "socket-path", "blk-file", "control"].contains(&word)
+fn is_option(word: &str, command: &Command) -> bool {
+    let mut shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    shown.any(|arg| arg.get_long() == Some(word))
 }
 
 /// `error`, and where it is known what was meant, what to write.
@@ -255,11 +259,11 @@ fn hinted(mut error: Error, command: &Command) -> Error {
         Some(format!("write {argument} alone: it takes no value"))
     } else if error.kind() == ErrorKind::UnknownArgument
         && command.get_name() == "pollux"
-        && argument.starts_with("--")
+        && error.get(ContextKind::SuggestedArg).is_none()
     {
         Some("write the command first, for example `pollux serve`".to_owned())
     } else if error.kind() == ErrorKind::UnknownArgument && !argument.starts_with('-') {
-        instead_of(&argument, command.get_name())
+        instead_of(&argument, command)
     } else {
         None
     };
@@ -294,6 +298,7 @@ mod tests {
             ("serve p.toml", "tip: write --config p.toml"),
             ("serve d.qcow2", "tip: write --disk qcow2:path=d.qcow2"),
             ("serve disk null:size=1G", "tip: write --disk"),
+            ("bench config", "for the socket of a server"),
             ("serve --blk-file a --blk-file b", "a section [[disk]]"),
             ("serve --read-only=true", "write --read-only alone"),
             ("serve --engine threads", "file:path=PATH,engine=threads"),
